@@ -1,0 +1,45 @@
+"""Rebuild the Parquet files in seqclf/data/builtin from the archive's `.ts` files (they are in the sktime 1.2.0 wheel).
+
+    python scripts/build_japanese_vowels.py FOLDER_WITH_JapaneseVowels_TRAIN.ts_AND_TEST.ts
+
+Each row: `id` (position in its file, from 1), `speaker` (1-9) and `lpc`, a list of 12-channel frames.
+"""
+
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+BUILTIN = Path(__file__).parents[1] / "seqclf" / "data" / "builtin"
+
+
+def parse(path: Path) -> pa.Table:
+    lines = path.read_text().splitlines()
+    start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
+    ids, speakers, frames = [], [], []
+    for line in lines[start + 1 :]:
+        *channels, speaker = line.split(":")
+        columns = [[float(value) for value in channel.split(",") if value != "NaN"] for channel in channels]
+        if len({len(column) for column in columns}) != 1:
+            raise ValueError(f"{path.name}: channels of different length")
+        ids.append(len(ids) + 1)
+        speakers.append(int(speaker))
+        frames.append(list(zip(*columns, strict=True)))
+    vectors = pa.array(frames, pa.list_(pa.list_(pa.float32())))
+    return pa.table({"id": ids, "speaker": pa.array(speakers, pa.int8()), "lpc": vectors})
+
+
+if __name__ == "__main__":
+    for split in ("TRAIN", "TEST"):
+        table = parse(Path(sys.argv[1]) / f"JapaneseVowels_{split}.ts")
+        target = BUILTIN / f"japanese_vowels_{split.lower()}.parquet"
+        pq.write_table(
+            table,
+            target,
+            compression="zstd",
+            compression_level=19,
+            use_dictionary=False,
+            use_byte_stream_split=["lpc.list.element.list.element"],
+        )
+        print(target, table.num_rows, target.stat().st_size)

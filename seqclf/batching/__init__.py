@@ -1,0 +1,1 @@
+"""Lengths → plan → padded batches. `plan` and `collate` are pure numpy and shared with prediction."""

@@ -1,0 +1,35 @@
+"""The plan as a sampler: it yields the rows of a whole batch, and knows its epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from torch.utils.data import Sampler
+
+from seqclf.batching.plan import plan_batches
+
+
+class PlanSampler(Sampler[np.ndarray]):
+    """Yields (B,) positions per step. `set_epoch` is called by Lightning at the start of each epoch.
+
+    `plan`: the keyword arguments of `plan_batches` other than `epoch`.
+    """
+
+    def __init__(self, lengths: np.ndarray, **plan: Any):
+        self.lengths = np.asarray(lengths)
+        self.plan = plan
+        self.epoch = -1
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self.batches = plan_batches(self.lengths, epoch=epoch, **self.plan)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.batches)
+
+    def __len__(self) -> int:
+        return len(self.batches)

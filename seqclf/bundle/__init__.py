@@ -1,0 +1,1 @@
+"""The exported artifact → predictions. No module here imports torch."""

@@ -1,0 +1,199 @@
+"""A bundle at work: rows in, probabilities out, on ONNX Runtime and without PyTorch."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+
+from seqclf.batching.collate import pad
+from seqclf.batching.plan import plan_batches
+from seqclf.bundle.manifest import read_manifest
+from seqclf.data import sources
+from seqclf.data.encoders import load_encoders
+from seqclf.data.rows import inspect, too_long_reason
+from seqclf.data.schema import Field, Schema, require_columns, split_cell
+from seqclf.data.store import Ragged, cut
+from seqclf.errors import InputError
+from seqclf.learning.scores import softmax
+
+WINDOW_ROWS = 16384
+MAX_TOKENS = 32768
+
+
+class Predictions(NamedTuple):
+    """Of consecutive rows, in their order. `probabilities`: (N, C), NaN where a row was refused; `errors`: why."""
+
+    probabilities: np.ndarray
+    errors: list[str | None]
+
+
+def open_session(path: Path, device: str = "auto", threads: int | None = None) -> onnxruntime.InferenceSession:
+    """An ONNX Runtime session on `cpu`, `cuda`, or `auto`: CUDA where there is an NVIDIA device."""
+    if device not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device={device}: must be auto, cpu or cuda")
+    cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
+    if device == "cuda" and not cuda:
+        raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    use_cuda = cuda and device != "cpu"
+    providers = ["CUDAExecutionProvider"] if use_cuda else []
+    if use_cuda:
+        onnxruntime.preload_dlls()
+    return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
+
+
+class Classifier:
+    """A bundle, checked for damage and ready.
+
+    `predict` takes Python values, `predict_source` streams files, `predict_columns` takes Arrow columns.
+    """
+
+    def __init__(self, folder: str | Path, *, device: str = "auto", threads: int | None = None):
+        folder = Path(folder)
+        self.manifest = read_manifest(folder)
+        self.classes: list[str] = self.manifest["classes"]
+        self.schema = Schema.from_dict(self.manifest["schema"])
+
+        def state(name: str) -> dict[str, Any]:
+            return json.loads((folder / "encoders" / f"{name}.json").read_text(encoding="utf-8"))
+
+        self.encoders = load_encoders(self.schema.fields, state)
+        self.session = open_session(folder / "model.onnx", device, threads)
+
+    def predict(self, sequences: Iterable[Any]) -> list[dict[str, Any]]:
+        """One dict per sequence: `prediction`, `probability`, `probabilities` and `error`.
+
+        A sequence is a text, a list of steps, or, with several fields, a dict of lists by field name.
+        """
+        columns, problems = _columns(list(sequences), self.schema.fields)
+        probabilities, errors = self.predict_columns(columns)
+        results = []
+        for row, own, error in zip(probabilities, problems, errors, strict=True):
+            error = own or error
+            best = None if error else int(row.argmax())
+            results.append(
+                {
+                    "prediction": None if best is None else self.classes[best],
+                    "probability": None if best is None else float(row[best]),
+                    "probabilities": None if error else dict(zip(self.classes, row.tolist(), strict=True)),
+                    "error": error,
+                }
+            )
+        return results
+
+    def parse(self, text: str) -> Any:
+        """A sequence as someone types it: text as it is, steps as JSON or the way the field's cells are written."""
+        field = self.schema.fields[0]
+        if field.kind == "text":
+            return text
+        if text.lstrip().startswith("{"):
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                raise InputError(f"sequence={text}: is not JSON ({error}); write {{FIELD: [steps], …}}") from None
+        steps = split_cell(text.strip(), field.separator or (None if text.lstrip().startswith("[") else " "))
+        if field.kind == "category":
+            return steps
+        return [float(step) if isinstance(step, str) and _is_number(step) else step for step in steps]
+
+    def predict_source(
+        self, source: sources.Source, label: str | None = None
+    ) -> Iterator[tuple[sources.Batch, Predictions]]:
+        """Read a source window by window and predict each; with `label`, its column comes along as `label`."""
+        types = sources.column_types(source)
+        wanted = [(f"field {field.name} of the bundle", field.column) for field in self.schema.fields]
+        if label is not None:
+            wanted.append(("data.label", label))
+        require_columns(wanted, types, str(source))
+        schema = replace(self.schema, label=label, id=self.schema.id if self.schema.id in types else None)
+        for batch in sources.read(source, schema, rows=WINDOW_ROWS):
+            yield batch, self.predict_columns(batch.columns)
+
+    def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
+        """Canonical columns, as `sources.read` gives them → predictions in the same order."""
+        problems = inspect(columns, self.schema, labelled=False)
+        probabilities = np.full((columns.num_rows, len(self.classes)), np.nan)
+        usable = np.flatnonzero(problems.usable)
+        if len(usable):
+            kept = columns.take(pa.array(usable))
+            encoded = {name: encoder.encode(kept.column(name)) for name, encoder in self.encoders.items()}
+            lengths = next(iter(encoded.values()))[0]
+            limit, column = self.schema.max_length, self.schema.fields[0].column
+            problems.mark(usable[lengths == 0], column, "makes no steps; a sequence needs at least one")
+            if limit is not None and self.schema.truncate == "error":
+                problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
+            keep = np.flatnonzero(problems.usable[usable])
+            fields = {name: steps for name, (_, steps) in encoded.items()}
+            sequences = cut(lengths, fields, keep, limit, self.schema.truncate)
+            probabilities[usable[keep]] = softmax(self.logits(sequences))
+        found = problems.found
+        return Predictions(
+            probabilities, [" ".join(found[row]) if row in found else None for row in range(columns.num_rows)]
+        )
+
+    def logits(self, sequences: Ragged) -> np.ndarray:
+        """(N, C) logits of encoded sequences, run in batches of similar length."""
+        logits = np.empty((len(sequences), len(self.classes)), np.float32)
+        plan = plan_batches(
+            sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
+        )
+        for rows in plan:
+            fields, lengths = pad(sequences, rows)
+            logits[rows] = self.session.run(["logits"], {**fields, "lengths": lengths})[0]
+        return logits
+
+
+def _columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.RecordBatch, list[str | None]]:
+    """Python sequences as canonical columns; what cannot be a column's value is null there and has an error."""
+    errors: list[str | None] = [None] * len(sequences)
+    columns = {}
+    for field in fields:
+        kind = _arrow_type(field)
+        values = []
+        for row, sequence in enumerate(sequences):
+            value = sequence.get(field.name) if isinstance(sequence, Mapping) else sequence
+            try:
+                if isinstance(value, np.ndarray):
+                    value = value.tolist()
+                if field.kind == "category" and isinstance(value, (list, tuple)):
+                    cast = str if field.values == "string" else int
+                    value = [entry if entry is None else cast(entry) for entry in value]
+                values.append(pa.scalar(value, kind).as_py())
+            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+                errors[row] = f"{field.name} is not {_expected(field)}"
+                values.append(None)
+        columns[field.name] = pa.array(values, kind)
+    return pa.record_batch(columns), errors
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _arrow_type(field: Field) -> pa.DataType:
+    if field.kind == "text":
+        return pa.string()
+    if field.kind == "category":
+        return pa.list_(pa.int64() if field.values == "integer" else pa.string())
+    return pa.list_(pa.list_(pa.float64()) if (field.width or 1) > 1 else pa.float64())
+
+
+def _expected(field: Field) -> str:
+    if field.kind == "number":
+        return "a list of numbers" if field.width == 1 else f"a list of vectors of {field.width} numbers"
+    return "a text" if field.kind == "text" else f"a list of {field.values}s"

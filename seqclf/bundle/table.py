@@ -1,0 +1,28 @@
+"""Predictions as a table: one row per input row, in its order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.bundle.runtime import Predictions
+
+
+def table_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
+    """`id`, `prediction`, `probability`, `probability_<label>` for each label, `error`."""
+    columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
+    columns += [(f"probability_{label}", pa.float64()) for label in classes]
+    return pa.schema([*columns, ("error", pa.string())])
+
+
+def tabulate(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:
+    """Rows of `table_schema`; without `ids`, rows are numbered from `first_row`. A refused row has only its error."""
+    refused = np.array([error is not None for error in found.errors], dtype=bool)
+    best = np.where(refused, 0, np.nan_to_num(found.probabilities).argmax(axis=1))
+    top = found.probabilities[np.arange(len(best)), best]
+    if ids is None:
+        ids = pa.array(np.arange(first_row, first_row + len(best)))
+    arrays = [ids, pa.array(classes).take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
+    arrays += [pa.array(column, mask=refused) for column in found.probabilities.T]
+    arrays.append(pa.array(found.errors, pa.string()))
+    return pa.record_batch(arrays, schema=table_schema(classes, ids.type))

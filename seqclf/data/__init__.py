@@ -1,0 +1,1 @@
+"""Raw files → validated, encoded, ragged datasets on disk. No module here imports torch."""

@@ -1,0 +1,63 @@
+"""An encoded dataset on disk: splits, encoders, schema and the report of its making."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from seqclf.data.encoders import Encoder, load_encoder_files
+from seqclf.data.schema import Schema
+from seqclf.data.store import Split, open_split
+from seqclf.errors import InputError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """An encoded dataset. `report` counts rows, refusals, truncations and unknown steps; `digest` is of the content;
+    `reader` says how text files were read. `positive` is, where two classes leave it open, the rarer in train."""
+
+    folder: Path
+    schema: Schema
+    classes: list[str]
+    positive: str | None
+    encoders: dict[str, Encoder]
+    splits: dict[str, Split]
+    report: dict[str, Any]
+    digest: str
+    reader: dict[str, Any]
+    reused: bool
+
+    def description(self) -> dict[str, Any]:
+        """What a checkpoint or a bundle needs to read new data the same way; plain values only."""
+        return {
+            "schema": self.schema.to_dict(),
+            "classes": self.classes,
+            "positive": self.positive,
+            "fields": [encoder.spec() for encoder in self.encoders.values()],
+            "encoders": {name: encoder.state() for name, encoder in self.encoders.items()},
+            "class_counts": np.bincount(self.splits["train"].labels, minlength=len(self.classes)).tolist(),
+            "digest": self.digest,
+            "reader": self.reader,
+            "rows": {name: len(split.sequences) for name, split in self.splits.items()},
+        }
+
+
+def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
+    state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+    schema = Schema.from_dict(state["schema"])
+    opened = {name: open_split(folder / name) for name in state["splits"]}
+    classes = state["classes"]
+    if positive is not None and positive not in classes:
+        raise InputError(f"data.positive={positive}: no such label; the labels are {', '.join(classes)}")
+    if positive is not None and len(classes) != 2:
+        raise InputError(f"data.positive={positive}: needs two classes; the data has {len(classes)}")
+    if positive is None and len(classes) == 2:
+        positive = classes[int(np.bincount(opened["train"].labels, minlength=2).argmin())]
+    encoders = load_encoder_files(schema.fields, folder / "encoders")
+    return Dataset(
+        folder, schema, classes, positive, encoders, opened, state["report"], state["digest"], state["reader"], reused
+    )

@@ -1,0 +1,286 @@
+"""What the columns of a file mean: which are fields of a step, which is the label, which the id."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+
+from seqclf.errors import InputError
+
+KINDS = ("category", "number", "text")
+OPTIONS = {
+    "category": {"min_count", "max_size", "separator"},
+    "number": {"separator", "scale"},
+    "text": {"tokenizer", "lowercase", "min_count", "max_size"},
+}
+RESERVED_NAMES = {"lengths", "parents", "logits"}
+INFERENCE_ROWS = 1000
+MOST_CLOCK_CODES = 100
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value of every step.
+
+    `values` says what a category is made of (`integer` or `string`); `width` is the channels of a number field,
+    known once data has been seen; `options` are the encoder's.
+    """
+
+    name: str
+    kind: str
+    column: str
+    values: str = "string"
+    width: int | None = None
+    separator: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    def describe(self) -> str:
+        detail = {"category": f"list of {self.values}s", "number": f"{self.width or '?'} channels"}.get(self.kind)
+        extra = ", ".join(f"{key}={value}" for key, value in self.options.items())
+        return ", ".join(part for part in (detail, extra) if part)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Fields of a step and the columns beside them. `ignored` are columns that nothing reads."""
+
+    fields: tuple[Field, ...]
+    label: str | None = None
+    id: str | None = None
+    max_length: int | None = None
+    truncate: str = "error"
+    ignored: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Schema:
+        fields = tuple(Field(**entry) for entry in state["fields"])
+        return cls(**{**state, "fields": fields, "ignored": tuple(state["ignored"])})
+
+
+def require_columns(wanted: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
+    """Raise unless every `(key, column)` is there; the message names the nearest column."""
+    names = list(available)
+    for key, column in wanted:
+        if column not in names:
+            near = difflib.get_close_matches(column, names, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"its columns are {', '.join(names)}"
+            raise InputError(f"{where}: no column '{column}' ({key}); {hint}")
+
+
+def build_schema(
+    sample: pa.Table,
+    where: str,
+    *,
+    label: str | None,
+    id: str | None,
+    fields: Mapping[str, Any] | None,
+    list_separator: str | None,
+    max_length: int | None,
+    truncate: str,
+) -> Schema:
+    """The schema of a file, from its first rows (`sample`, as DuckDB types) and what the user said of it."""
+    if truncate not in ("error", "keep_first", "keep_last"):
+        raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
+    if max_length is not None and max_length < 1:
+        raise InputError(f"data.max_length={max_length}: must be at least 1")
+    named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
+    require_columns(named, sample.column_names, where)
+    if fields:
+        built = tuple(_named_field(name, spec, sample, where, list_separator) for name, spec in fields.items())
+        # A column named for steps may be the label only by mistake: the model would read the answer.
+        for entry in built:
+            if entry.column == label:
+                raise InputError(f"data.fields.{entry.name}: column '{label}' is the label; it cannot be a field too")
+    else:
+        built = _inferred_fields(sample, where, skip={label, id}, separator=list_separator)
+    _check_together(built)
+    used = {entry.column for entry in built} | {label, id}
+    ignored = tuple(name for name in sample.column_names if name not in used)
+    return Schema(built, label, id, max_length, truncate, ignored)
+
+
+def _check_together(fields: tuple[Field, ...]) -> None:
+    texts = [entry.name for entry in fields if entry.kind == "text"]
+    if texts and len(fields) > 1:
+        raise InputError(
+            f"data.fields: the text field '{texts[0]}' makes steps of its own and cannot stand beside other fields; "
+            "name one text field, or only category and number fields"
+        )
+    for entry in fields:
+        if entry.name in RESERVED_NAMES or not entry.name.isidentifier():
+            raise InputError(
+                f"data.fields.{entry.name}: not usable as an input name of the exported model; "
+                f"rename it: data.fields.my_name={{kind: {entry.kind}, column: '{entry.column}'}}"
+            )
+
+
+def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separator: str | None) -> Field:
+    spec = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    kind, column = spec.pop("kind", None), spec.pop("column", name)
+    if kind not in KINDS:
+        raise InputError(f"data.fields.{name}: kind '{kind}' is unknown; it must be one of {', '.join(KINDS)}")
+    unknown = set(spec) - OPTIONS[kind]
+    if unknown:
+        raise InputError(
+            f"data.fields.{name}: a {kind} field has no option '{min(unknown)}'; "
+            f"it takes {', '.join(sorted(OPTIONS[kind]))}"
+        )
+    require_columns([(f"data.fields.{name}", column)], sample.column_names, where)
+    cells = sample.column(column)
+    separator = spec.pop("separator", list_separator)
+    if kind == "text" or not _is_text(cells.type):
+        separator = None
+    if kind == "text":
+        return Field(name, kind, column, options=spec)
+    values, width = _look_into(cells, separator)
+    if kind == "category":
+        return Field(name, kind, column, values if values == "integer" else "string", None, separator, spec)
+    return Field(name, kind, column, width=width, separator=separator, options=spec)
+
+
+def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
+    """Every column of lists; where there is none, the one column of running text."""
+    lists, texts = [], []
+    for column in sample.column_names:
+        if column in skip:
+            continue
+        cells = sample.column(column)
+        if _is_list(cells.type) or (_is_text(cells.type) and _looks_like_lists(cells, separator)):
+            used = separator if _is_text(cells.type) and not _looks_bracketed(cells) else None
+            lists.append(_inferred_list(column, cells, used))
+        elif _is_text(cells.type):
+            texts.append(column)
+    if lists:
+        return tuple(lists)
+    if len(texts) > 1:
+        texts = [column for column in texts if _mean_words(sample.column(column)) > 1.5]
+    if len(texts) == 1:
+        return (Field(_identifier(texts[0]), "text", texts[0]),)
+    others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
+    raise InputError(
+        f"{where}: cannot tell which columns hold the steps (columns beside label and id: {others}); "
+        "name them: data.fields={COLUMN: category|number|text}"
+    )
+
+
+def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None) -> Field:
+    values, width = _look_into(cells, separator)
+    name = _identifier(column)
+    if values in ("string", "integer"):
+        return Field(name, "category", column, values, None, separator)
+    return Field(name, "number", column, width=width, separator=separator)
+
+
+def _identifier(column: str) -> str:
+    name = "".join(letter if letter.isalnum() else "_" for letter in column).strip("_") or "field"
+    return f"f_{name}" if name[0].isdigit() or name in RESERVED_NAMES else name
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or isinstance(kind, pa.BaseExtensionType)
+
+
+def _texts(cells: pa.ChunkedArray) -> list[str]:
+    return [str(cell).strip() for cell in cells.to_pylist() if cell is not None and str(cell).strip()]
+
+
+def _looks_bracketed(cells: pa.ChunkedArray) -> bool:
+    texts = _texts(cells)
+    return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
+
+
+def _looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
+    """Bracketed in more than half of the cells; or, where a separator was named, split by it in one of them."""
+    return _looks_bracketed(cells) or (separator is not None and any(separator in text for text in _texts(cells)))
+
+
+def _mean_words(cells: pa.ChunkedArray) -> float:
+    texts = _texts(cells)
+    return sum(len(text.split()) for text in texts) / max(1, len(texts))
+
+
+def split_cell(text: str, separator: str | None) -> list[Any]:
+    """The elements of a list written inside a text cell, as the sample shows them."""
+    if separator is None or text.startswith("["):
+        try:
+            parsed = json.loads(text)
+        except ValueError:
+            parsed = [part.strip() for part in text.strip("[]").split(",")]
+        return parsed if isinstance(parsed, list) else [parsed]
+    return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
+
+
+def _look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int | None]:
+    """What most lists are made of, (`integer`, `string`, `number` or `vector`), and the width of a vector.
+
+    Integers that go below zero, or run upwards like a clock, are measurements, not names.
+    """
+    rows = _texts(cells) if _is_text(cells.type) else [cell for cell in cells.to_pylist() if cell]
+    lists = [split_cell(row, separator) if isinstance(row, str) else row for row in rows]
+    kinds: dict[str, int] = {}
+    widths: dict[int, int] = {}
+    distinct: set[int] = set()
+    for entries in lists:
+        kind = max((_kind_of(entry, distinct, widths) for entry in entries if entry is not None), default=None)
+        if kind is not None:
+            kinds[kind[1]] = kinds.get(kind[1], 0) + 1
+    if not kinds:
+        return "string", None
+    common = max(kinds, key=lambda name: kinds[name])
+    if common == "integer" and (min(distinct) < 0 or (len(distinct) > MOST_CLOCK_CODES and _never_fall(lists))):
+        common = "number"
+    width = max(widths, key=lambda size: widths[size]) if common == "vector" and widths else 1
+    return common, width
+
+
+def _never_fall(lists: list[list[Any]]) -> bool:
+    """Whether every list ascends, as a clock does and a code does not."""
+    try:
+        return all(all(int(a) <= int(b) for a, b in itertools.pairwise(entries)) for entries in lists)
+    except (TypeError, ValueError):
+        return False
+
+
+def _kind_of(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
+    """Kinds in the order in which the more general swallows the other: integer < number < string < vector."""
+    if isinstance(entry, (list, tuple)):
+        widths[len(entry)] = widths.get(len(entry), 0) + 1
+        return 3, "vector"
+    if isinstance(entry, bool):
+        return 2, "string"
+    if isinstance(entry, str):
+        try:
+            entry = int(entry)
+        except ValueError:
+            try:
+                float(entry)
+            except ValueError:
+                return 2, "string"
+            return 1, "number"
+    if isinstance(entry, int):
+        distinct.add(entry)
+        return 0, "integer"
+    try:
+        float(entry)
+    except (TypeError, ValueError):
+        return 2, "string"
+    return 1, "number"
+
+
+def with_widths(schema: Schema, widths: Mapping[str, int]) -> Schema:
+    """The schema with the channel count of each number field filled in."""
+    fields = (replace(entry, width=widths[entry.name]) if entry.name in widths else entry for entry in schema.fields)
+    return replace(schema, fields=tuple(fields))

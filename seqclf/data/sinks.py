@@ -1,0 +1,68 @@
+"""Arrow batches → a file that appears only when it is whole: Parquet, CSV, JSON lines or Arrow."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as arrow_csv
+import pyarrow.parquet as pq
+
+from seqclf.errors import InputError
+
+
+class _JsonLines:
+    def __init__(self, path: Path):
+        self.file = path.open("w", encoding="utf-8")
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        self.file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def check_output(path: Path) -> None:
+    """Raise now what would only come up after all the work."""
+    if _kind(path) is None:
+        raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
+    if path.is_dir():
+        raise InputError(f"output={path}: is a folder; name a file in it")
+
+
+def _kind(path: Path) -> str | None:
+    kinds = {
+        ".parquet": "parquet",
+        ".csv": "csv",
+        ".jsonl": "json",
+        ".ndjson": "json",
+        ".arrow": "arrow",
+        ".feather": "arrow",
+    }
+    return kinds.get(path.suffix.lower())
+
+
+@contextmanager
+def open_sink(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Give a writer with `write_batch`; `path` is replaced at the end, and untouched if anything goes wrong."""
+    check_output(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
+    opened = {
+        "parquet": lambda: pq.ParquetWriter(unfinished, schema),
+        "csv": lambda: arrow_csv.CSVWriter(unfinished, schema),
+        "json": lambda: _JsonLines(unfinished),
+        "arrow": lambda: pa.ipc.new_file(str(unfinished), schema),
+    }
+    writer = opened[_kind(path) or ""]()
+    try:
+        yield writer
+        writer.close()
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,100 @@
+"""A split on disk, ragged and memory-mapped: the steps of all sequences end to end, and where each begins."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+
+class Ragged(NamedTuple):
+    """Encoded sequences. `offsets`: (N + 1,) int64, steps of row i in [offsets[i], offsets[i + 1]);
+    `fields[name]`: (S,) int32 or (S, D) float32."""
+
+    offsets: np.ndarray
+    fields: dict[str, np.ndarray]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def __len__(self) -> int:  # type: ignore[override]
+        return len(self.offsets) - 1
+
+
+class Split(NamedTuple):
+    """`sequences` with their `labels` (N,) int64, `ids` (N,) strings and `rows` (N,) int64 in the source file."""
+
+    sequences: Ragged
+    labels: np.ndarray
+    ids: pa.Array
+    rows: np.ndarray
+
+
+def cut(
+    lengths: np.ndarray, fields: dict[str, np.ndarray], keep: np.ndarray, max_length: int | None, side: str
+) -> Ragged:
+    """The rows in `keep` (indices, ascending), each cut to `max_length` steps, the first or last of them."""
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    starts, counts = offsets[keep], lengths[keep]
+    if len(keep) == len(lengths) and (max_length is None or counts.max(initial=0) <= max_length):
+        return Ragged(offsets, fields)
+    kept = counts if max_length is None else np.minimum(counts, max_length)
+    if side == "keep_last":
+        starts = starts + counts - kept
+    new = np.concatenate([[0], np.cumsum(kept)])
+    take = np.arange(new[-1]) + np.repeat(starts - new[:-1], kept)
+    return Ragged(new, {name: steps[take] for name, steps in fields.items()})
+
+
+class SplitWriter:
+    """Appends encoded rows to a folder; memory stays at one batch."""
+
+    def __init__(self, folder: Path):
+        folder.mkdir(parents=True)
+        self.folder = folder
+        self.files: dict[str, Any] = {}
+        self.kinds: dict[str, dict[str, Any]] = {}
+        self.ids = pa.ipc.new_file(str(folder / "ids.arrow"), pa.schema([("id", pa.string())]))
+
+    def append(self, sequences: Ragged, labels: np.ndarray, ids: pa.Array, rows: np.ndarray) -> None:
+        for name, steps in sequences.fields.items():
+            self._write(f"field.{name}", steps)
+        self._write("lengths", sequences.lengths.astype(np.int64))
+        self._write("labels", labels.astype(np.int64))
+        self._write("rows", rows.astype(np.int64))
+        self.ids.write_batch(pa.record_batch([ids], names=["id"]))
+
+    def _write(self, name: str, values: np.ndarray) -> None:
+        if name not in self.files:
+            self.files[name] = (self.folder / f"{name}.bin").open("wb")
+            self.kinds[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
+        self.files[name].write(np.ascontiguousarray(values).data)
+
+    def close(self) -> None:
+        for file in self.files.values():
+            file.close()
+        self.ids.close()
+        (self.folder / "split.json").write_text(json.dumps(self.kinds))
+
+
+def open_split(folder: Path) -> Split:
+    """Map a split's files into memory; nothing is read until it is used."""
+    kinds = json.loads((folder / "split.json").read_text())
+    arrays = {name: _mapped(folder / f"{name}.bin", **kind) for name, kind in kinds.items()}
+    lengths = np.asarray(arrays.pop("lengths"))
+    fields = {name.removeprefix("field."): steps for name, steps in arrays.items() if name.startswith("field.")}
+    with pa.memory_map(str(folder / "ids.arrow")) as source:
+        ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    return Split(Ragged(offsets, fields), np.asarray(arrays["labels"]), ids, np.asarray(arrays["rows"]))
+
+
+def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
+    size = path.stat().st_size // (np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)))
+    if size == 0:
+        return np.empty((0, *shape), dtype)
+    return np.memmap(path, dtype=dtype, mode="r", shape=(size, *shape))

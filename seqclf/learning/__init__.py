@@ -1,0 +1,1 @@
+"""Logits → loss, metrics, decisions."""

@@ -1,0 +1,118 @@
+"""Where the curves go besides `metrics.csv`: Weights & Biases or TensorBoard. No failure of theirs stops a run."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+
+from seqclf.errors import InputError
+
+
+def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Logger | None:
+    """The logger `settings` (conf/logger) ask for; `config` is recorded with the run."""
+    name = settings["name"]
+    if name in ("csv", "none"):
+        return None
+    if name == "tensorboard":
+        try:
+            return TensorBoardLogger(run, name="tensorboard", version="")
+        except ModuleNotFoundError:
+            raise InputError('logger=tensorboard: not installed; pip install "seqclf[tensorboard]"') from None
+    if name != "wandb":
+        raise InputError(f"logger={name}: must be wandb, tensorboard, csv or none")
+    return _tolerant(lambda: _wandb(settings, run, config))
+
+
+def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> WandbLogger:
+    import wandb
+
+    mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE") or _automatic_mode()
+    os.environ.setdefault("WANDB_SILENT", "true")
+    started = wandb.init(
+        project=settings["project"],
+        name=settings["run_name"],
+        group=settings["group"],
+        tags=settings["tags"],
+        dir=str(run),
+        mode=mode,
+        config=config,
+        settings=wandb.Settings(console="off", silent=True, init_timeout=60),
+        reinit="finish_previous",
+    )
+    logger = WandbLogger(experiment=started)
+    started.define_metric("epoch", hidden=True)
+    for split in ("train", "validation"):
+        started.define_metric(f"{split}/*", step_metric="epoch")
+    for metric, best in (("loss", "min"), ("accuracy", "max"), ("recall", "max")):
+        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
+    return logger
+
+
+def _automatic_mode() -> str:
+    """Online with a key, in the environment or in ~/.netrc; offline without, so that nothing ever asks for one."""
+    if os.environ.get("WANDB_API_KEY"):
+        return "online"
+    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
+    try:
+        return "online" if netrc.netrc().authenticators(host) else "offline"
+    except (OSError, netrc.NetrcParseError):
+        return "offline"
+
+
+def _tolerant(act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except Exception as error:  # logging must never cost a trained model
+        warnings.warn(f"Weights & Biases: {error}; the run goes on without it", stacklevel=2)
+        return None
+
+
+def log_verdict(
+    logger: Logger | None,
+    metrics: dict[str, Any],
+    classes: list[str],
+    test: tuple[np.ndarray, np.ndarray] | None,
+    bundle: Path | None,
+    settings: dict[str, Any],
+) -> None:
+    """Final metrics to the summary; for W&B the confusion matrix of `test` (labels, predicted) and the bundle too."""
+    if logger is None:
+        return
+    flat = {
+        f"best/{split}/{name}": value
+        for split, found in metrics.items()
+        for name, value in found.items()
+        if isinstance(value, float)
+    }
+    if not isinstance(logger, WandbLogger):
+        logger.log_metrics(flat)
+        logger.finalize("success")
+        return
+
+    def record() -> None:
+        import wandb
+
+        logger.experiment.summary.update(flat)
+        if test is not None:
+            labels, predicted = test
+            matrix = wandb.plot.confusion_matrix(y_true=labels.tolist(), preds=predicted.tolist(), class_names=classes)
+            logger.experiment.log({"test/confusion_matrix": matrix})
+        if bundle is not None and settings["log_bundle"]:
+            artifact = wandb.Artifact(f"bundle-{logger.experiment.id}", type="model", metadata=flat)
+            artifact.add_dir(str(bundle))
+            logger.experiment.log_artifact(artifact)
+
+    _tolerant(record)
+
+
+def finish(logger: Logger | None) -> None:
+    """End the logger's run, so that the next one of a sweep begins its own."""
+    if isinstance(logger, WandbLogger):
+        _tolerant(logger.experiment.finish)

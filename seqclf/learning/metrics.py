@@ -1,0 +1,36 @@
+"""What is counted while an epoch runs: one confusion matrix and one loss per split, on the device."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+
+class Tally(Metric):
+    """Confusion matrix and mean loss of an epoch, summed over ranks.
+
+    A single update per step; every metric of the epoch follows from `compute()`. Losses are weighted by batch size,
+    as batches of sequences are of unequal sizes.
+    """
+
+    full_state_update = False
+    confusion: Tensor
+    loss: Tensor
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        self.num_classes = num_classes
+        self.add_state("confusion", torch.zeros(num_classes**2, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("loss", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """`logits`: (B, C); `labels`: (B,); `loss`: the batch's mean."""
+        cells = labels * self.num_classes + logits.argmax(dim=-1)
+        self.confusion += torch.bincount(cells, minlength=self.num_classes**2)
+        self.loss += loss.detach().double() * len(labels)
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        """The confusion matrix (C, C), true class by row, and the mean loss."""
+        rows = self.confusion.sum().clamp(min=1)
+        return self.confusion.view(self.num_classes, self.num_classes), self.loss / rows

@@ -1,0 +1,161 @@
+"""The Lightning module: model, loss, metrics and optimiser, rebuilt from its checkpoint alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+
+from seqclf.batching.datamodule import Batch
+from seqclf.build import build
+from seqclf.errors import InputError
+from seqclf.learning.metrics import Tally
+from seqclf.learning.scores import MAIN, confusion_scores
+
+MONITORED = "validation/monitor"
+MOST_LOGGED_CLASSES = 50
+TIE_BREAK = 1e-4
+
+
+class SequenceTask(pl.LightningModule):
+    """Trains a classifier of sequences.
+
+    `dataset`: `Dataset.description()`; `model`, `loss`, `optimizer`: `_target_` dicts; `monitor`: the validation metric
+    that decides which epoch is best. All are plain values and travel in the checkpoint, which therefore loads with
+    `weights_only=True` and needs neither Hydra nor the data.
+    """
+
+    def __init__(
+        self,
+        dataset: dict[str, Any],
+        model: dict[str, Any],
+        loss: dict[str, Any],
+        optimizer: dict[str, Any],
+        monitor: str,
+        seed: int,
+    ):
+        super().__init__()
+        self.save_hyperparameters(logger=False)
+        if monitor not in MAIN:
+            raise InputError(f"monitor={monitor}: must be one of {', '.join(MAIN)}")
+        self.classes: list[str] = dataset["classes"]
+        self.monitor = monitor
+        self.optimizer = optimizer
+        self.seed = seed
+        self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
+        self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
+        self.train_tally = Tally(len(self.classes))
+        self.validation_tally = Tally(len(self.classes))
+        self.test_tally = Tally(len(self.classes))
+
+    def forward(self, batch: Batch) -> Tensor:
+        """Logits (B, C)."""
+        return self.model(batch.fields, batch.lengths, batch.host_lengths)
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        # The noise of a step is a function of its place alone, so a resumed run draws what an unbroken one would.
+        place = (self.current_epoch << 24) + batch_idx
+        torch.manual_seed(((self.seed + 1) * 0x9E3779B1 + (self.global_rank << 44) + place) % 2**63)
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        return self._step(batch, self.train_tally)
+
+    def validation_step(self, batch: Batch, batch_idx: int) -> None:
+        self._step(batch, self.validation_tally)
+
+    def test_step(self, batch: Batch, batch_idx: int) -> None:
+        self._step(batch, self.test_tally)
+
+    def _step(self, batch: Batch, tally: Tally) -> Tensor:
+        logits = self(batch).float()
+        loss = self.loss(logits, batch.labels)
+        tally.update(logits.detach(), batch.labels, loss)
+        return loss
+
+    def on_train_epoch_end(self) -> None:
+        self._log_epoch("train", self.train_tally)
+
+    def on_validation_epoch_end(self) -> None:
+        if self.trainer.sanity_checking:
+            self.validation_tally.reset()
+            return
+        found = self._log_epoch("validation", self.validation_tally)
+        sign = -1.0 if self.monitor == "loss" else 1.0
+        # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
+        value = sign * found[self.monitor] - TIE_BREAK * found["loss"] / (1 + found["loss"])
+        self.log(MONITORED, torch.tensor(value, dtype=torch.float64), logger=False, sync_dist=False)
+
+    def on_test_epoch_end(self) -> None:
+        self._log_epoch("test", self.test_tally)
+
+    def _log_epoch(self, split: str, tally: Tally) -> dict[str, Any]:
+        confusion, loss = tally.compute()
+        found = {"loss": float(loss), **confusion_scores(confusion.cpu().numpy(), self.classes)}
+        tally.reset()
+        if not math.isfinite(found["loss"]):
+            raise InputError(
+                f"the {split} loss of epoch {self.current_epoch} is not finite; lower optimizer.lr "
+                f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
+            )
+        self.log_dict({f"{split}/{name}": found[name] for name in MAIN}, batch_size=1)
+        if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
+            by_class = {f"{split}/recall/{label}": value for label, value in found["recall_by_class"].items()}
+            self.log_dict({name: value for name, value in by_class.items() if value is not None}, batch_size=1)
+        return found
+
+    def configure_optimizers(self) -> Any:
+        settings = dict(self.optimizer)
+        schedule = settings.pop("schedule")
+        decay = settings.pop("weight_decay", 0.0)
+        # Biases, norms and other vectors are not decayed: shrinking them regularises nothing.
+        matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
+        vectors = [weight for weight in self.model.parameters() if weight.ndim <= 1]
+        groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+        optimizer = build(settings, torch.optim.Optimizer, params=groups)
+        factor = schedule_factor(self.trainer.estimated_stepping_batches, **schedule)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def schedule_factor(steps: float, *, warmup: float, decay: str, floor: float) -> Callable[[int], float]:
+    """What the learning rate is multiplied with at each step: it climbs over the share `warmup` of all `steps`, then
+    falls to `floor` along `decay` (`cosine`, `linear` or `none`)."""
+    if decay not in ("cosine", "linear", "none"):
+        raise InputError(f"optimizer.schedule.decay={decay}: must be cosine, linear or none")
+    climb = max(1.0, warmup * steps) if math.isfinite(steps) else 1.0
+
+    def factor(step: int) -> float:
+        if step < climb:
+            return (step + 1) / (climb + 1)
+        if decay == "none" or not math.isfinite(steps):
+            return 1.0
+        done = min(1.0, (step - climb) / max(1.0, steps - climb))
+        remaining = (1 + math.cos(math.pi * done)) / 2 if decay == "cosine" else 1 - done
+        return floor + (1 - floor) * remaining
+
+    return factor
+
+
+def load_task(path: Any) -> SequenceTask:
+    """A task from its checkpoint, on the CPU and in evaluation mode."""
+    state = read_checkpoint(path)
+    task = SequenceTask(**state["hyper_parameters"])
+    task.load_state_dict(state["state_dict"])
+    return task.eval()
+
+
+def read_checkpoint(path: Any) -> Mapping[str, Any]:
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except FileNotFoundError:
+        raise InputError(f"checkpoint={path}: no such file") from None
+    except Exception as error:  # whatever the unpickler of a file that is no checkpoint comes up with
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InputError(f"checkpoint={path}: is not a seqclf checkpoint ({reason})") from None
+    if not isinstance(state, dict) or "dataset" not in state.get("hyper_parameters", {}):
+        raise InputError(f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
+    return state

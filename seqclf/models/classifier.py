@@ -1,0 +1,53 @@
+"""The whole network: steps → recurrence → pooling → logits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from seqclf.models.pooling import Pooling
+from seqclf.models.recurrent import Recurrent
+from seqclf.models.steps import StepEmbedding
+
+
+class SequenceClassifier(nn.Module):
+    """Classifies sequences of different lengths; a sequence's logits depend on nothing but its own steps.
+
+    `fields`: the encoders' specs (see `StepEmbedding`). `dropout` is applied to the steps, between layers and to the
+    pooled vector, which is layer-normalised.
+    """
+
+    def __init__(
+        self,
+        fields: Sequence[Mapping[str, Any]],
+        num_classes: int,
+        *,
+        cell: str,
+        embedding_size: int,
+        hidden_size: int,
+        layers: int,
+        bidirectional: bool,
+        pooling: str,
+        layout: str,
+        dropout: float,
+        token_dropout: float,
+        number_noise: float,
+    ):
+        super().__init__()
+        self.steps = StepEmbedding(
+            fields, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
+        )
+        self.recurrent = Recurrent(cell, self.steps.size, hidden_size, layers, bidirectional, dropout, layout)
+        self.pooling = Pooling(pooling, self.recurrent.size, self.recurrent.backward_size)
+        self.norm = nn.LayerNorm(self.recurrent.size)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(self.recurrent.size, num_classes)
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+        """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), on the device and, a copy, on the host → (B, classes)."""
+        steps = self.dropout(self.steps(fields))
+        outputs = self.recurrent(steps, lengths, host_lengths)
+        return self.output(self.dropout(self.norm(self.pooling(outputs, lengths))))

@@ -1,0 +1,136 @@
+"""A trained classifier → `model.onnx`, with free batch and time axes and lengths as an input.
+
+PyTorch's exporter refuses packed sequences and would unroll or fix a padded loop, so each layer is exported as the one
+ONNX operator that means the same: LSTM, GRU or RNN with `sequence_lens`, in both directions at once. Its weights are
+reordered before tracing, so that they stand in the file as they are used.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.recurrent import Recurrent
+
+# Gate blocks of PyTorch's weights in the order in which ONNX wants them: ifgo → iofc, rzn → zrh.
+GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
+EXAMPLE_BATCH, EXAMPLE_TIME = 2, 3
+
+
+class OnnxLayer(nn.Module):
+    """One layer, all directions, as one ONNX operator. Runs only inside the exporter."""
+
+    def __init__(self, cell: str, directions: Sequence[nn.RNNBase]):
+        super().__init__()
+        self.cell = cell
+        self.hidden_size = directions[0].hidden_size
+        self.count = len(directions)
+        self.register_buffer("weight", torch.stack([self._ordered(m.weight_ih_l0) for m in directions]))
+        self.register_buffer("recurrence", torch.stack([self._ordered(m.weight_hh_l0) for m in directions]))
+        biases = [torch.cat([self._ordered(m.bias_ih_l0), self._ordered(m.bias_hh_l0)]) for m in directions]
+        self.register_buffer("bias", torch.stack(biases))
+
+    def _ordered(self, weight: Tensor) -> Tensor:
+        blocks = weight.detach().chunk(len(GATES[self.cell]))
+        return torch.cat([blocks[gate] for gate in GATES[self.cell]])
+
+    def forward(self, steps: Tensor, lengths: Tensor) -> Tensor:
+        batch, time = steps.shape[0], steps.shape[1]
+        attributes: dict[str, Any] = {
+            "direction": "bidirectional" if self.count == 2 else "forward",
+            "hidden_size": self.hidden_size,
+        }
+        if self.cell == "gru":
+            attributes["linear_before_reset"] = 1
+        state = (self.count, batch, self.hidden_size)
+        shapes = [(time, self.count, batch, self.hidden_size)] + [state] * (2 if self.cell == "lstm" else 1)
+        outputs = torch.onnx.ops.symbolic_multi_out(
+            self.cell.upper(),
+            (steps.transpose(0, 1), self.weight, self.recurrence, self.bias, lengths.to(torch.int32)),
+            attrs=attributes,
+            dtypes=[torch.float32] * len(shapes),
+            shapes=shapes,
+            version=18,
+        )[0]
+        return outputs.permute(2, 0, 1, 3).flatten(2)
+
+
+class OnnxRecurrent(nn.Module):
+    """A `Recurrent` made of ONNX operators."""
+
+    def __init__(self, recurrent: Recurrent):
+        super().__init__()
+        directions = zip(recurrent.ahead, recurrent.back, strict=True) if recurrent.back else zip(recurrent.ahead)
+        self.layers = nn.ModuleList(OnnxLayer(recurrent.cell, modules) for modules in directions)
+
+    def forward(self, steps: Tensor, lengths: Tensor, host_lengths: Any) -> Tensor:
+        for layer in self.layers:
+            steps = layer(steps, lengths)
+        return steps
+
+
+class _Exported(nn.Module):
+    def __init__(self, classifier: SequenceClassifier):
+        super().__init__()
+        self.classifier = classifier
+
+    def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Tensor:
+        return self.classifier(fields, lengths, None)
+
+
+def example_inputs(
+    fields: Sequence[Mapping[str, Any]], lengths: np.ndarray, time: int, generator: np.random.Generator
+) -> dict[str, np.ndarray]:
+    """Random inputs of every field for (B,) `lengths` in a batch of `time` steps, padding included."""
+    inputs: dict[str, np.ndarray] = {}
+    for field in fields:
+        shape = (len(lengths), time)
+        if field["kind"] == "category":
+            inputs[field["name"]] = generator.integers(0, field["size"], shape)
+        else:
+            inputs[field["name"]] = generator.standard_normal((*shape, field["width"]), np.float32)
+    return {**inputs, "lengths": lengths.astype(np.int64)}
+
+
+def export_onnx(classifier: SequenceClassifier, fields: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write the classifier, in evaluation mode and float32, to `path`.
+
+    Inputs: one per field, (batch, time) int64 or (batch, time, D) float32, and `lengths` (batch,) int64.
+    Output: `logits` (batch, classes).
+    """
+    exported = copy.deepcopy(classifier).cpu().float().eval()
+    exported.recurrent = OnnxRecurrent(exported.recurrent)  # type: ignore[assignment]
+    lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
+    inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    batch, time = Dim("batch"), Dim("time")
+    names = [field["name"] for field in fields]
+    noisy = logging.getLogger("torch.onnx")
+    level = noisy.level
+    noisy.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.onnx.export(
+                _Exported(exported).eval(),
+                ({name: tensors[name] for name in names}, tensors["lengths"]),
+                dynamo=True,
+                input_names=[*names, "lengths"],
+                output_names=["logits"],
+                dynamic_shapes=({name: {0: batch, 1: time} for name in names}, {0: batch}),
+                opset_version=18,
+                verbose=False,
+            )
+    finally:
+        noisy.setLevel(level)
+    program.save(str(path), external_data=False)

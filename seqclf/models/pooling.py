@@ -1,0 +1,45 @@
+"""Outputs of all steps → one vector per sequence, reading only the steps inside each length."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError
+
+POOLINGS = ("last", "mean", "max", "attention")
+
+
+def step_mask(lengths: Tensor, time: int | Tensor) -> Tensor:
+    """(B, T) bool: whether a step is inside its sequence."""
+    return torch.arange(time, device=lengths.device) < lengths[:, None]
+
+
+class Pooling(nn.Module):
+    """(B, T, `size`) and lengths (B,) → (B, `size`).
+
+    `last`: the forward direction's last step, and the first step of the backward direction (`backward_size` channels
+    at the end), which each have read the whole sequence. `attention`: a learned weight per step.
+    """
+
+    def __init__(self, kind: str, size: int, backward_size: int):
+        super().__init__()
+        if kind not in POOLINGS:
+            raise InputError(f"model.pooling={kind}: must be one of {', '.join(POOLINGS)}")
+        self.kind = kind
+        self.forward_size = size - backward_size
+        self.score = nn.Linear(size, 1) if kind == "attention" else None
+
+    def forward(self, outputs: Tensor, lengths: Tensor) -> Tensor:
+        if self.kind == "last":
+            places = (lengths - 1)[:, None, None].expand(-1, 1, self.forward_size)
+            ahead = outputs[..., : self.forward_size].gather(1, places)[:, 0]
+            return torch.cat([ahead, outputs[:, 0, self.forward_size :]], dim=-1)
+        inside = step_mask(lengths, outputs.shape[1])[..., None]
+        if self.kind == "mean":
+            return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
+        if self.kind == "max":
+            return outputs.masked_fill(~inside, float("-inf")).amax(dim=1)
+        assert self.score is not None
+        weights = self.score(outputs).masked_fill(~inside, float("-inf")).softmax(dim=1)
+        return (weights * torch.where(inside, outputs, 0.0)).sum(dim=1)

@@ -1,0 +1,96 @@
+"""A trained task → a bundle: the one place where PyTorch and the bundle meet."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import torch
+
+from seqclf import __version__
+from seqclf.bundle import manifest, parity
+from seqclf.bundle.runtime import open_session
+from seqclf.errors import InputError
+from seqclf.learning.task import SequenceTask
+from seqclf.models.onnx_export import example_inputs, export_onnx
+
+PARITY_SEED = 0
+
+
+def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
+    """Export a task to `folder`, prove it equal to PyTorch over the parity grid, and return the proof.
+
+    The folder appears only when it is whole; an earlier bundle in its place is replaced, anything else is not touched.
+    """
+    if folder.exists() and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
+        raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    dataset = task.hparams["dataset"]
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as work:
+        target = Path(work) / "bundle"
+        (target / "encoders").mkdir(parents=True)
+        for name, state in dataset["encoders"].items():
+            (target / "encoders" / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        export_onnx(task.model, dataset["fields"], target / "model.onnx")
+        proof = _prove(task, target)
+        manifest.write_manifest(target, _content(task, metrics, proof))
+        if folder.exists():
+            shutil.rmtree(folder)
+        os.replace(target, folder)
+    return proof
+
+
+def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
+    """Write `parity.npz` and `parity.json`; raise if the exported model differs."""
+    generator = np.random.default_rng(PARITY_SEED)
+    arrays: dict[str, np.ndarray] = {}
+    model = task.model.cpu().float().eval()
+    for cell, lengths, time in parity.grid(generator):
+        inputs = example_inputs(task.hparams["dataset"]["fields"], lengths, time, generator)
+        fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
+        with torch.inference_mode():
+            logits = model(fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]).numpy()
+        arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
+    np.savez_compressed(target / "parity.npz", **arrays)
+    proof = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
+    (target / "parity.json").write_text(json.dumps(proof, indent=1) + "\n")
+    if not proof["passed"]:
+        worst = max(proof["cells"], key=lambda cell: proof["cells"][cell])
+        raise InputError(
+            f"the exported model differs from PyTorch by {proof['max_error']:.2g} (allowed {proof['tolerance']:.0e}, "
+            f"worst in {worst}); the checkpoint stays usable, please report this with it"
+        )
+    return proof
+
+
+def _content(task: SequenceTask, metrics: dict[str, Any], proof: dict[str, Any]) -> dict[str, Any]:
+    dataset, model = task.hparams["dataset"], task.hparams["model"]
+    inputs = {
+        field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
+        for field in dataset["fields"]
+    }
+    return {
+        "classes": dataset["classes"],
+        "positive": dataset["positive"],
+        "decision": {"rule": "argmax"},
+        "schema": dataset["schema"],
+        "reader": dataset["reader"],
+        "inputs": {**inputs, "lengths": ["batch"]},
+        "model": {key: value for key, value in model.items() if key != "_target_"},
+        "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
+        "metrics": metrics,
+        "parity": {key: proof[key] for key in ("max_error", "tolerance")},
+        "versions": {
+            "seqclf": __version__,
+            "torch": torch.__version__,
+            "onnx": onnx.__version__,
+            "onnxruntime": onnxruntime.__version__,
+        },
+    }

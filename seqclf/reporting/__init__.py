@@ -1,0 +1,1 @@
+"""Metrics and curves → tables and pictures."""

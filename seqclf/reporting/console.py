@@ -1,0 +1,76 @@
+"""What a person reads in the terminal: data, epochs, verdict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from seqclf.data.dataset import Dataset
+from seqclf.learning.scores import MAIN
+
+console = Console(stderr=True, highlight=False)
+MOST_CLASSES = 25
+
+
+def show_dataset(dataset: Dataset) -> None:
+    """Fields, classes and rows, with everything that was refused, cut or unknown."""
+    made = "from the cache" if dataset.reused else "prepared"
+    console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
+    for field in dataset.schema.fields:
+        console.print(f"  field {field.name}: {field.kind}, column '{field.column}', {field.describe()}".rstrip(", "))
+    if dataset.schema.ignored:
+        console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
+    shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
+    positive = f"; positive: {dataset.positive}" if dataset.positive else ""
+    console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("split", "rows", "refused", "cut", "steps", "unknown", "length min/mean/max"):
+        table.add_column(heading, justify="left" if heading == "split" else "right")
+    for name, counts in dataset.report.items():
+        lengths = dataset.splits[name].sequences.lengths
+        refused = counts["refused"]
+        share = f"{refused} ({refused / (refused + counts['used']):.1%})" if refused else "0"
+        unknown = f"{counts['unknown_steps'] / max(1, counts['steps']):.1%}"
+        spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
+        table.add_row(name, str(counts["used"]), share, str(counts["truncated"]), str(counts["steps"]), unknown, spread)
+    console.print(table)
+
+
+def show_epoch(row: dict[str, Any]) -> None:
+    """One line per epoch."""
+    parts = [f"epoch {row['epoch']:>3}"]
+    for split in ("train", "validation"):
+        if f"{split}/loss" in row:
+            parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
+    if "validation/accuracy" in row:
+        parts.append(f"accuracy {row['validation/accuracy']:.4f}")
+    parts.append(f"{row['tokens_per_s']:,.0f} steps/s")
+    console.print("  ".join(parts), soft_wrap=True)
+
+
+def show_scores(metrics: dict[str, dict[str, Any]]) -> None:
+    """The table of the verdict: main metrics by split, then recall by class of the last split."""
+    table = Table(title="Verdict", title_justify="left")
+    table.add_column("split")
+    for name in ("rows", *MAIN):
+        table.add_column(name, justify="right")
+    for split, found in metrics.items():
+        table.add_row(split, str(found["rows"]), *(f"{found[name]:.4f}" for name in MAIN))
+    console.print(table)
+    split, found = next(reversed(metrics.items()))
+    if "positive" in found:
+        block = found["positive"]
+        parts = [
+            f"{name} {block[name]:.4f}"
+            for name in ("recall", "precision", "f1", "average_precision", "auroc")
+            if block[name] is not None
+        ]
+        console.print(f"{split}, positive label {block['label']}: {', '.join(parts)}")
+    rows = sorted(found["recall_by_class"].items(), key=lambda item: 2.0 if item[1] is None else item[1])
+    shown = [f"{label} {value:.3f}" for label, value in rows[:MOST_CLASSES] if value is not None]
+    console.print(f"{split}, recall by class, the worst first: {', '.join(shown)}")
+    never = [label for label, value in rows if value == 0 and found["support_by_class"][label]]
+    if never:
+        console.print(f"[bold red]never recalled on {split}: {', '.join(never[:MOST_CLASSES])}[/]")
