@@ -62,9 +62,11 @@ def run_folder() -> Path:
 
 
 def _forget_empty_run() -> None:
-    folder = run_folder()
-    if folder.is_dir() and folder.resolve() != Path.cwd() and not any(folder.iterdir()):
+    """Remove the run's folder if nothing was written to it, and the folders above that were made for it alone."""
+    folder, here = run_folder().resolve(), Path.cwd()
+    while folder.is_dir() and folder != here and not any(folder.iterdir()):
         folder.rmdir()
+        folder = folder.parent if here in folder.parents else here
 
 
 def _fail(error: BaseException) -> NoReturn:

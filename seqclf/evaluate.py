@@ -32,7 +32,8 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
         truths = batch.columns.column("label").to_pylist()
         for row, (truth, error) in enumerate(zip(truths, found.errors, strict=True)):
             if error is None and truth not in codes:
-                error = f"{options.label} is '{truth}', which the bundle does not know"
+                known = f"is '{truth}', which the bundle does not know" if truth else "is empty"
+                error = f"{options.label} {known}"
             if error is not None:
                 refused.append(f"{batch.file}: row {batch.first_row + row}: {error}")
             else:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -43,7 +42,7 @@ def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any]) -> d
         manifest.write_manifest(target, _content(task, metrics, proof))
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(target, folder)
+        target.replace(folder)
     return proof
 
 
@@ -58,7 +57,7 @@ def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
         with torch.inference_mode():
             logits = model(fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]).numpy()
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
-    np.savez_compressed(target / "parity.npz", **arrays)
+    np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     proof = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
     (target / "parity.json").write_text(json.dumps(proof, indent=1) + "\n")
     if not proof["passed"]:

@@ -42,12 +42,11 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     best = callbacks.checkpoints(run / "checkpoints")
     trainer = _trainer(config["trainer"], [*_stopping(config), *_progress(config), best, record], run)
-    run.mkdir(parents=True, exist_ok=True)
+    logger = make_logger(config["logger"], run, config) if trainer.is_global_zero else None
+    trainer.loggers = [logger] if logger is not None else []
     (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
-    logger = make_logger(config["logger"], run, config) if trainer.is_global_zero else None
-    trainer.loggers = [logger] if logger is not None else []
     count = sum(weight.numel() for weight in task.parameters())
     console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     try:
@@ -56,7 +55,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
             raise KeyboardInterrupt
         if not trainer.is_global_zero:
             return {}
-        if trainer.fast_dev_run:
+        if config["trainer"]["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
         return _conclude(config, dataset, run, batches, logger, best.best_model_path, record, started)
     finally:
@@ -114,7 +113,8 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
     epochs = config["trainer"]["max_epochs"]
     if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
         raise InputError(
-            f"checkpoint={path}: has trained {state['epoch'] + 1} epochs already; raise trainer.max_epochs (now {epochs})"
+            f"checkpoint={path}: has trained {state['epoch'] + 1} epochs already; "
+            f"raise trainer.max_epochs (now {epochs})"
         )
 
 

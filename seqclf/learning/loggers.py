@@ -41,7 +41,7 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
         group=settings["group"],
         tags=settings["tags"],
         dir=str(run),
-        mode=mode,
+        mode=mode,  # type: ignore[arg-type]
         config=config,
         settings=wandb.Settings(console="off", silent=True, init_timeout=60),
         reinit="finish_previous",

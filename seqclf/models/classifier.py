@@ -47,7 +47,7 @@ class SequenceClassifier(nn.Module):
         self.output = nn.Linear(self.recurrent.size, num_classes)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), on the device and, a copy, on the host → (B, classes)."""
+        """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), and a copy on the host → logits (B, classes)."""
         steps = self.dropout(self.steps(fields))
         outputs = self.recurrent(steps, lengths, host_lengths)
         return self.output(self.dropout(self.norm(self.pooling(outputs, lengths))))

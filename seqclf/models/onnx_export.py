@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,15 +30,21 @@ EXAMPLE_BATCH, EXAMPLE_TIME = 2, 3
 class OnnxLayer(nn.Module):
     """One layer, all directions, as one ONNX operator. Runs only inside the exporter."""
 
+    weight: Tensor
+    recurrence: Tensor
+    bias: Tensor
+
     def __init__(self, cell: str, directions: Sequence[nn.RNNBase]):
         super().__init__()
         self.cell = cell
         self.hidden_size = directions[0].hidden_size
         self.count = len(directions)
-        self.register_buffer("weight", torch.stack([self._ordered(m.weight_ih_l0) for m in directions]))
-        self.register_buffer("recurrence", torch.stack([self._ordered(m.weight_hh_l0) for m in directions]))
-        biases = [torch.cat([self._ordered(m.bias_ih_l0), self._ordered(m.bias_hh_l0)]) for m in directions]
-        self.register_buffer("bias", torch.stack(biases))
+        # Of each direction: input weights, recurrent weights and the two biases.
+        parts = zip(*([self._ordered(part) for part in module.parameters()] for module in directions), strict=True)
+        weight, recurrence, bias, other_bias = (torch.stack(part) for part in parts)
+        self.register_buffer("weight", weight)
+        self.register_buffer("recurrence", recurrence)
+        self.register_buffer("bias", torch.cat([bias, other_bias], dim=1))
 
     def _ordered(self, weight: Tensor) -> Tensor:
         blocks = weight.detach().chunk(len(GATES[self.cell]))
@@ -70,7 +76,7 @@ class OnnxRecurrent(nn.Module):
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
-        directions = zip(recurrent.ahead, recurrent.back, strict=True) if recurrent.back else zip(recurrent.ahead)
+        directions: Iterable[Any] = zip(recurrent.ahead, *([recurrent.back] if recurrent.back else []), strict=True)
         self.layers = nn.ModuleList(OnnxLayer(recurrent.cell, modules) for modules in directions)
 
     def forward(self, steps: Tensor, lengths: Tensor, host_lengths: Any) -> Tensor:
@@ -133,4 +139,5 @@ def export_onnx(classifier: SequenceClassifier, fields: Sequence[Mapping[str, An
             )
     finally:
         noisy.setLevel(level)
+    assert program is not None
     program.save(str(path), external_data=False)

@@ -10,7 +10,7 @@ from seqclf.errors import InputError
 POOLINGS = ("last", "mean", "max", "attention")
 
 
-def step_mask(lengths: Tensor, time: int | Tensor) -> Tensor:
+def step_mask(lengths: Tensor, time: int) -> Tensor:
     """(B, T) bool: whether a step is inside its sequence."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]
 

@@ -6,6 +6,8 @@ kernels; the backward direction is a second such module over inputs flipped with
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 
-CELLS: dict[str, type[nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
 
 
@@ -55,8 +57,6 @@ class Recurrent(nn.Module):
         sizes = [input_size] + [self.size] * (layers - 1)
         self.ahead = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
         self.back = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes if bidirectional)
-        for module in (*self.ahead, *self.back):
-            initialise(module)
 
     def forward(self, steps: Tensor, lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         order = flip_order(lengths, steps.shape[1]) if self.back else None
@@ -79,16 +79,3 @@ class Recurrent(nn.Module):
 
 def _reorder(steps: Tensor, order: Tensor) -> Tensor:
     return steps.gather(1, order[..., None].expand(-1, -1, steps.shape[-1]))
-
-
-def initialise(module: nn.Module) -> None:
-    """Orthogonal recurrence, and LSTM forget gates that start open (Jozefowicz et al. 2015)."""
-    assert isinstance(module, nn.RNNBase)
-    for part in module.weight_hh_l0.chunk(module.weight_hh_l0.shape[0] // module.hidden_size):
-        nn.init.orthogonal_(part)
-    nn.init.xavier_uniform_(module.weight_ih_l0)
-    nn.init.zeros_(module.bias_ih_l0)
-    nn.init.zeros_(module.bias_hh_l0)
-    if isinstance(module, nn.LSTM):
-        with torch.no_grad():
-            module.bias_ih_l0[module.hidden_size : 2 * module.hidden_size] = 1.0
