@@ -51,13 +51,14 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     try:
         trainer.fit(task, datamodule=batches, ckpt_path=config["checkpoint"], weights_only=True)
-        if trainer.interrupted:
-            raise KeyboardInterrupt
         if not trainer.is_global_zero:
             return {}
         if config["trainer"]["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
         return _conclude(config, dataset, run, batches, logger, best.best_model_path, record, started)
+    except SystemExit:  # how Lightning ends an interrupted fit
+        console.print(f"interrupted; go on with checkpoint={run / 'checkpoints' / 'last.ckpt'}", soft_wrap=True)
+        raise
     finally:
         finish(logger)
 
