@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -40,6 +41,14 @@ class BatchDataset(Dataset):
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
         return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows)
+
+
+class LateLoader(DataLoader):
+    """Begins an epoch when its first batch is asked for, not when the iterator is made: Lightning makes the first one
+    before a resumed run knows its epoch."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
+        yield from super().__iter__()
 
 
 class SequenceDataModule(pl.LightningDataModule):
@@ -99,5 +108,16 @@ class SequenceDataModule(pl.LightningDataModule):
             **ranks,
         )
         workers: dict[str, Any] = {"num_workers": self.num_workers, "persistent_workers": self.num_workers > 0}
-        pinned = torch.cuda.is_available()
-        return DataLoader(BatchDataset(data), batch_size=None, sampler=sampler, pin_memory=pinned, **workers)
+        return LateLoader(
+            BatchDataset(data),
+            batch_size=None,
+            sampler=sampler,
+            collate_fn=_as_is,  # type: ignore[arg-type]
+            pin_memory=torch.cuda.is_available(),
+            **workers,
+        )
+
+
+def _as_is(batch: Batch) -> Batch:
+    """PyTorch's default would turn the arrays that stay on the host into tensors, which then move to the device."""
+    return batch

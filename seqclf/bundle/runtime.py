@@ -157,24 +157,35 @@ class Classifier:
 def _columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.RecordBatch, list[str | None]]:
     """Python sequences as canonical columns; what cannot be a column's value is null there and has an error."""
     errors: list[str | None] = [None] * len(sequences)
-    columns = {}
-    for field in fields:
-        kind = _arrow_type(field)
-        values = []
-        for row, sequence in enumerate(sequences):
-            value = sequence.get(field.name) if isinstance(sequence, Mapping) else sequence
+    columns: dict[str, list[Any]] = {field.name: [None] * len(sequences) for field in fields}
+    for row, sequence in enumerate(sequences):
+        if len(fields) > 1 and not isinstance(sequence, Mapping):
+            errors[row] = f"is not a dict of the fields {', '.join(columns)}"
+            continue
+        for field in fields:
+            given = sequence.get(field.name) if isinstance(sequence, Mapping) else sequence
             try:
-                if isinstance(value, np.ndarray):
-                    value = value.tolist()
-                if field.kind == "category" and isinstance(value, (list, tuple)):
-                    cast = str if field.values == "string" else int
-                    value = [entry if entry is None else cast(entry) for entry in value]
-                values.append(pa.scalar(value, kind).as_py())
-            except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, TypeError, ValueError):
+                columns[field.name][row] = _value(given, field)
+            except (pa.ArrowException, OverflowError, TypeError, ValueError):
                 errors[row] = f"{field.name} is not {_expected(field)}"
-                values.append(None)
-        columns[field.name] = pa.array(values, kind)
-    return pa.record_batch(columns), errors
+    arrays = {field.name: pa.array(columns[field.name], _arrow_type(field)) for field in fields}
+    return pa.record_batch(arrays), errors
+
+
+def _value(given: Any, field: Field) -> Any:
+    """`given` as a value of the field's column; raises what Arrow raises where it cannot be one."""
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    if field.kind == "category" and isinstance(given, (list, tuple)):
+        cast = _integer if field.values == "integer" else str
+        given = [entry if entry is None else cast(entry) for entry in given]
+    return pa.scalar(given, _arrow_type(field)).as_py()
+
+
+def _integer(entry: Any) -> int:
+    if isinstance(entry, float) and not entry.is_integer():
+        raise ValueError(f"{entry} is not an integer")
+    return int(entry)
 
 
 def _is_number(text: str) -> bool:

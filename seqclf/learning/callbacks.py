@@ -19,17 +19,14 @@ COLUMNS = ["epoch", "step", "seconds", "tokens_per_s", "lr"]
 COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
 
 
-def checkpoints(folder: Path) -> ModelCheckpoint:
-    """`best.ckpt` and `last.ckpt`, written at the end of each epoch."""
-    return ModelCheckpoint(
-        dirpath=folder,
-        filename="best",
-        monitor=MONITORED,
-        mode="max",
-        save_last=True,
-        save_on_train_epoch_end=True,
-        enable_version_counter=False,
-    )
+def checkpoints(folder: Path) -> list[ModelCheckpoint]:
+    """`best.ckpt`, of the best epoch, and `last.ckpt`, of every epoch.
+
+    Two callbacks, because Lightning's `save_last` saves only where the best is saved too.
+    """
+    common: dict[str, Any] = {"dirpath": folder, "save_on_train_epoch_end": True, "enable_version_counter": False}
+    best = ModelCheckpoint(filename="best", monitor=MONITORED, mode="max", **common)
+    return [best, ModelCheckpoint(filename="last", monitor=None, **common)]
 
 
 def early_stopping(patience: int) -> EarlyStopping:
