@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.data.dataset import Dataset
@@ -23,7 +23,7 @@ from seqclf.errors import InputError
 from seqclf.learning import callbacks
 from seqclf.learning.classify import classify
 from seqclf.learning.loggers import finish, log_verdict, make_logger
-from seqclf.learning.scores import scores
+from seqclf.learning.scores import MAIN, scores
 from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
 from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_epoch, show_scores
@@ -55,12 +55,17 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
             return {}
         if config["trainer"]["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
-        return _conclude(config, dataset, run, batches, logger, best.best_model_path, record, started)
+        trained = time.perf_counter() - started
+        task = load_task(best.best_model_path).to(trainer.strategy.root_device)
+        summary = _score_and_export(config, dataset, batches, task, run, logger)
     except SystemExit:  # how Lightning ends an interrupted fit
         console.print(f"interrupted; go on with checkpoint={run / 'checkpoints' / 'last.ckpt'}", soft_wrap=True)
         raise
     finally:
         finish(logger)
+    total = time.perf_counter() - started
+    epochs = len(record.history)
+    return {"run": str(run), "epochs": epochs, **summary, "train_s": round(trained, 2), "total_s": round(total, 2)}
 
 
 def _set_up(config: dict[str, Any]) -> None:
@@ -119,24 +124,19 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
         )
 
 
-def _conclude(
+def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
-    run: Path,
     batches: SequenceDataModule,
-    logger: Any,
-    best: str,
-    record: callbacks.EpochRecord,
-    started: float,
+    task: SequenceTask,
+    run: Path,
+    logger: Logger | None,
 ) -> dict[str, Any]:
-    """Score the best epoch, export it, and tell."""
-    trained = time.perf_counter() - started
-    task = load_task(best)
-    metrics, test = {}, None
+    """Score a task on every split, export it, and tell: terminal, `metrics.json`, logger. Returns the summary."""
+    metrics = {}
     for split in dataset.splits:
         labels, probabilities = classify(task, batches.evaluation_loader(split))
         metrics[split] = scores(labels, probabilities, dataset.classes, dataset.positive)
-        test = (labels, np.argmax(probabilities, axis=1))
     text = json.dumps({**metrics, "data": dataset.report}, indent=1, ensure_ascii=False)
     (run / "metrics.json").write_text(text + "\n", encoding="utf-8")
     show_scores(metrics)
@@ -145,15 +145,10 @@ def _conclude(
     if bundle is not None:
         proof = write_bundle(task, bundle, metrics)
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    log_verdict(logger, metrics, dataset.classes, test, bundle, config["logger"])
-    last = next(reversed(metrics))
+    log_verdict(logger, metrics, dataset.classes, (labels, probabilities.argmax(axis=1)), bundle, config["logger"])
     return {
-        "run": str(run),
         "bundle": bundle and str(bundle),
-        "epochs": len(record.history),
-        "split": last,
-        **{name: round(metrics[last][name], 6) for name in ("loss", "accuracy", "recall", "precision", "f1")},
+        "split": split,
+        **{name: round(metrics[split][name], 6) for name in MAIN},
         "parity": proof and proof["max_error"],
-        "train_s": round(trained, 2),
-        "total_s": round(time.perf_counter() - started, 2),
     }
