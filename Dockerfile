@@ -18,7 +18,7 @@ COPY conf /src/conf
 COPY seqclf /src/seqclf
 RUN pip install "/src[tensorboard]" && rm -rf /src
 
-USER seqclf
+USER 1000
 WORKDIR /work
 ENTRYPOINT ["python", "-m"]
 CMD ["seqclf.train"]
