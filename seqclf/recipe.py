@@ -41,7 +41,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
         _check_resumable(config, task)
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     best, last = callbacks.checkpoints(run / "checkpoints")
-    trainer = _trainer(config["trainer"], [*_stopping(config), *_progress(config), best, last, record], run)
+    trainer = _trainer(config["trainer"], [*_stopping(config), *_progress(config), record, best, last], run)
     logger = make_logger(config["logger"], run, config) if trainer.is_global_zero else None
     trainer.loggers = [logger] if logger is not None else []
     (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.learning.scores import MAIN
@@ -19,13 +21,32 @@ COLUMNS = ["epoch", "step", "seconds", "tokens_per_s", "lr"]
 COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
 
 
+class CarriedCheckpoint(ModelCheckpoint):
+    """A `ModelCheckpoint` that a run resumed in another folder carries on: what was best until then comes along."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        before = Path(state_dict["best_model_path"])
+        here = str(Path(str(self.dirpath)) / before.name)
+        if before.is_file() and str(before) != here:
+            _copy(before, Path(here))
+            paths = {"dirpath": self.dirpath, "best_model_path": here, "kth_best_model_path": here}
+            state_dict = {**state_dict, **paths, "best_k_models": {here: state_dict["best_model_score"]}}
+        super().load_state_dict(state_dict)
+
+
+@rank_zero_only
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source, target)
+
+
 def checkpoints(folder: Path) -> list[ModelCheckpoint]:
     """`best.ckpt`, of the best epoch, and `last.ckpt`, of every epoch.
 
     Two callbacks, because Lightning's `save_last` saves only where the best is saved too.
     """
     common: dict[str, Any] = {"dirpath": folder, "save_on_train_epoch_end": True, "enable_version_counter": False}
-    best = ModelCheckpoint(filename="best", monitor=MONITORED, mode="max", **common)
+    best = CarriedCheckpoint(filename="best", monitor=MONITORED, mode="max", **common)
     return [best, ModelCheckpoint(filename="last", monitor=None, **common)]
 
 
@@ -37,39 +58,36 @@ def early_stopping(patience: int) -> EarlyStopping:
 class EpochRecord(Checkpoint):
     """Keeps a row per epoch in `history` and in `metrics.csv`, and hands it to `show`.
 
-    A resumed run keeps the rows of the epochs before it. A `Checkpoint`, because Lightning calls those after the
-    module has logged its epoch, and all other callbacks before.
+    The rows travel in checkpoints, so a resumed run keeps those before it. A `Checkpoint`, because Lightning calls
+    those after the module has logged its epoch, and all other callbacks before.
     """
 
     def __init__(self, path: Path, show: Callable[[dict[str, Any]], None]):
         self.path = path
         self.show = show
         self.history: list[dict[str, Any]] = []
-        self.tokens = 0
 
-    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        if self.path.is_file():
-            with self.path.open(newline="") as file:
-                rows = [row for row in csv.DictReader(file) if int(row["epoch"]) < trainer.current_epoch]
-            self.history = [{name: float(value) for name, value in row.items() if value} for row in rows]
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.history = state_dict["history"]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self.start, self.tokens = time.perf_counter(), 0
+        self.start = self.trained = time.perf_counter()
+        self.tokens = 0
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self.tokens += int(batch.host_lengths.sum())
-
-    def on_validation_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self.seconds = time.perf_counter() - getattr(self, "start", time.perf_counter())
+        self.trained = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
-        seconds = getattr(self, "seconds", None) or time.perf_counter() - self.start
         row: dict[str, Any] = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
             "seconds": round(time.perf_counter() - self.start, 3),
-            "tokens_per_s": round(self.tokens / max(seconds, 1e-9), 1),
+            "tokens_per_s": round(self.tokens / max(self.trained - self.start, 1e-9), 1),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
         row |= {name: metrics[name] for name in COLUMNS if name in metrics}
@@ -79,7 +97,8 @@ class EpochRecord(Checkpoint):
             self.show(row)
 
     def _write(self) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, restval="")
             writer.writeheader()
-            writer.writerows({**row, "epoch": int(row["epoch"]), "step": int(row["step"])} for row in self.history)
+            writer.writerows(self.history)
