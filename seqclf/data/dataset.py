@@ -46,18 +46,30 @@ class Dataset:
         }
 
 
+class DamagedError(Exception):
+    """A folder that does not hold a whole dataset; it has to be prepared again."""
+
+
 def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
-    state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-    schema = Schema.from_dict(state["schema"])
-    opened = {name: open_split(folder / name) for name in state["splits"]}
-    classes = state["classes"]
-    if positive is not None and positive not in classes:
-        raise InputError(f"data.positive={positive}: no such label; the labels are {', '.join(classes)}")
-    if positive is not None and len(classes) != 2:
-        raise InputError(f"data.positive={positive}: needs two classes; the data has {len(classes)}")
-    if positive is None and len(classes) == 2:
-        positive = classes[int(np.bincount(opened["train"].labels, minlength=2).argmin())]
-    encoders = load_encoder_files(schema.fields, folder / "encoders")
-    return Dataset(
-        folder, schema, classes, positive, encoders, opened, state["report"], state["digest"], state["reader"], reused
-    )
+    """Map a prepared dataset. `positive`: what the user set. Raises DamagedError."""
+    try:
+        state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
+        schema = Schema.from_dict(state["schema"])
+        opened = {name: open_split(folder / name) for name in state["splits"]}
+        encoders = load_encoder_files(schema.fields, folder / "encoders")
+        plain = {key: state[key] for key in ("classes", "report", "digest", "reader")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{folder}: {error}") from error
+    positive = _positive(positive, plain["classes"], opened["train"].labels)
+    return Dataset(folder, schema, positive=positive, encoders=encoders, splits=opened, reused=reused, **plain)
+
+
+def _positive(chosen: str | None, classes: list[str], labels: np.ndarray) -> str | None:
+    """The label whose recall matters: as set, or the rarer of two classes in `labels` (N,)."""
+    if chosen is None:
+        return classes[int(np.bincount(labels, minlength=2).argmin())] if len(classes) == 2 else None
+    if chosen not in classes:
+        raise InputError(f"data.positive={chosen}: no such label; the labels are {', '.join(classes)}")
+    if len(classes) != 2:
+        raise InputError(f"data.positive={chosen}: needs two classes; the data has {len(classes)}")
+    return chosen

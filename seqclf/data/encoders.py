@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,14 +20,16 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.rows import flatten
 from seqclf.data.schema import Field
-from seqclf.errors import InputError
 
 UNKNOWN = "[UNK]"
 Batches = Callable[[], Iterator[pa.Array]]
 
 
 class Encoder(Protocol):
-    """`fit` reads columns of accepted rows; `encode` gives lengths (N,) int64 and steps (S,) int32 or (S, D) float32."""
+    """`fit` reads columns of accepted rows.
+
+    `encode` gives lengths (N,) int64 and steps (S,) int32 or (S, D) float32.
+    """
 
     def fit(self, columns: Batches) -> None: ...
     def encode(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]: ...
@@ -77,8 +80,6 @@ class Scaler:
         self.field = field
         self.mean = np.asarray(mean if mean is not None else np.zeros(field.width or 1))
         self.deviation = np.asarray(deviation if deviation is not None else np.ones(field.width or 1))
-        if field.options.get("scale", "standard") not in ("standard", "none"):
-            raise InputError(f"data.fields.{field.name}.scale={field.options['scale']}: must be standard or none")
 
     def fit(self, columns: Batches) -> None:
         if self.field.options.get("scale", "standard") == "none":
@@ -124,14 +125,14 @@ class Tokenizer:
 
     def fit(self, columns: Batches) -> None:
         options = {"tokenizer": "word", "lowercase": True, "min_count": 2, "max_size": 50_000, **self.field.options}
-        self.tokenizer, trainer = _untrained(self.field.name, options)
+        self.tokenizer, trainer = _untrained(options)
         self.tokenizer.train_from_iterator((text for column in columns() for text in column.to_pylist()), trainer)
 
     def encode(self, column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
         assert self.tokenizer is not None
         encoded = [entry.ids for entry in self.tokenizer.encode_batch_fast(column.to_pylist())]
         lengths = np.fromiter((len(ids) for ids in encoded), np.int64, len(encoded))
-        steps = np.fromiter((token for ids in encoded for token in ids), np.int32, int(lengths.sum()))
+        steps = np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum()))
         return lengths, steps
 
     def spec(self) -> dict[str, Any]:
@@ -147,7 +148,7 @@ class Tokenizer:
         return cls(field, tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"])))
 
 
-def _untrained(name: str, options: dict[str, Any]) -> tuple[tokenizers.Tokenizer, Any]:
+def _untrained(options: dict[str, Any]) -> tuple[tokenizers.Tokenizer, Any]:
     limits = {
         "vocab_size": options["max_size"],
         "min_frequency": options["min_count"],
@@ -162,12 +163,10 @@ def _untrained(name: str, options: dict[str, Any]) -> tuple[tokenizers.Tokenizer
         tokenizer = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
         tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
         trainer = trainers.BpeTrainer(**limits)
-    elif options["tokenizer"] == "character":
-        tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
-        tokenizer.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"(?s)."), "isolated")
-        trainer = trainers.WordLevelTrainer(**limits)
     else:
-        raise InputError(f"data.fields.{name}.tokenizer={options['tokenizer']}: must be word, bpe or character")
+        tokenizer = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
+        trainer = trainers.WordLevelTrainer(**limits)
     steps = [normalizers.NFC(), normalizers.Lowercase()] if options["lowercase"] else [normalizers.NFC()]
     tokenizer.normalizer = normalizers.Sequence(steps)
     return tokenizer, trainer
@@ -189,13 +188,10 @@ def fit_encoders(fields: Iterable[Field], column: Callable[[str], Batches]) -> d
     return encoders
 
 
-def save_encoders(encoders: dict[str, Encoder], folder: Path) -> list[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = []
+def save_encoders(encoders: dict[str, Encoder], folder: Path) -> None:
+    folder.mkdir(parents=True)
     for name, encoder in encoders.items():
-        paths.append(folder / f"{name}.json")
-        paths[-1].write_text(json.dumps(encoder.state(), ensure_ascii=False), encoding="utf-8")
-    return paths
+        (folder / f"{name}.json").write_text(json.dumps(encoder.state(), ensure_ascii=False), encoding="utf-8")
 
 
 def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any]]) -> dict[str, Encoder]:

@@ -19,7 +19,7 @@ class Quarantine:
     def __init__(self, on_bad_row: str, max_bad_share: float):
         if on_bad_row not in ("quarantine", "drop", "error"):
             raise InputError(f"data.on_bad_row={on_bad_row}: must be quarantine, drop or error")
-        if not 0 <= max_bad_share <= 1:
+        if not (isinstance(max_bad_share, (int, float)) and 0 <= max_bad_share <= 1):
             raise InputError(f"data.max_bad_share={max_bad_share}: must be between 0 and 1")
         self.on_bad_row = on_bad_row
         self.max_bad_share = max_bad_share

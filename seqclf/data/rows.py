@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.canonical import LABEL, raw
 from seqclf.data.schema import Field, Schema
 
 
@@ -45,7 +46,7 @@ def inspect(batch: pa.RecordBatch, schema: Schema, labelled: bool = True) -> Pro
     """Check each row of a batch against the schema; see `Problems`."""
     problems = Problems(batch.num_rows)
     if labelled and schema.label is not None:
-        labels = batch.column("label")
+        labels = batch.column(LABEL)
         empty = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(labels), ""), True)
         problems.mark(_where(empty), schema.label, "is empty; fill in the label or remove the row")
     lengths = None
@@ -76,13 +77,15 @@ def _where(mask: pa.BooleanArray) -> np.ndarray:
 def _inspect_list(batch: pa.RecordBatch, column: pa.Array, field: Field, problems: Problems) -> None:
     what = {"category": f"a list of {field.values}s", "number": "a list of numbers"}[field.kind]
     missing = _where(column.is_null())
-    raw_name = f"raw_{field.name}"
-    raw = batch.column(raw_name) if raw_name in batch.schema.names else None
+    texts = batch.column(raw(field.name)) if raw(field.name) in batch.schema.names else None
     reasons = []
     for row in missing:
-        text = raw[int(row)].as_py() if raw is not None else None
-        shown = text is not None and text.strip()
-        reasons.append(f"is not {what}: '{text}'" if shown else "is empty; a sequence needs at least one step")
+        text = texts[int(row)].as_py() if texts is not None else None
+        reasons.append(
+            f"is not {what}: '{text}'; write lists as [a, b], or name what separates them: data.list_separator"
+            if text is not None and text.strip()
+            else "is empty; a sequence needs at least one step"
+        )
     problems.mark(missing, field.column, reasons)
     lengths = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
     problems.mark(np.flatnonzero(lengths == 0), field.column, "has no steps; a sequence needs at least one")
@@ -109,7 +112,9 @@ def _inspect_numbers(elements: pa.Array, owners: np.ndarray, field: Field, probl
         elements = pc.list_flatten(elements)
     elif field.width != 1:
         problems.mark(np.unique(owners), field.column, f"has steps of 1 value where the field has {field.width}")
-    problems.mark(np.unique(owners[_where(elements.is_null())]), field.column, "has a missing number")
+    problems.mark(
+        np.unique(owners[_where(elements.is_null())]), field.column, "has an element that is missing or no number"
+    )
     values = pc.fill_null(elements, 0.0).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         finite = np.isfinite(values.astype(np.float32))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import itertools
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -19,17 +19,27 @@ OPTIONS = {
     "number": {"separator", "scale"},
     "text": {"tokenizer", "lowercase", "min_count", "max_size"},
 }
-RESERVED_NAMES = {"lengths", "parents", "logits"}
+COUNT = (lambda value: type(value) is int and value >= 1, "a whole number from 1")
+ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "min_count": COUNT,
+    "max_size": COUNT,
+    "separator": (lambda value: isinstance(value, str) and value != "", "a text of one character or more"),
+    "scale": (lambda value: value in ("standard", "none"), "standard or none"),
+    "tokenizer": (lambda value: value in ("word", "bpe", "character"), "word, bpe or character"),
+    "lowercase": (lambda value: isinstance(value, bool), "true or false"),
+}
+RESERVED_NAMES = {"lengths", "parents", "logits", "label", "id"}
 INFERENCE_ROWS = 1000
 MOST_CLOCK_CODES = 100
+LARGEST_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True)
 class Field:
     """One value of every step.
 
-    `values` says what a category is made of (`integer` or `string`); `width` is the channels of a number field,
-    known once data has been seen; `options` are the encoder's.
+    `values` says what a category is made of (`integer` or `string`); `width` is the channels of a number field, null
+    for other kinds; `options` are the encoder's.
     """
 
     name: str
@@ -40,8 +50,13 @@ class Field:
     separator: str | None = None
     options: dict[str, Any] = field(default_factory=dict)
 
+    @property
+    def depth(self) -> int:
+        """How deep the lists of a cell are nested: 2 for a list of vectors."""
+        return 2 if (self.width or 1) > 1 else 1
+
     def describe(self) -> str:
-        detail = {"category": f"list of {self.values}s", "number": f"{self.width or '?'} channels"}.get(self.kind)
+        detail = {"category": f"list of {self.values}s", "number": f"{self.width} channels"}.get(self.kind)
         extra = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return ", ".join(part for part in (detail, extra) if part)
 
@@ -76,6 +91,18 @@ def require_columns(wanted: Iterable[tuple[str, str]], available: Iterable[str],
             raise InputError(f"{where}: no column '{column}' ({key}); {hint}")
 
 
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise if two columns have the same name; DuckDB would rename one of them in silence."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in seen:
+            raise InputError(
+                f"{where}: columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count); "
+                "rename one of them"
+            )
+        seen[name.casefold()] = name
+
+
 def build_schema(
     sample: pa.Table,
     where: str,
@@ -90,11 +117,15 @@ def build_schema(
     """The schema of a file, from its first rows (`sample`, as DuckDB types) and what the user said of it."""
     if truncate not in ("error", "keep_first", "keep_last"):
         raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
-    if max_length is not None and max_length < 1:
-        raise InputError(f"data.max_length={max_length}: must be at least 1")
+    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
+        raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")
+    if list_separator is not None:
+        _check_option("data.list_separator", "separator", list_separator)
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
     require_columns(named, sample.column_names, where)
     if fields:
+        if not isinstance(fields, Mapping):
+            raise InputError(f"data.fields={fields}: must say the kind of each: data.fields={{COLUMN: category}}")
         built = tuple(_named_field(name, spec, sample, where, list_separator) for name, spec in fields.items())
         # A column named for steps may be the label only by mistake: the model would read the answer.
         for entry in built:
@@ -118,13 +149,19 @@ def _check_together(fields: tuple[Field, ...]) -> None:
     for entry in fields:
         if entry.name in RESERVED_NAMES or not entry.name.isidentifier():
             raise InputError(
-                f"data.fields.{entry.name}: not usable as an input name of the exported model; "
+                f"data.fields.{entry.name}: is reserved or no identifier, and will be an input of the model; "
                 f"rename it: data.fields.my_name={{kind: {entry.kind}, column: '{entry.column}'}}"
             )
 
 
+def _check_option(key: str, option: str, value: Any) -> None:
+    allowed, text = ALLOWED[option]
+    if not allowed(value):
+        raise InputError(f"{key}={value}: must be {text}")
+
+
 def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separator: str | None) -> Field:
-    spec = {"kind": spec} if isinstance(spec, str) else dict(spec)
+    spec = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
     kind, column = spec.pop("kind", None), spec.pop("column", name)
     if kind not in KINDS:
         raise InputError(f"data.fields.{name}: kind '{kind}' is unknown; it must be one of {', '.join(KINDS)}")
@@ -134,13 +171,14 @@ def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separa
             f"data.fields.{name}: a {kind} field has no option '{min(unknown)}'; "
             f"it takes {', '.join(sorted(OPTIONS[kind]))}"
         )
+    for option, value in spec.items():
+        _check_option(f"data.fields.{name}.{option}", option, value)
     require_columns([(f"data.fields.{name}", column)], sample.column_names, where)
-    cells = sample.column(column)
-    separator = spec.pop("separator", list_separator)
-    if kind == "text" or not _is_text(cells.type):
-        separator = None
     if kind == "text":
         return Field(name, kind, column, options=spec)
+    cells = sample.column(column)
+    usual = None if _looks_bracketed(cells) else list_separator
+    separator = spec.pop("separator", usual) if _is_text(cells.type) else None
     values, width = _look_into(cells, separator)
     if kind == "category":
         return Field(name, kind, column, values if values == "integer" else "string", None, separator, spec)
@@ -149,14 +187,15 @@ def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separa
 
 def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
     """Every column of lists; where there is none, the one column of running text."""
-    lists, texts = [], []
+    lists: list[Field] = []
+    texts = []
     for column in sample.column_names:
         if column in skip:
             continue
         cells = sample.column(column)
         if _is_list(cells.type) or (_is_text(cells.type) and _looks_like_lists(cells, separator)):
             used = separator if _is_text(cells.type) and not _looks_bracketed(cells) else None
-            lists.append(_inferred_list(column, cells, used))
+            lists.append(_inferred_list(column, cells, used, {field.name for field in lists}))
         elif _is_text(cells.type):
             texts.append(column)
     if lists:
@@ -172,17 +211,19 @@ def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separa
     )
 
 
-def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None) -> Field:
+def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
     values, width = _look_into(cells, separator)
     name = _identifier(column)
+    while name in taken:
+        name += "_"
     if values in ("string", "integer"):
         return Field(name, "category", column, values, None, separator)
     return Field(name, "number", column, width=width, separator=separator)
 
 
 def _identifier(column: str) -> str:
-    name = "".join(letter if letter.isalnum() else "_" for letter in column).strip("_") or "field"
-    return f"f_{name}" if name[0].isdigit() or name in RESERVED_NAMES else name
+    name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
+    return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -223,12 +264,13 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
     return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
 
 
-def _look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int | None]:
-    """What most lists are made of, (`integer`, `string`, `number` or `vector`), and the width of a vector.
+def _look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
+    """What most lists are made of (`integer`, `string`, `number` or `vector`), and the width of a step.
 
-    Integers that go below zero, or run upwards like a clock, are measurements, not names.
+    Integers that go below zero, run upwards like a clock, or stand beside fractions are measurements, not names; those
+    too large for 64 bits are names. A tenth of fractions decides: as names, that many rows would stop the run.
     """
-    rows = _texts(cells) if _is_text(cells.type) else [cell for cell in cells.to_pylist() if cell]
+    rows = _texts(cells) if _is_text(cells.type) else [cell for cell in cells.to_pylist() if isinstance(cell, list)]
     lists = [split_cell(row, separator) if isinstance(row, str) else row for row in rows]
     kinds: dict[str, int] = {}
     widths: dict[int, int] = {}
@@ -238,9 +280,15 @@ def _look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int 
         if kind is not None:
             kinds[kind[1]] = kinds.get(kind[1], 0) + 1
     if not kinds:
-        return "string", None
+        return "string", 1
     common = max(kinds, key=lambda name: kinds[name])
-    if common == "integer" and (min(distinct) < 0 or (len(distinct) > MOST_CLOCK_CODES and _never_fall(lists))):
+    if common == "integer" and max(distinct) > LARGEST_INTEGER:
+        common = "string"
+    elif common == "integer" and (
+        min(distinct) < 0
+        or 10 * kinds.get("number", 0) > sum(kinds.values())
+        or (len(distinct) > MOST_CLOCK_CODES and _never_fall(lists))
+    ):
         common = "number"
     width = max(widths, key=lambda size: widths[size]) if common == "vector" and widths else 1
     return common, width
@@ -278,9 +326,3 @@ def _kind_of(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[in
     except (TypeError, ValueError):
         return 2, "string"
     return 1, "number"
-
-
-def with_widths(schema: Schema, widths: Mapping[str, int]) -> Schema:
-    """The schema with the channel count of each number field filled in."""
-    fields = (replace(entry, width=widths[entry.name]) if entry.name in widths else entry for entry in schema.fields)
-    return replace(schema, fields=tuple(fields))

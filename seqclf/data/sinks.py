@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,9 @@ def check_output(path: Path) -> None:
         raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
     if path.is_dir():
         raise InputError(f"output={path}: is a folder; name a file in it")
+    above = next(parent for parent in path.absolute().parents if parent.exists())
+    if not above.is_dir():
+        raise InputError(f"output={path}: {above} is not a folder; name another")
 
 
 def _kind(path: Path) -> str | None:
@@ -59,10 +62,11 @@ def open_sink(path: Path, schema: pa.Schema) -> Iterator[Any]:
         "json": lambda: _JsonLines(unfinished),
         "arrow": lambda: pa.ipc.new_file(str(unfinished), schema),
     }
-    writer = opened[_kind(path) or ""]()
     try:
-        yield writer
-        writer.close()
-        os.replace(unfinished, path)
+        with closing(opened[_kind(path) or ""]()) as writer:
+            yield writer
+        unfinished.replace(path)
+    except (OSError, pa.ArrowException) as error:
+        raise InputError(f"output={path}: cannot be written: {error}") from None
     finally:
         unfinished.unlink(missing_ok=True)

@@ -5,29 +5,36 @@ Text formats are read as text and cast here, column by column, so that one bad c
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from glob import glob
+from functools import lru_cache
+from glob import escape, glob
 from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as arrow_dataset
+import pyarrow.parquet as pq
 
-from seqclf.data.schema import Field, Schema
+from seqclf.data import separated
+from seqclf.data.canonical import FILE, canonical, literal, quoted, steps
+from seqclf.data.schema import Schema, check_names
 from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
-COMPRESSED = (".gz", ".zst", ".zstd")
-ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
-SEPARATED = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+COMPRESSED = (".gz", ".zst")
+JSON = (".json", ".jsonl", ".ndjson")
+PARQUET = (".parquet", ".pq")
+ARROW = (".arrow", ".feather", ".ipc")
 QUERY = re.compile(r"\s*(select|with|from)\s", re.IGNORECASE)
+REGISTERED = "arrow_files"
+ARROW_FILE = "__filename"  # as Arrow calls the file of a row
 
 
 @dataclass(frozen=True)
@@ -64,10 +71,14 @@ def local_files(source: Source) -> list[Path]:
         return []
     text = _query_text(source)
     if text is None:
-        return [Path(path) for path in sorted(glob(source.path, recursive=True))]
-    found = [path for quoted in re.findall(r"'((?:[^']|'')+)'", text) for path in sorted(glob(quoted, recursive=True))]
-    own = [Path(source.path)] if source.path.endswith(".sql") else []
-    return own + [Path(path) for path in found]
+        own = Path(source.path).expanduser()
+        return [own] if own.exists() else _matches(str(own))
+    found = [path for named in re.findall(r"'((?:[^']|'')+)'", text) for path in _matches(named)]
+    return ([Path(source.path)] if source.path.endswith(".sql") else []) + found
+
+
+def _matches(pattern: str) -> list[Path]:
+    return [Path(path) for path in sorted(glob(pattern, recursive=True))]  # noqa: PTH207 (it may be absolute)
 
 
 def is_remote(source: Source) -> bool:
@@ -77,8 +88,7 @@ def is_remote(source: Source) -> bool:
 def column_types(source: Source) -> dict[str, str]:
     """Column names and DuckDB types."""
     with _connected(source) as (connection, relation):
-        described = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
-    return {name: kind for name, kind, *_ in described}
+        return _described(connection, relation)
 
 
 def sample(source: Source, rows: int) -> pa.Table:
@@ -91,87 +101,63 @@ def count_rows(source: Source) -> int:
         return connection.execute(f"SELECT count(*) FROM {relation}").fetchone()[0]  # type: ignore[index]
 
 
+def content_key(source: Source, schema: Schema) -> str:
+    """The SQL of a number that rows of equal steps share, however their cells are written."""
+    types = column_types(source)
+    parts = ", ".join(steps(field, types[field.column], str(source)) for field in schema.fields)
+    return f"CAST(hash({parts}) >> 1 AS BIGINT)"
+
+
 def read(source: Source, schema: Schema, key: str | None = None, rows: int = BATCH_ROWS) -> Iterator[Batch]:
-    """Stream the canonical columns of every row, in file order.
+    """Stream the canonical columns of every row, in file order, `rows` at a time whatever the file's own blocks.
 
     Columns: `label` (string) and `id` where the schema has them, one per field (a list of integers, strings, doubles
-    or vectors of doubles; a string for text), `raw_<field>` (how a text cell begins, for error lines) and `key`, the
-    SQL expression given for splitting.
+    or vectors of doubles; a string for text), `raw <field>` (how a text cell begins, for error lines) and, where it is
+    given, `split key`: the value of the SQL expression `key`.
     """
-    types = column_types(source)
-    expressions = []
-    if schema.label is not None:
-        expressions.append(f"CAST({_quoted(schema.label)} AS VARCHAR) AS label")
-    if schema.id is not None:
-        expressions.append(f"{_quoted(schema.id)} AS id")
-    for entry in schema.fields:
-        expressions += _field_expressions(entry, types[entry.column])
-    if key is not None:
-        expressions.append(f"{key} AS key")
-    several = len(local_files(source)) > 1 and _query_text(source) is None and _suffix(source.path) not in _ARROW
-    if several:
-        expressions.append("filename AS file")
-    with _connected(source) as (connection, relation):
+    several = _query_text(source) is None and len(local_files(source)) > 1
+    with _connected(source, named_files=several) as (connection, relation):
+        expressions = canonical(schema, _described(connection, relation), str(source), key)
+        if several:
+            expressions.append(quoted(FILE))
         reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
         position, file = 1, str(source)
-        while True:
-            with _explained(source):
-                batch = next(reader, None)
-            if batch is None:
-                return
-            if not several:
-                yield Batch(file, position, batch)
-                position += batch.num_rows
-                continue
-            for name, part in _runs(batch):
+        for batch in _rechunked(reader, rows):
+            for name, part in _runs(batch) if several else [(file, batch)]:
                 position = position if name == file else 1
                 file = name
                 yield Batch(file, position, part)
                 position += part.num_rows
 
 
-_ARROW = {".arrow", ".feather", ".ipc"}
+def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of exactly `rows`, the last one apart."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while count + batch.num_rows >= rows:
+            head = batch.slice(0, rows - count)
+            yield pa.concat_batches([*held, head]) if held else head
+            batch, held, count = batch.slice(rows - count), [], 0
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+    if held:
+        yield pa.concat_batches(held)
 
 
 def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Cut a batch where its `file` changes."""
-    names = batch.column("file").to_pylist()
+    """Cut a batch where its file changes."""
+    runs = pc.run_end_encode(batch.column(FILE))
     start = 0
-    for stop in range(1, len(names) + 1):
-        if stop == len(names) or names[stop] != names[start]:
-            yield names[start], batch.slice(start, stop - start)
-            start = stop
+    for name, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield name, batch.slice(start, stop - start)
+        start = stop
 
 
-def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _field_expressions(entry: Field, kind: str) -> list[str]:
-    column, name = _quoted(entry.column), _quoted(entry.name)
-    if entry.kind == "text":
-        return [f"CAST({column} AS VARCHAR) AS {name}"]
-    element = {"category": "BIGINT" if entry.values == "integer" else "VARCHAR", "number": "DOUBLE"}[entry.kind]
-    if kind in ("VARCHAR", "JSON"):
-        vectors = entry.kind == "number" and (entry.width or 1) > 1
-        cell = f"NULLIF(trim(CAST({column} AS VARCHAR)), '')" if kind == "VARCHAR" else column
-        if entry.separator is not None:
-            space = entry.separator.isspace()
-            pattern = r"\s+" if space else r"\s*" + re.escape(entry.separator) + r"\s*"
-            cell = f"regexp_split_to_array({cell}, {_literal(pattern)})"
-        parsed = f"TRY_CAST({cell} AS {element}{'[][]' if vectors else '[]'})"
-        return [f"{parsed} AS {name}", f"left(CAST({column} AS VARCHAR), 40) AS {_quoted('raw_' + entry.name)}"]
-    if not kind.endswith("]"):
-        raise InputError(
-            f"column '{entry.column}' holds {kind}, not lists (data.fields.{entry.name}={entry.kind}); a row must be "
-            "one sequence: put each sequence's values into one list, or name another column"
-        )
-    depth = "[][]" if entry.kind == "number" and kind.count("[") > 1 else "[]"
-    return [f"TRY_CAST({column} AS {element}{depth}) AS {name}"]
+def _described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+    rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
+    return {name: kind for name, kind, *_ in rows if name != FILE}
 
 
 def _builtin(source: Source) -> Path:
@@ -181,7 +167,7 @@ def _builtin(source: Source) -> Path:
     return path
 
 
-def _suffix(path: str) -> str:
+def _suffix(path: str | Path) -> str:
     name = Path(path)
     return (Path(name.stem) if name.suffix.lower() in COMPRESSED else name).suffix.lower()
 
@@ -194,89 +180,112 @@ def _query_text(source: Source) -> str | None:
     return None
 
 
-def _relation(source: Source, connection: duckdb.DuckDBPyConnection) -> str:
-    """The SQL that stands after FROM."""
+def _readable(source: Source) -> list[Path]:
+    """The files of a source that is no query and not remote; raises unless all are there, filled and of one kind."""
+    paths = local_files(source)
+    if not paths:
+        raise InputError(f"{source.key}={source.path}: no such file; check the path (it is read from {Path.cwd()})")
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{source.key}={source.path}: {path} is a folder; name its files: {path}/*.parquet")
+        if path.stat().st_size == 0:
+            raise InputError(f"{path}: the file is empty; give a file with a row per sequence")
+        if _suffix(path) != _suffix(paths[0]):
+            raise InputError(
+                f"{source.key}={source.path}: {paths[0]} and {path} are of two kinds; name one kind of file"
+            )
+    return paths
+
+
+def _relation(source: Source, connection: duckdb.DuckDBPyConnection, named_files: bool) -> str:
+    """The SQL that stands after FROM; with `named_files`, it has the column `in file` too."""
     query = _query_text(source)
     if query is not None:
-        return f"({query.strip().rstrip(';')})"
-    path = str(_builtin(source)) if source.path.startswith("builtin:") else source.path
-    paths = [] if is_remote(source) else local_files(source)
-    if not is_remote(source) and not paths:
-        raise InputError(f"{source.key}={source.path}: no such file; check the path (it is read from {Path.cwd()})")
-    for found in paths:
-        if found.is_dir():
-            raise InputError(f"{source.key}={source.path}: is a folder; name its files: {source.path.rstrip('/')}/*")
-        if found.stat().st_size == 0:
-            raise InputError(f"{found}: the file is empty; give a file with a row per sequence")
-    suffix = _suffix(path)
-    if suffix in SEPARATED:
-        return _separated(source, path, suffix)
-    if suffix in (".json", ".jsonl", ".ndjson"):
-        return f"read_json({_literal(path)}, sample_size = -1)"
-    if suffix in (".parquet", ".pq"):
-        return f"read_parquet({_literal(path)})"
-    if suffix in _ARROW:
-        try:
-            connection.register("arrow_files", arrow_dataset.dataset([str(found) for found in paths], format="ipc"))
-        except (OSError, pa.ArrowInvalid) as error:
-            raise InputError(f"{path}: is not a readable Arrow file ({_first_line(error)}); write it again") from None
-        return "arrow_files"
+        return f"({query.strip().rstrip(';')}\n)"
+    paths = [] if is_remote(source) else _readable(source)
+    suffix = _suffix(paths[0] if paths else source.path)
+    named = ", ".join(literal(escape(str(path))) for path in paths) or literal(source.path)
+    options = {"filename": literal(FILE)} if named_files else {}
+    if suffix in separated.DELIMITERS:
+        found = {key: getattr(source, key) for key in ("header", "encoding", "quote", "delimiter")}
+        return _function("read_csv", named, {**options, **separated.options(paths, suffix, **found)})
+    if suffix in JSON:
+        types = _json_types(named, source_digest(source)) if paths else {}
+        named_types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
+        return _function("read_json", named, {**options, "columns": f"{{{named_types}}}"} if types else options)
+    if suffix in PARQUET:
+        if paths:
+            check_names(pq.read_schema(paths[0]).names, str(paths[0]))
+        return _function("read_parquet", named, options)
+    if suffix in ARROW and paths:
+        connection.register(REGISTERED, _arrow_files(paths, named_files))
+        return f"(SELECT * RENAME ({ARROW_FILE} AS {quoted(FILE)}) FROM {REGISTERED})" if named_files else REGISTERED
     raise InputError(
         f"{source.key}={source.path}: unknown kind of file '{suffix}'; "
-        "give .csv, .tsv, .txt, .jsonl, .parquet, .arrow (also .gz), a .sql file or a query"
+        "give .csv, .tsv, .txt, .jsonl, .parquet, .arrow (text also as .gz), a .sql file or a query"
     )
 
 
-def _separated(source: Source, path: str, suffix: str) -> str:
+def _function(name: str, paths: str, options: dict[str, str]) -> str:
+    return f"{name}([{paths}]{''.join(f', {key} = {value}' for key, value in options.items())})"
+
+
+@lru_cache(maxsize=64)
+def _json_types(named: str, state: str) -> dict[str, str]:
+    """Column types of JSON files, found once per `state`, as that reads all of them. Dates and such stay text."""
+    with duckdb.connect() as connection:
+        found = _described(connection, f"read_json([{named}], sample_size = -1)")
+    dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
+    return {name: re.sub(dates, "VARCHAR", kind) for name, kind in found.items()}
+
+
+def _arrow_files(paths: list[Path], named_files: bool) -> arrow_dataset.Dataset | arrow_dataset.Scanner:
     try:
-        encoding = ENCODINGS.get(codecs.lookup(source.encoding).name)
-    except LookupError:
-        encoding = None
-    if encoding is None:
-        raise InputError(f"data.encoding={source.encoding}: not supported; use utf-8, latin-1 or utf-16")
-    options = ["all_varchar = true", f"header = {str(source.header).lower()}", f"encoding = {_literal(encoding)}"]
-    delimiter = source.delimiter if source.delimiter is not None else SEPARATED[suffix]
-    if delimiter is not None:
-        options.append(f"delim = {_literal(delimiter)}")
-    if source.quote is not None:
-        options.append(f"quote = {_literal(source.quote)}")
-        if source.quote == "":
-            options.append("escape = ''")
-    return f"read_csv({_literal(path)}, {', '.join(options)})"
+        with pa.memory_map(str(paths[0])) as file:
+            check_names(pa.ipc.open_file(file).schema.names, str(paths[0]))
+        found = arrow_dataset.dataset([str(path) for path in paths], format="ipc")
+    except (OSError, pa.ArrowInvalid):
+        raise InputError(f"{paths[0]}: is not a readable Arrow file; write it again, in the IPC file format") from None
+    if not named_files:
+        return found
+    return found.scanner(columns=[*found.schema.names, ARROW_FILE])
 
 
 @contextmanager
-def _connected(source: Source) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
-    connection = duckdb.connect()
-    try:
-        with _explained(source):
-            connection.execute("SET enable_progress_bar = false")
-            yield connection, _relation(source, connection)
-    finally:
-        connection.close()
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _connected(source: Source, named_files: bool = False) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
+    with _explained(source), duckdb.connect() as connection:
+        connection.execute("SET enable_progress_bar = false")
+        yield connection, _relation(source, connection, named_files)
 
 
 @contextmanager
 def _explained(source: Source) -> Iterator[None]:
-    """Turn DuckDB's errors into one line that names the file and the remedy."""
+    """Turn what DuckDB and Arrow say into one line that names the file and the remedy."""
     try:
         yield
-    except duckdb.Error as error:
-        text = str(error)
-        line = re.search(r"CSV Error on Line: (\d+)", text)
-        where = f"{source}: line {line[1]}" if line else str(source)
-        if "nicode" in text or "utf-8" in text.lower():
-            raise InputError(f"{where} is not valid {source.encoding}; set data.encoding=latin-1 (or utf-16)") from None
-        if line:
-            detail = [part for part in text.splitlines()[1:] if part.strip() and not part.startswith("Original Line")]
-            remedy = "mend the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
-            raise InputError(f"{where}: {detail[0].strip() if detail else 'malformed'}; {remedy}") from None
-        reason = _first_line(error).removeprefix(f"{type(error).__name__}: ")
-        raise InputError(f"{where}: cannot be read: {reason}") from None
+    except (duckdb.Error, pa.ArrowException, OSError) as error:
+        # Past the first batch DuckDB's errors come as Arrow's, an OSError or an ArrowInvalid of the same text.
+        raise InputError(_explanation(source, str(error))) from None
+
+
+def _explanation(source: Source, text: str) -> str:
+    file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
+    line = re.search(r"CSV Error on Line: (\d+)", text)
+    where = f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
+    if "nicode" in text or "utf-8" in text.lower():
+        return f"{where} is not valid {source.encoding}; set data.encoding=latin-1 (or utf-16)"
+    if "Maximum line size" in text:
+        return (
+            f"{where} is longer than the 2 MB a line of text can have; write such data as JSON lines, Parquet or Arrow"
+        )
+    if line:
+        known = ("Expected Number", "Value with unterminated")
+        detail = [part.strip(" .") for part in text.splitlines() if part.strip().startswith(known)] or ["is malformed"]
+        return (
+            f"{where}: {detail[0]}; mend the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
+        )
+    reason = re.sub(r"^([A-Z]\w* )+Error: | in file \"[^\"]*\",?", "", text.strip().splitlines()[0]).rstrip(" .")
+    return f"{where}: cannot be read: {reason}; mend {'the query' if _query_text(source) else 'or replace the file'}"
 
 
 def source_digest(source: Source) -> str:

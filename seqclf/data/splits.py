@@ -7,6 +7,23 @@ import numpy as np
 from seqclf.errors import InputError
 
 WAYS = ("random", "distinct", "group", "time")
+GOLDEN = (5**0.5 - 1) / 2
+
+
+def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> None:
+    """Raise unless the keys of data.split make sense; `shares`: of validation and test."""
+    if by not in WAYS:
+        raise InputError(f"data.split.by={by}: must be one of {', '.join(WAYS)}")
+    if by in ("time", "group") and column is None:
+        raise InputError(f"data.split.by={by} needs data.split.column=COLUMN")
+    for name, share in shares.items():
+        if not (isinstance(share, (int, float)) and 0 <= share <= 1):
+            raise InputError(f"data.split.{name}={share}: must be a share from 0 to 1")
+    if sum(shares.values()) >= 1:
+        given = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
+        raise InputError(f"{given} leave nothing for train; their sum must be below 1")
+    if type(seed) is not int or seed < 0:
+        raise InputError(f"data.split.seed={seed}: must be a whole number from 0")
 
 
 def assign(labels: np.ndarray, shares: dict[str, float], by: str, keys: np.ndarray | None, seed: int) -> np.ndarray:
@@ -15,19 +32,18 @@ def assign(labels: np.ndarray, shares: dict[str, float], by: str, keys: np.ndarr
     `labels`: (N,) class of each row, kept in proportion; `keys`: (N,) what must not be shared between splits (`group`,
     `distinct`), or the time to sort by (`time`: the earliest rows go to the first split).
     """
-    if any(not 0 <= share <= 1 for share in shares.values()) or abs(sum(shares.values()) - 1) > 1e-9:
-        raise InputError(f"data.split: shares {shares} must each be in [0, 1] and sum to 1")
+    if by == "random":
+        return _stratified(labels, shares, seed)
+    assert keys is not None
     if by == "time":
-        assert keys is not None
         ranks = np.empty(len(labels), np.int64)
         ranks[np.argsort(keys, kind="stable")] = np.arange(len(labels))
         return _by_rank(ranks, len(labels), shares)
-    if by == "random":
-        return _stratified(labels, shares, seed)
-    if by in ("group", "distinct"):
-        _, first, member = np.unique(keys, return_index=True, return_inverse=True)
-        return _stratified(labels[first], shares, seed)[member]
-    raise InputError(f"data.split.by={by}: must be one of {', '.join(WAYS)}")
+    _, first, member = np.unique(keys, return_index=True, return_inverse=True)
+    order = np.argsort(first)  # groups as they first appear, whatever their keys
+    split = np.empty(len(first), np.int64)
+    split[order] = _stratified(labels[first[order]], shares, seed)
+    return split[member]
 
 
 def _by_rank(ranks: np.ndarray, count: int, shares: dict[str, float]) -> np.ndarray:
@@ -37,12 +53,18 @@ def _by_rank(ranks: np.ndarray, count: int, shares: dict[str, float]) -> np.ndar
 
 
 def _stratified(labels: np.ndarray, shares: dict[str, float], seed: int) -> np.ndarray:
-    """Each class is shuffled and cut at the shares, so that a class of one row goes to the first split."""
+    """Each class is shuffled and cut at the shares; the first row of every class goes to the first split.
+
+    What is left over when a share of a class is no whole number of rows differs from class to class (by the golden
+    ratio, which spreads evenly), so that many classes of two rows still fill every split.
+    """
     shuffled = np.random.default_rng(seed).permutation(len(labels))
     order = shuffled[np.argsort(labels[shuffled], kind="stable")]
     counts = np.bincount(labels)
     ranks = np.arange(len(labels)) - np.repeat(np.cumsum(counts) - counts, counts)
-    places = (ranks + 0.5) / np.repeat(counts, counts)
+    offsets = (0.5 + GOLDEN * np.arange(len(counts))) % 1
+    places = (ranks + np.repeat(offsets, counts)) / np.repeat(counts, counts)
     split = np.empty(len(labels), np.int64)
     split[order] = np.searchsorted(np.cumsum(list(shares.values()))[:-1], places, side="right")
+    split[order[ranks == 0]] = 0
     return split

@@ -21,7 +21,7 @@ class Ragged(NamedTuple):
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
-    def __len__(self) -> int:  # type: ignore[override]
+    def __len__(self) -> int:
         return len(self.offsets) - 1
 
 
@@ -51,7 +51,7 @@ def cut(
 
 
 class SplitWriter:
-    """Appends encoded rows to a folder; memory stays at one batch."""
+    """Appends encoded rows to a folder; memory stays at one batch. Use it in a `with` block, which closes the files."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
@@ -59,6 +59,16 @@ class SplitWriter:
         self.files: dict[str, Any] = {}
         self.kinds: dict[str, dict[str, Any]] = {}
         self.ids = pa.ipc.new_file(str(folder / "ids.arrow"), pa.schema([("id", pa.string())]))
+
+    def __enter__(self) -> SplitWriter:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for file in self.files.values():
+            file.close()
+        self.ids.close()
+        if error[0] is None:
+            (self.folder / "split.json").write_text(json.dumps(self.kinds))
 
     def append(self, sequences: Ragged, labels: np.ndarray, ids: pa.Array, rows: np.ndarray) -> None:
         for name, steps in sequences.fields.items():
@@ -74,23 +84,22 @@ class SplitWriter:
             self.kinds[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
         self.files[name].write(np.ascontiguousarray(values).data)
 
-    def close(self) -> None:
-        for file in self.files.values():
-            file.close()
-        self.ids.close()
-        (self.folder / "split.json").write_text(json.dumps(self.kinds))
-
 
 def open_split(folder: Path) -> Split:
-    """Map a split's files into memory; nothing is read until it is used."""
+    """Map a split's files into memory; steps are not read until they are used. Raises ValueError if files disagree."""
     kinds = json.loads((folder / "split.json").read_text())
     arrays = {name: _mapped(folder / f"{name}.bin", **kind) for name, kind in kinds.items()}
     lengths = np.asarray(arrays.pop("lengths"))
     fields = {name.removeprefix("field."): steps for name, steps in arrays.items() if name.startswith("field.")}
     with pa.memory_map(str(folder / "ids.arrow")) as source:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
+    labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    return Split(Ragged(offsets, fields), np.asarray(arrays["labels"]), ids, np.asarray(arrays["rows"]))
+    if {len(labels), len(rows), len(ids)} != {len(lengths)} or {len(steps) for steps in fields.values()} != {
+        offsets[-1]
+    }:
+        raise ValueError(f"{folder}: the files are of different lengths")
+    return Split(Ragged(offsets, fields), labels, ids, rows)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

@@ -1,0 +1,55 @@
+"""Padding: one gather per field against a plain loop."""
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqclf.batching.collate import pad
+from seqclf.data.store import Ragged
+
+
+@st.composite
+def ragged_and_rows(draw):
+    lengths = draw(st.lists(st.integers(1, 20), min_size=1, max_size=25))
+    rows = draw(st.lists(st.integers(0, len(lengths) - 1), min_size=1, max_size=25))
+    width = draw(st.integers(1, 4))
+    generator = np.random.default_rng(draw(st.integers(0, 999)))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    fields = {
+        "token": generator.integers(1, 50, offsets[-1]).astype(np.int32),
+        "value": generator.standard_normal((offsets[-1], width)).astype(np.float32),
+    }
+    return Ragged(offsets, fields), np.array(rows)
+
+
+@settings(max_examples=150, deadline=None)
+@given(ragged_and_rows())
+def test_pad_equals_a_plain_loop(case):
+    sequences, rows = case
+    fields, lengths = pad(sequences, rows)
+    longest = max(sequences.lengths[row] for row in rows)
+    assert lengths.dtype == np.int64
+    assert lengths.tolist() == [sequences.lengths[row] for row in rows]
+    for name, steps in sequences.fields.items():
+        expected = np.zeros((len(rows), longest, *steps.shape[1:]))
+        for place, row in enumerate(rows):
+            for step in range(sequences.lengths[row]):
+                expected[place, step] = steps[sequences.offsets[row] + step]
+        np.testing.assert_array_equal(fields[name], expected)
+    assert fields["token"].dtype == np.int64
+    assert fields["value"].dtype == np.float32
+
+
+def test_no_padding_where_all_are_of_one_length():
+    sequences = Ragged(np.array([0, 3, 6]), {"token": np.arange(6, dtype=np.int32)})
+    fields, lengths = pad(sequences, np.array([1, 0]))
+    assert fields["token"].tolist() == [[3, 4, 5], [0, 1, 2]]
+    assert lengths.tolist() == [3, 3]
+
+
+def test_padding_does_not_carry_values_that_are_not_numbers():
+    """Zero times NaN is NaN: padding must be chosen, not multiplied away."""
+    values = np.array([[np.nan], [1.0], [2.0]], dtype=np.float32)
+    fields, _ = pad(Ragged(np.array([0, 1, 3]), {"value": values}), np.array([0, 1]))
+    assert np.isnan(fields["value"][0, 0, 0])
+    assert fields["value"][0, 1, 0] == 0.0

@@ -1,0 +1,130 @@
+"""Batches as Lightning gets them."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from seqclf.batching.datamodule import Batch, SequenceDataModule
+from seqclf.batching.plan import plan_batches
+from seqclf.batching.sampler import PlanSampler
+from seqclf.data.store import Ragged, Split
+
+SETTINGS = {
+    "max_tokens": 100,
+    "max_sequences": 6,
+    "pool_batches": 3,
+    "evaluation_factor": 4,
+    "num_workers": 0,
+    "seed": 7,
+}
+
+
+@pytest.fixture
+def split() -> Split:
+    generator = np.random.default_rng(3)
+    lengths = generator.integers(1, 40, 90)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    fields = {
+        "token": generator.integers(0, 30, offsets[-1]).astype(np.int32),
+        "value": generator.standard_normal((offsets[-1], 3)).astype(np.float32),
+    }
+    ids = pa.array([f"row {row}" for row in range(90)])
+    return Split(Ragged(offsets, fields), generator.integers(0, 4, 90), ids, np.arange(90))
+
+
+@pytest.fixture
+def module(split) -> SequenceDataModule:
+    return SequenceDataModule({"train": split, "validation": split, "test": split}, **SETTINGS)
+
+
+def check(batch: Batch, split: Split) -> None:
+    """Every row of a batch is the row of the split that its `ids` name."""
+    assert isinstance(batch, tuple) and hasattr(batch, "_fields"), "Lightning moves tuples with names field by field"
+    assert isinstance(batch.host_lengths, np.ndarray) and isinstance(batch.ids, np.ndarray)
+    assert batch.lengths.dtype == batch.labels.dtype == batch.fields["token"].dtype == torch.int64
+    assert batch.fields["value"].dtype == torch.float32
+    assert batch.lengths.tolist() == batch.host_lengths.tolist()
+    assert batch.fields["token"].shape[1] == batch.host_lengths.max()
+    for place, row in enumerate(batch.ids):
+        start, stop = split.sequences.offsets[row : row + 2]
+        assert batch.lengths[place] == stop - start
+        assert batch.labels[place] == split.labels[row]
+        for name, steps in split.sequences.fields.items():
+            np.testing.assert_array_equal(batch.fields[name][place, : stop - start], steps[start:stop])
+            assert not batch.fields[name][place, stop - start :].any()
+
+
+def test_training_batches_hold_every_row_once_and_keep_the_limits(module, split):
+    batches = list(module.train_dataloader())
+    for batch in batches:
+        check(batch, split)
+        assert len(batch.ids) <= 6
+        assert len(batch.ids) * batch.host_lengths.max() <= 100 or len(batch.ids) == 1
+    assert sorted(np.concatenate([batch.ids for batch in batches])) == list(range(90))
+
+
+@pytest.mark.parametrize("kind", ["val_dataloader", "test_dataloader"])
+def test_evaluation_batches_are_larger_and_sorted(module, split, kind):
+    batches = list(getattr(module, kind)())
+    for batch in batches:
+        check(batch, split)
+        assert len(batch.ids) <= 24
+        assert len(batch.ids) * batch.host_lengths.max() <= 400 or len(batch.ids) == 1
+    ordered = np.concatenate([batch.host_lengths for batch in batches])
+    assert (np.diff(ordered) <= 0).all()
+    assert len(batches) < len(module.train_dataloader())
+
+
+def test_the_evaluation_loader_gives_every_row_once_without_a_trainer(module):
+    for name in ("train", "validation", "test"):
+        ids = np.concatenate([batch.ids for batch in module.evaluation_loader(name)])
+        assert sorted(ids) == list(range(90))
+
+
+def test_workers_give_the_same_batches(split):
+    alone = SequenceDataModule({"train": split}, **SETTINGS)
+    helped = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1})
+    for one, other in zip(alone.train_dataloader(), helped.train_dataloader(), strict=True):
+        assert one.ids.tolist() == other.ids.tolist()
+        assert torch.equal(one.fields["token"], other.fields["token"])
+        check(other, split)
+
+
+def sampler(lengths, **ranks) -> PlanSampler:
+    return PlanSampler(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, **ranks)
+
+
+def test_set_epoch_gives_the_plan_of_that_epoch(split):
+    lengths = split.sequences.lengths
+    drawn = sampler(lengths)
+    seen = []
+    for epoch in (0, 3, 1, 3):
+        drawn.set_epoch(epoch)
+        expected = plan_batches(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, epoch=epoch)
+        assert len(drawn) == len(expected)
+        assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in expected]
+        seen.append([rows.tolist() for rows in drawn])
+    assert seen[1] == seen[3] != seen[0]
+
+
+def test_a_sampler_repeats_its_epoch_until_it_is_told_otherwise(split):
+    drawn = sampler(split.sequences.lengths)
+    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in drawn]
+
+
+def test_samplers_of_several_ranks_share_the_rows(split):
+    drawn = [sampler(split.sequences.lengths, world_size=3, rank=rank) for rank in range(3)]
+    for epoch in range(2):
+        for one in drawn:
+            one.set_epoch(epoch)
+        assert len({len(one) for one in drawn}) == 1
+        rows = np.concatenate([np.concatenate(list(one)) for one in drawn])
+        assert sorted(rows) == list(range(90))
+
+
+def test_the_loader_passes_whole_batches_through(module):
+    loader = module.train_dataloader()
+    assert isinstance(loader, DataLoader) and loader.batch_size is None
+    assert isinstance(loader.sampler, PlanSampler), "Lightning calls set_epoch on `loader.sampler`"

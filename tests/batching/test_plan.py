@@ -1,0 +1,155 @@
+"""The plan of an epoch: which rows every step reads."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.errors import InputError
+
+LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
+BUDGETS = st.integers(1, 300)
+LIMITS = st.none() | st.integers(1, 20)
+POOLS = st.none() | st.integers(1, 30)
+SEEDS = st.integers(0, 2**31)
+
+many = settings(max_examples=150, deadline=None)
+
+
+def plan(lengths, *, max_tokens=64, max_sequences=8, pool_batches=3, seed=0, epoch=0, **ranks):
+    return plan_batches(
+        lengths,
+        max_tokens=max_tokens,
+        max_sequences=max_sequences,
+        pool_batches=pool_batches,
+        seed=seed,
+        epoch=epoch,
+        **ranks,
+    )
+
+
+def as_lists(batches):
+    return [rows.tolist() for rows in batches]
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(0, 100))
+def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequences, pool_batches, seed, epoch):
+    batches = plan(
+        lengths,
+        max_tokens=max_tokens,
+        max_sequences=max_sequences,
+        pool_batches=pool_batches,
+        seed=seed,
+        epoch=epoch,
+    )
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS)
+def test_no_batch_exceeds_its_budget_unless_one_sequence_does(lengths, max_tokens, max_sequences, pool_batches, seed):
+    batches = plan(lengths, max_tokens=max_tokens, max_sequences=max_sequences, pool_batches=pool_batches, seed=seed)
+    for rows in batches:
+        assert len(rows) > 0
+        assert len(rows) * lengths[rows].max() <= max_tokens or len(rows) == 1
+        assert max_sequences is None or len(rows) <= max_sequences
+
+
+@many
+@given(LENGTHS, BUDGETS, POOLS, SEEDS, st.integers(0, 9))
+def test_plan_is_a_pure_function_of_seed_and_epoch(lengths, max_tokens, pool_batches, seed, epoch):
+    chosen = {"max_tokens": max_tokens, "pool_batches": pool_batches, "seed": seed, "epoch": epoch}
+    before = lengths.copy()
+    np.random.seed(1)
+    first = plan(lengths, **chosen)
+    np.random.seed(2)
+    second = plan(lengths, **chosen)
+    assert as_lists(first) == as_lists(second)
+    assert lengths.tolist() == before.tolist()
+
+
+@settings(max_examples=30, deadline=None)
+@given(SEEDS, st.integers(0, 20))
+def test_epochs_and_seeds_differ(seed, epoch):
+    lengths = np.random.default_rng(0).integers(1, 50, 200)
+    now = as_lists(plan(lengths, seed=seed, epoch=epoch))
+    assert now != as_lists(plan(lengths, seed=seed, epoch=epoch + 1))
+    assert now != as_lists(plan(lengths, seed=seed + 1, epoch=epoch))
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(1, 7))
+def test_ranks_share_the_steps_and_lose_nothing(lengths, max_tokens, max_sequences, pool_batches, seed, world_size):
+    chosen = {
+        "max_tokens": max_tokens,
+        "max_sequences": max_sequences,
+        "pool_batches": pool_batches,
+        "seed": seed,
+    }
+    ranks = [plan(lengths, world_size=world_size, rank=rank, **chosen) for rank in range(world_size)]
+    assert len({len(batches) for batches in ranks}) == 1
+    seen = [set(np.concatenate(batches).tolist()) for batches in ranks]
+    assert set.union(*seen) == set(range(len(lengths)))
+    # Steps can only be shared evenly by doubling where nothing is left to cut: every batch is a single row.
+    doubled = sum(len(np.concatenate(batches)) for batches in ranks) - len(lengths)
+    single = all(len(rows) == 1 for batches in ranks for rows in batches)
+    assert doubled == (-len(lengths) % world_size if single else 0)
+    for batches in ranks:
+        for rows in batches:
+            assert len(rows) * lengths[rows].max() <= max_tokens or len(rows) == 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 4), SEEDS)
+def test_ranks_read_similar_lengths_at_each_step(world_size, seed):
+    lengths = np.random.default_rng(seed).integers(1, 400, 3000)
+    chosen = {"max_tokens": 4096, "max_sequences": None, "pool_batches": 40, "seed": seed}
+    ranks = [plan(lengths, world_size=world_size, rank=rank, **chosen) for rank in range(world_size)]
+    gaps = [np.ptp([lengths[rows].max() for rows in step]) for step in zip(*ranks, strict=True)]
+    shuffled = np.random.default_rng(0).permutation(np.concatenate([[lengths[r].max() for r in b] for b in ranks]))
+    assert np.mean(gaps) < np.ptp(shuffled.reshape(-1, world_size), axis=1).mean() / 2
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, SEEDS)
+def test_evaluation_is_sorted_and_ignores_the_seed(lengths, max_tokens, max_sequences, seed):
+    chosen = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": None}
+    batches = plan(lengths, seed=seed, **chosen)
+    ordered = lengths[np.concatenate(batches)]
+    assert (np.diff(ordered) <= 0).all()
+    assert as_lists(batches) == as_lists(plan(lengths, seed=seed + 1, epoch=5, **chosen))
+
+
+def test_no_sequences_make_no_batches():
+    assert plan(np.array([], dtype=np.int64)) == []
+    assert plan(np.array([], dtype=np.int64), pool_batches=None, world_size=3, rank=1) == []
+
+
+@pytest.mark.parametrize("limits", [{"max_tokens": 0}, {"max_tokens": -5}, {"max_sequences": 0}])
+def test_limits_below_one_are_refused(limits):
+    with pytest.raises(InputError, match=r"batching\.max_tokens=.*batching\.max_sequences=.*at least 1"):
+        plan(np.array([3, 4]), **limits)
+
+
+@many
+@given(LENGTHS, BUDGETS, POOLS)
+def test_padding_efficiency_equals_a_count_of_cells(lengths, max_tokens, pool_batches):
+    batches = plan(lengths, max_tokens=max_tokens, pool_batches=pool_batches)
+    real = computed = 0
+    for rows in batches:
+        longest = max(lengths[row] for row in rows)
+        for row in rows:
+            for step in range(longest):
+                computed += 1
+                real += step < lengths[row]
+    assert padding_efficiency(lengths, batches) == pytest.approx(real / computed)
+
+
+def test_buckets_waste_less_than_random_batches():
+    lengths = np.random.default_rng(0).integers(1, 400, 4000)
+    bucketed = plan(lengths, max_tokens=8192, max_sequences=None, pool_batches=20)
+    mean = max(len(rows) for rows in bucketed)
+    arrival = [np.arange(start, min(start + mean, 4000)) for start in range(0, 4000, mean)]
+    assert padding_efficiency(lengths, bucketed) > 0.9 > padding_efficiency(lengths, arrival) + 0.2

@@ -1,0 +1,54 @@
+"""Predictions as a table."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from seqclf.bundle.runtime import Predictions
+from seqclf.bundle.table import table_schema, tabulate
+
+CLASSES = ["calm", "wild life"]
+FOUND = Predictions(np.array([[0.25, 0.75], [np.nan, np.nan], [0.5, 0.5]]), [None, "events is empty", None])
+
+
+@pytest.mark.parametrize("kind", [None, pa.string(), pa.int32()])
+def test_the_columns_are_id_prediction_probabilities_and_error(kind):
+    schema = table_schema(CLASSES, kind)
+    assert schema.names == [
+        "id",
+        "prediction",
+        "probability",
+        "probability_calm",
+        "probability_wild life",
+        "error",
+    ]
+    assert schema.field("id").type == (kind or pa.int64())
+    assert schema.field("prediction").type == pa.string()
+    assert {schema.field(name).type for name in schema.names if name.startswith("probability")} == {pa.float64()}
+
+
+def test_rows_keep_their_order_and_refused_ones_are_null():
+    rows = tabulate(FOUND, CLASSES, None, 8).to_pylist()
+    assert rows[0] == {
+        "id": 8,
+        "prediction": "wild life",
+        "probability": 0.75,
+        "probability_calm": 0.25,
+        "probability_wild life": 0.75,
+        "error": None,
+    }
+    refused = dict.fromkeys(rows[0]) | {"id": 9, "error": "events is empty"}
+    assert rows[1] == refused
+    assert rows[2]["prediction"] == "calm", "the first of equals, as argmax has it"
+
+
+@pytest.mark.parametrize("ids", [pa.array(["a", "b", None]), pa.array([7, 7, 5], pa.int32())])
+def test_given_ids_are_carried_through(ids):
+    table = tabulate(FOUND, CLASSES, ids, 1)
+    assert table.schema == table_schema(CLASSES, ids.type)
+    assert table.column("id").equals(ids)
+
+
+def test_all_refused():
+    table = tabulate(Predictions(np.full((2, 2), np.nan), ["bad", "worse"]), CLASSES, None, 1)
+    assert table.column("prediction").null_count == table.column("probability").null_count == 2

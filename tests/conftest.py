@@ -1,0 +1,40 @@
+"""A cache of its own for the tests, and the options of a command as conf/ gives them."""
+
+from collections.abc import Callable, Iterator
+from functools import cache as memoised
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from seqclf.command import CONF
+from seqclf.data.prepare import DataOptions
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of SEQCLF_CACHE, the same for all tests of a session."""
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SEQCLF_CACHE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def options(cache: Path) -> Callable[..., DataOptions]:
+    """`options(data="files", split={"by": "time"}, label="y", …)`: the data group of conf/train.yaml with overrides."""
+
+    @memoised
+    def composed(data: str) -> Any:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            return compose("train", [f"data={data}"]).data
+
+    def build(data: str = "files", **overrides: Any) -> DataOptions:
+        defaults: Any = OmegaConf.to_container(composed(data), resolve=True)
+        split = {**defaults["split"], **overrides.pop("split", {})}
+        given = {key: str(value) if isinstance(value, Path) else value for key, value in overrides.items()}
+        return DataOptions.build(**{**defaults, **given, "split": split})
+
+    return build

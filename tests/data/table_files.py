@@ -1,0 +1,58 @@
+"""One table, written in every format."""
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+LABELS = ["a", "b"] * 10
+TOKENS = [[1 + row % 5, 2, 3 + row % 3][: 1 + row % 3] for row in range(20)]
+
+
+def write_csv(path: Path, columns: dict[str, list[Any]], separator: str | None = None, delimiter: str = ",") -> Path:
+    """Lists become `[1, 2]` in a cell, or are joined by `separator`; strings in them are quoted as in JSON."""
+
+    def cell(value: Any) -> str:
+        if isinstance(value, list):
+            joined = separator is not None and separator.join(str(entry) for entry in value)
+            value = joined if separator is not None else json.dumps(value, ensure_ascii=False)
+        return "" if value is None else '"' + str(value).replace('"', '""') + '"'
+
+    rows = [columns.keys(), *zip(*columns.values(), strict=True)]
+    path.write_text("".join(delimiter.join(map(cell, row)) + "\n" for row in rows), encoding="utf-8", newline="")
+    return path
+
+
+def write_arrow(path: Path, table: pa.Table) -> Path:
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+    return path
+
+
+def write(path: Path, columns: dict[str, Any]) -> Path:
+    """In the format that the file's ending names; columns are lists, or for Parquet and Arrow also Arrow arrays."""
+    kind = path.suffixes[0]
+    if kind == ".csv":
+        return write_csv(path, columns)
+    if kind == ".jsonl":
+        rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+        return path
+    if kind == ".parquet":
+        pq.write_table(pa.table(columns), path)
+        return path
+    return write_arrow(path, pa.table(columns))
+
+
+def write_lines(path: Path, lines: list[str], encoding: str = "utf-8") -> Path:
+    path.write_bytes("\n".join([*lines, ""]).encode(encoding))
+    return path
+
+
+def simple(**extra: Any) -> dict[str, Any]:
+    """20 good rows of two classes; `extra` columns beside `tokens` and `label`."""
+    return {"tokens": TOKENS, "label": LABELS, **extra}

@@ -1,0 +1,239 @@
+"""A dataset is made of the training rows' knowledge, counts every row, and appears whole or not at all."""
+
+import datetime
+import json
+import shutil
+from decimal import Decimal
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from table_files import LABELS, TOKENS, simple, write
+
+from seqclf.data.prepare import _Preparation as preparation
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+
+
+@pytest.fixture
+def make(options, tmp_path):
+    """`make(columns, …)`: the dataset of a table written to t.parquet, in a cache of the test's own."""
+
+    def build(columns, name="t.parquet", **overrides):
+        path = write(tmp_path / name, columns)
+        return prepare(options(**{"train": path, "label": "label", "cache_dir": tmp_path / "cache", **overrides}))
+
+    return build
+
+
+def cached(tmp_path):
+    return sorted(path.name for path in (tmp_path / "cache").iterdir()) if (tmp_path / "cache").exists() else []
+
+
+def sequences(split, name="tokens"):
+    ragged = split.sequences
+    return [ragged.fields[name][a:b].tolist() for a, b in zip(ragged.offsets, ragged.offsets[1:], strict=False)]
+
+
+def test_encoders_see_only_the_training_split(make, tmp_path):
+    path = write(tmp_path / "test.parquet", {"tokens": [[7, 99], [1]], "x": [[1e6, 1e6], [1e6]], "label": ["a", "b"]})
+    numbers = [[float(step) for step in row] for row in TOKENS]
+    dataset = make(simple(x=numbers), test=path)
+    train = dataset.splits["train"]
+    chosen = [TOKENS[row - 1] for row in train.rows]
+    assert set(dataset.encoders["tokens"].state()["values"]) == {step for row in chosen for step in row}
+    steps = np.array([step for row in chosen for step in row], float)
+    assert dataset.encoders["x"].state() == {
+        "mean": [pytest.approx(steps.mean())],
+        "deviation": [pytest.approx(steps.std())],
+    }
+    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_steps"] == 2
+
+
+def test_every_row_keeps_its_steps_label_id_and_number(make):
+    dataset = make(simple(name=[f"r{row}" for row in range(20)]), id="name", split={"validation": 0.25, "test": 0.25})
+    values = [None, *dataset.encoders["tokens"].state()["values"]]
+    seen = []
+    for split in dataset.splits.values():
+        for steps, label, id_, row in zip(sequences(split), split.labels, split.ids, split.rows, strict=True):
+            assert [values[step] for step in steps] == TOKENS[row - 1]
+            assert dataset.classes[label] == LABELS[row - 1] and id_.as_py() == f"r{row - 1}"
+            seen.append(row)
+    assert sorted(seen) == list(range(1, 21))
+
+
+@settings(max_examples=8, deadline=None)
+@given(st.lists(st.sampled_from(["good", "good", "empty", "null", "no label"]), min_size=4, max_size=30), st.booleans())
+def test_input_rows_are_used_plus_refused(options, tmp_path_factory, kinds, tested):
+    folder = tmp_path_factory.mktemp("rows")
+    kinds = ["good"] * 12 + kinds
+    tokens = [{"empty": [], "null": None}.get(kind, [1, 2]) for kind in kinds]
+    labels = [None if kind == "no label" else LABELS[row % 20] for row, kind in enumerate(kinds)]
+    path = write(folder / "t.parquet", {"tokens": tokens, "label": labels})
+    split = {"validation": 0.2, "test": 0.0 if tested else 0.2}
+    test = path if tested else None
+    dataset = prepare(options(train=path, test=test, label="label", max_bad_share=1, split=split))
+    total = sum(counts["used"] + counts["refused"] for counts in dataset.report.values())
+    assert total == len(kinds) * (2 if tested else 1)
+    bad = [row + 1 for row, kind in enumerate(kinds) if kind != "good"] * (2 if tested else 1)
+    written = dataset.folder / "quarantine.jsonl"
+    lines = [json.loads(line) for line in written.read_text().splitlines()] if bad else []
+    assert [line["row"] for line in lines] == bad and {line["file"] for line in lines} <= {str(path)}
+
+
+def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_path):
+    path = write(tmp_path / "test.csv", {"tokens": [[1]] * 20, "label": [*LABELS[:19], "zebra"]})
+    dataset = make(simple(), test=path)
+    assert dataset.report["test"]["refused"] == 1 and dataset.report["test"]["used"] == 19
+    assert json.loads((dataset.folder / "quarantine.jsonl").read_text()) == {
+        "file": str(path),
+        "row": 20,
+        "column": "label",
+        "reason": "is 'zebra', which never occurs in the training rows",
+    }
+    with pytest.raises(InputError, match=r"test.csv: row 20: label is 'zebra', which never occurs .*on_bad_row="):
+        make(simple(), test=path, on_bad_row="error")
+
+
+@pytest.mark.parametrize("side", ["keep_first", "keep_last"])
+def test_long_sequences_are_cut_and_counted(make, side):
+    dataset = make(simple(), max_length=2, truncate=side, split={"validation": 0.2, "test": 0.2})
+    for name, split in dataset.splits.items():
+        own = [TOKENS[row - 1] for row in split.rows]
+        values = [None, *dataset.encoders["tokens"].state()["values"]]
+        cut = [row[:2] if side == "keep_first" else row[-2:] for row in own]
+        assert [[values[step] for step in steps] for steps in sequences(split)] == cut
+        assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in own)
+        assert dataset.report[name]["steps"] == sum(map(len, cut))
+
+
+def test_a_long_sequence_stops_the_run_unless_told_otherwise(make, tmp_path):
+    with pytest.raises(
+        InputError, match=r"t.parquet: row 3: tokens has more than data.max_length=2 steps .*keep_first"
+    ):
+        make(simple(), max_length=2)
+    assert cached(tmp_path) == []
+
+
+def test_prepared_data_is_reused_until_files_or_options_change(options, tmp_path):
+    def again(**overrides):
+        return prepare(options(**{"train": path, "label": "label", "cache_dir": tmp_path / "cache", **overrides}))
+
+    path = write(tmp_path / "t.parquet", simple())
+    assert [again(**extra).reused for extra in ({}, {}, {"positive": "a"}, {"max_length": 9})] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    write(path, simple(more=LABELS))
+    assert not again().reused and len(cached(tmp_path)) == 3
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow"]
+)
+@pytest.mark.parametrize("damage", ["missing", "empty", "shortened"])
+def test_a_damaged_cache_is_prepared_again(options, tmp_path, name, damage):
+    path = write(tmp_path / "t.parquet", simple())
+    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    whole = prepare(chosen)
+    assert prepare(chosen).reused
+    target = whole.folder / name
+    content = target.read_bytes()
+    target.unlink()
+    if damage != "missing":
+        target.write_bytes(content[: len(content) // 2] if damage == "shortened" else b"")
+    again = prepare(chosen)
+    assert not again.reused and again.digest == whole.digest and again.folder == whole.folder
+    assert prepare(chosen).reused and cached(tmp_path) == [whole.folder.name]
+
+
+def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    one = prepare(chosen)
+    shutil.rmtree(one.folder)
+    run = preparation.run
+
+    def overtaken(self):
+        run(self)
+        shutil.copytree(self.target, one.folder)
+
+    monkeypatch.setattr(preparation, "run", overtaken)
+    assert prepare(chosen).digest == one.digest and cached(tmp_path) == [one.folder.name]
+
+
+@pytest.mark.parametrize("by", ["group", "distinct"])
+def test_what_belongs_together_never_crosses_splits(make, by):
+    whose = [f"user {row % 7}" if row % 9 else None for row in range(20)]
+    dataset = make(simple(whose=whose), split={"by": by, "column": "whose", "validation": 0.3, "test": 0.2})
+    groups = [
+        {whose[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
+        for split in dataset.splits.values()
+    ]
+    assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [f"2024-01-{20 - row:02d}" for row in range(20)],
+        [f"2024-01-{20 - row:02d}T10:00:00Z" for row in range(20)],
+        [-row / 2 for row in range(20)],
+        [datetime.date(2024, 1, 20 - row) for row in range(20)],
+    ],
+)
+def test_the_latest_rows_validate(make, times):
+    dataset = make(simple(when=times), split={"by": "time", "column": "when"})
+    assert sorted(dataset.splits["validation"].rows) == [1, 2, 3, 4]
+
+
+def test_whole_number_labels_are_in_their_order(make):
+    assert make({"tokens": TOKENS, "label": [10, 9, 2, 1] * 5}).classes == ["1", "2", "9", "10"]
+    assert make({"tokens": TOKENS, "label": ["10", "b"] * 10}).classes == ["10", "b"]
+
+
+def test_the_rarer_of_two_classes_is_positive_unless_told(make):
+    labels = ["common"] * 15 + ["rare"] * 5
+    assert make({"tokens": TOKENS, "label": labels}).positive == "rare"
+    assert make({"tokens": TOKENS, "label": labels}, positive="common").positive == "common"
+    assert make({"tokens": TOKENS, "label": ["a", "b", "c", "d"] * 5}).positive is None
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [
+        pa.array([2**64 - 1 - row for row in range(20)], pa.uint64()),
+        pa.array([None, "x"] * 10),
+        pa.nulls(20),
+        pa.array([[1, 2]] * 20),
+        pa.array([b"\xff"] * 20),
+        pa.array([{"a": 1}] * 20),
+        pa.array([Decimal("1.50")] * 20),
+        pa.array([datetime.timedelta(1)] * 20),
+        pa.array([datetime.date(2020, 1, 1)] * 20),
+    ],
+)
+def test_ids_of_any_type_are_kept_as_text(make, ids):
+    dataset = make(simple(key=ids), name="t.arrow", id="key")
+    for split in dataset.splits.values():
+        for found, row in zip(split.ids.to_pylist(), split.rows, strict=True):
+            value = ids[int(row) - 1].as_py()
+            assert (found is None) == (value is None)
+            assert not isinstance(value, (int, str, Decimal)) or found == str(value)
+
+
+def test_the_digest_is_of_content_and_names(make):
+    digests = {
+        make(columns).digest
+        for columns in (
+            simple(),
+            {"tokens": TOKENS, "label": ["A", "B"] * 10},
+            {"tokens": [[step + 1 for step in row] for row in TOKENS], "label": LABELS},
+            {"tokens": TOKENS[::-1], "label": LABELS},
+        )
+    }
+    assert len(digests) == 4

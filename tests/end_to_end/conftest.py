@@ -1,0 +1,137 @@
+"""Card events in files, and the real commands over them, in processes of their own."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+EPOCHS = 4
+SMALL = [
+    f"trainer.max_epochs={EPOCHS}",
+    "model.hidden_size=8",
+    "model.embedding_size=8",
+    "optimizer.lr=0.02",
+    "runtime.threads=1",
+]
+BAD_ROW = 5
+
+
+@dataclass
+class Done:
+    """A command that has ended. `result`: its last line on stdout, parsed."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def result(self) -> dict[str, Any]:
+        assert self.code == 0, self.err
+        return json.loads(self.out.splitlines()[-1])
+
+
+class Shell:
+    """Runs commands as a user without any key or account would, in one folder."""
+
+    def __init__(self, here: Path):
+        self.here = here
+        (here / "home").mkdir()
+        hidden = ("WANDB_", "HYDRA_", "SEQCLF_", "PYTEST_")
+        self.environment = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
+        self.environment |= {
+            "HOME": str(here / "home"),
+            "SEQCLF_CACHE": str(here / "cache"),
+            "OMP_NUM_THREADS": "1",
+        }
+
+    def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], Done]:
+        """Start a Python command; the result, when called, waits for its end."""
+        process = subprocess.Popen(
+            [sys.executable, *command],
+            cwd=cwd or self.here,
+            env={**self.environment, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+        def wait() -> Done:
+            out, err = process.communicate(timeout=180)
+            return Done(process.returncode, out, err)
+
+        return wait
+
+    def __call__(self, name: str, *arguments: str, **options: Any) -> Done:
+        """`shell("train", "data=toy", …)`: `python -m seqclf.train data=toy …`."""
+        return self.start("-m", f"seqclf.{name}", *arguments, **options)()
+
+
+def cards(rows: int, seed: int) -> Iterator[dict[str, Any]]:
+    """Purchases of one card each; those of a stolen one are often of fuel, then jewels."""
+    generator = np.random.default_rng(seed)
+    for row in range(rows):
+        stolen = bool(generator.random() < 0.3)
+        shops = generator.choice(["food", "fuel", "fun", "jewels"], generator.integers(1, 14)).tolist()
+        if stolen and generator.random() < 0.9:
+            shops[-2:] = ["fuel", "jewels"]
+        amounts = generator.lognormal(1.0 + 0.3 * stolen, 0.5, len(shops)).round(2).tolist()
+        yield {
+            "card": f"card-{seed}-{row}",
+            "shop": shops,
+            "amount": amounts,
+            "fraud": "yes" if stolen else "no",
+        }
+
+
+@pytest.fixture(scope="session")
+def shell(tmp_path_factory) -> Shell:
+    """The shell of a folder with `train.jsonl`, whose sixth row is bad, and `test.parquet`."""
+    here = tmp_path_factory.mktemp("end_to_end")
+    rows = list(cards(240, 1))
+    rows[BAD_ROW]["shop"] = None
+    (here / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    pq.write_table(pa.Table.from_pylist(list(cards(90, 2))), here / "test.parquet")
+    return Shell(here)
+
+
+DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+
+
+@pytest.fixture(scope="session")
+def files() -> list[str]:
+    """The arguments of a small and quick training on the files."""
+    return [*DATA, *SMALL]
+
+
+@dataclass
+class Trained:
+    """A run folder and the command that filled it."""
+
+    run: Path
+    done: Done
+
+
+@pytest.fixture(scope="session")
+def runs(shell, files) -> dict[str, Trained]:
+    """The same training twice: `logged` to Weights & Biases, which has no key here, and `again` to nothing."""
+    started = {
+        "logged": shell.start("-m", "seqclf.train", *files, "hydra.run.dir=logged"),
+        "again": shell.start("-m", "seqclf.train", *files, "logger=none", "hydra.run.dir=again"),
+    }
+    return {name: Trained(shell.here / name, wait()) for name, wait in started.items()}
+
+
+@pytest.fixture(scope="session")
+def trained(runs) -> Trained:
+    assert runs["logged"].done.code == 0, runs["logged"].done.err
+    return runs["logged"]

@@ -1,0 +1,66 @@
+"""A run that was broken off and taken up again is the run that was not."""
+
+import csv
+import json
+import shutil
+
+import pytest
+import torch
+
+from seqclf.learning.task import load_task
+
+# The real command, but for a callback in the place of early stopping, which breaks training off after two epochs.
+INTERRUPTED = """
+import sys
+import lightning.pytorch as pl
+from seqclf.learning import callbacks
+
+class StopAfterTwo(pl.Callback):
+    def on_train_epoch_end(self, trainer, task):
+        trainer.should_stop = trainer.current_epoch == 1
+
+callbacks.early_stopping = lambda patience: StopAfterTwo()
+from seqclf.train import main
+main()
+"""
+
+
+@pytest.fixture(scope="module")
+def resumed(shell, trained, files):
+    """The run taken up in its own folder, `broken`, and in another, `onward`."""
+    broken = shell.start("-c", INTERRUPTED, *files, "logger=none", "export=false", "hydra.run.dir=broken")()
+    assert broken.result["epochs"] == 2
+    assert torch.load(shell.here / "broken/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    shutil.copytree(shell.here / "broken", shell.here / "left")
+    started = [
+        shell.start(
+            *("-m", "seqclf.train", *files, "logger=none", "export=false"),
+            *(f"checkpoint={origin}/checkpoints/last.ckpt", f"hydra.run.dir={run}"),
+        )
+        for origin, run in (("broken", "broken"), ("left", "onward"))
+    ]
+    for wait in started:
+        assert wait().code == 0
+    return shell.here
+
+
+@pytest.mark.parametrize("run", ["broken", "onward"])
+def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(resumed, trained, run):
+    whole, parts = (load_task(folder / "checkpoints/last.ckpt") for folder in (trained.run, resumed / run))
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, parts.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("run", ["broken", "onward"])
+def test_a_resumed_run_chooses_the_epoch_of_an_unbroken_one(resumed, trained, run):
+    whole, parts = (json.loads((folder / "metrics.json").read_text()) for folder in (trained.run, resumed / run))
+    assert whole == parts
+
+
+@pytest.mark.parametrize("run", ["broken", "onward"])
+def test_a_resumed_run_keeps_the_record_of_the_epochs_before(resumed, trained, run):
+    def rows(run):
+        with (run / "metrics.csv").open(newline="") as file:
+            return [{**row, "seconds": None, "tokens_per_s": None} for row in csv.DictReader(file)]
+
+    assert rows(trained.run) == rows(resumed / run)

@@ -1,0 +1,125 @@
+"""The trained model at work: predict, evaluate, export."""
+
+import csv
+import json
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.runtime import Classifier
+from seqclf.learning.task import load_task
+from seqclf.models.onnx_export import example_inputs
+
+BAD = {"card": "bad", "shop": ["food"], "amount": [1.0, 2.0], "fraud": "no"}
+
+
+@pytest.fixture(scope="module")
+def rows(shell):
+    """The test rows, one that cannot be used in their midst, in `new.parquet` and without labels."""
+    found = pq.read_table(shell.here / "test.parquet").to_pylist()
+    found.insert(40, BAD)
+    pq.write_table(pa.Table.from_pylist(found).drop_columns("fraud"), shell.here / "new.parquet")
+    return found
+
+
+@pytest.fixture(scope="module")
+def predicted(shell, trained, rows):
+    done = shell("predict", "bundle=logged/bundle", "input=new.parquet", "output=out/scores.parquet")
+    assert done.result["rows"] == 91 and done.result["refused"] == 1
+    assert done.err == ""
+    return pq.read_table(shell.here / "out/scores.parquet").to_pylist()
+
+
+def test_predictions_are_a_row_per_row_in_order(predicted, rows):
+    assert [row["id"] for row in predicted] == [row["card"] for row in rows]
+    assert list(predicted[0]) == ["id", "prediction", "probability", "probability_no", "probability_yes", "error"]
+    for row in predicted[:40] + predicted[41:]:
+        assert row["probability_no"] + row["probability_yes"] == pytest.approx(1)
+        assert row["probability"] == max(row["probability_no"], row["probability_yes"])
+        assert row["probability"] == row[f"probability_{row['prediction']}"]
+    refused = dict(predicted[40])
+    assert "amount" in refused.pop("error") and refused.pop("id") == "bad"
+    assert set(refused.values()) == {None}
+
+
+def test_predictions_are_those_of_the_checkpoint(trained, predicted, rows):
+    task = load_task(trained.run / "checkpoints/best.ckpt")
+    classifier = Classifier(trained.run / "bundle", device="cpu")
+    for row, found in zip(rows[:40], predicted, strict=False):
+        batch = pa.record_batch({"shop": [row["shop"]], "amount": [row["amount"]]})
+        encoded = {name: encoder.encode(batch.column(name))[1] for name, encoder in classifier.encoders.items()}
+        fields = {name: torch.from_numpy(steps)[None] for name, steps in encoded.items()}
+        lengths = np.array([len(row["shop"])])
+        with torch.no_grad():
+            logits = task.model(fields, torch.from_numpy(lengths), lengths)
+        assert found["probability_yes"] == pytest.approx(float(logits[0].softmax(0)[1]), abs=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "arrow"])
+def test_every_kind_of_output_says_the_same(shell, predicted, kind):
+    output = shell.here / f"scores.{kind}"
+    assert shell("predict", "bundle=logged/bundle", "input=new.parquet", f"output={output}").result["rows"] == 91
+    if kind == "csv":
+        with output.open(newline="") as file:
+            found = [{key: value or None for key, value in row.items()} for row in csv.DictReader(file)]
+    elif kind == "jsonl":
+        found = [json.loads(line) for line in output.read_text().splitlines()]
+    else:
+        found = pa.ipc.open_file(output.read_bytes()).read_all().to_pylist()
+    for row, expected in zip(found, predicted, strict=True):
+        assert list(row) == list(expected)
+        for key, value in expected.items():
+            assert row[key] == value if not isinstance(value, float) else float(row[key]) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("typed", ['{"shop": ["fuel", "jewels"], "amount": [9.5, 700]}'])
+def test_one_typed_sequence(shell, trained, typed):
+    result = shell("predict", "bundle=logged/bundle", f"sequence={typed}").result
+    (expected,) = Classifier(trained.run / "bundle", device="cpu").predict([json.loads(typed)])
+    assert result["prediction"] == expected["prediction"]
+    assert result["probabilities"] == pytest.approx(expected["probabilities"])
+
+
+def test_the_bundle_scores_as_the_checkpoint_did(shell, trained):
+    arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud"]
+    result = shell("evaluate", *arguments, "output=scored/test.json").result
+    expected = json.loads((trained.run / "metrics.json").read_text())["test"]
+    assert result.pop("refused") == 0
+    assert set(result) == set(expected)
+    assert json.loads((shell.here / "scored/test.json").read_text())["test"] | {"refused": 0} == result | {"refused": 0}
+    for name, value in expected.items():
+        if isinstance(value, float):
+            assert result[name] == pytest.approx(value, abs=1e-5), name
+        elif name != "positive":
+            assert result[name] == value, name
+    assert result["positive"] == pytest.approx(expected["positive"], abs=1e-5)
+
+
+def test_evaluation_refuses_rows_and_counts_them(shell, trained, rows):
+    pq.write_table(pa.Table.from_pylist([*rows, rows[0] | {"fraud": "maybe"}]), shell.here / "odd.parquet")
+    done = shell("evaluate", "bundle=logged/bundle", "data.test=odd.parquet", "data.label=fraud")
+    assert (done.result["refused"], done.result["rows"]) == (2, 90)
+    assert "refused 2 of 92 rows; the first: odd.parquet: row 41:" in done.err
+
+
+def test_a_checkpoint_exports_to_the_bundle_of_its_run(shell, trained):
+    result = shell("export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported").result
+    assert result["parity"] <= 1e-5 and result["cells"] > 30
+    first, second = trained.run / "bundle", shell.here / "exported"
+    manifests = [read_manifest(folder) for folder in (first, second)]
+    for manifest in manifests:
+        manifest["metrics"].pop("data", None)
+    assert manifests[0] == manifests[1]
+    inputs = example_inputs(
+        [{"name": "shop", "kind": "category", "size": 5}, {"name": "amount", "kind": "number", "width": 1}],
+        np.array([9, 1, 4]),
+        9,
+        np.random.default_rng(0),
+    )
+    logits = [onnxruntime.InferenceSession(folder / "model.onnx").run(None, inputs)[0] for folder in (first, second)]
+    np.testing.assert_array_equal(*logits)

@@ -1,0 +1,105 @@
+"""The offline run file of Weights & Biases, read back."""
+
+import csv
+import json
+import struct
+
+import pytest
+import yaml
+from wandb.proto.wandb_internal_pb2 import Record
+
+HEADER, BLOCK = 7, 32768
+
+
+def records(path):
+    """The protocol buffers in a `.wandb` file: a LevelDB log, in blocks of 32 KiB, of records in one or more parts."""
+    data = path.read_bytes()
+    assert data[:4] == b":W&B"
+    at, whole = HEADER, b""
+    while at + HEADER <= len(data):
+        left = BLOCK - at % BLOCK
+        if left < HEADER:
+            at += left
+            continue
+        _, length, part = struct.unpack("<IHB", data[at : at + HEADER])
+        whole += data[at + HEADER : at + HEADER + length]
+        at += HEADER + length
+        if part in (1, 4):  # the only part, or the last
+            record = Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+@pytest.fixture(scope="module")
+def recorded(trained):
+    (path,) = (trained.run / "wandb").glob("offline-run-*/run-*.wandb")
+    return list(records(path))
+
+
+def value(item):
+    return json.loads(item.value_json)
+
+
+def history(recorded, *names):
+    """The rows in which all the named values were logged together."""
+    rows = []
+    for record in recorded:
+        if record.HasField("history"):
+            row = {item.key or "/".join(item.nested_key): value(item) for item in record.history.item}
+            if all(name in row for name in names):
+                rows.append(row)
+    return rows
+
+
+def test_no_key_means_offline_and_no_question(trained):
+    assert "wandb.ai/authorize" not in trained.done.err and "API key" not in trained.done.err
+    assert trained.done.code == 0, "stdin is closed: a prompt would have ended the run"
+
+
+def test_the_config_is_recorded_as_it_was(recorded, trained):
+    updates = [record.run.config.update for record in recorded if record.HasField("run")]
+    updates += [record.config.update for record in recorded if record.HasField("config")]
+    found = {item.key: value(item) for update in updates for item in update if item.key}
+    expected = yaml.safe_load((trained.run / "config.yaml").read_text())
+    assert {key: found[key] for key in expected} == expected
+
+
+@pytest.mark.parametrize("name", ["train/loss", "train/recall", "validation/loss", "validation/recall"])
+def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
+    rows = history(recorded, "epoch", name)
+    with (trained.run / "metrics.csv").open(newline="") as file:
+        expected = [float(row[name]) for row in csv.DictReader(file)]
+    assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
+    assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_recall_of_each_class_is_recorded(recorded):
+    rows = history(recorded, "validation/recall/no", "validation/recall/yes", "validation/recall")
+    assert len(rows) == 4
+    for row in rows:
+        mean = (row["validation/recall/no"] + row["validation/recall/yes"]) / 2
+        assert row["validation/recall"] == pytest.approx(mean, rel=1e-5)
+
+
+def test_the_confusion_matrix_is_recorded(recorded, trained):
+    rows = [row for row in history(recorded) if any(key.startswith("test/confusion_matrix") for key in row)]
+    assert rows
+    (path,) = trained.run.glob("wandb/offline-run-*/files/media/table/test/confusion_matrix_table*.json")
+    cells = json.loads(path.read_text())["data"]
+    confusion = json.loads((trained.run / "metrics.json").read_text())["test"]["confusion"]
+    names = ["no", "yes"]
+    assert {(actual, predicted): count for actual, predicted, count in cells} == {
+        (names[row], names[column]): confusion[row][column] for row in range(2) for column in range(2)
+    }
+
+
+def test_the_verdict_and_the_bundle_are_recorded(recorded, trained):
+    summary = {}
+    for record in recorded:
+        if record.HasField("summary"):
+            summary |= {item.key: value(item) for item in record.summary.update if item.key}
+    test = json.loads((trained.run / "metrics.json").read_text())["test"]
+    assert summary["best/test/recall"] == pytest.approx(test["recall"])
+    assert "model" in {record.artifact.type for record in recorded if record.HasField("artifact")}
+    assert any(record.HasField("exit") for record in recorded), "the run was finished"

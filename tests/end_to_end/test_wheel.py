@@ -1,0 +1,67 @@
+"""What users install: a wheel, in another folder, with its own configuration."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import seqclf
+
+SOURCE = Path(seqclf.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def installed(shell, tmp_path_factory):
+    """The folder a freshly built wheel was installed to."""
+    pytest.importorskip("hatchling", reason="the wheel is built without the network, so its builder must be here")
+    if not (SOURCE / "pyproject.toml").is_file():
+        pytest.skip("the package is installed already: no source to build from")
+    built, target = tmp_path_factory.mktemp("built"), tmp_path_factory.mktemp("installed")
+    done = shell.start("-m", "build", "--wheel", "--no-isolation", "--outdir", str(built), str(SOURCE))()
+    assert done.code == 0, done.err
+    (wheel,) = built.glob("*.whl")
+    pip = ("-m", "pip", "install", "--no-deps", "--no-index", "--no-compile", "--target", str(target), str(wheel))
+    done = shell.start(*pip)()
+    assert done.code == 0, done.err
+    return target
+
+
+def test_the_wheel_holds_the_package_its_config_and_its_data(installed):
+    found = {path.relative_to(installed / "seqclf").as_posix() for path in (installed / "seqclf").rglob("*.*")}
+    expected = {path.relative_to(SOURCE / "seqclf").as_posix() for path in (SOURCE / "seqclf").rglob("*.py")}
+    expected |= {f"conf/{path.relative_to(SOURCE / 'conf').as_posix()}" for path in (SOURCE / "conf").rglob("*.yaml")}
+    expected |= {f"data/builtin/japanese_vowels_{split}.parquet" for split in ("train", "test")}
+    assert expected <= found
+    assert not [name for name in found if "tests" in name]
+    assert {path.name for path in installed.iterdir() if path.is_dir() and "dist-info" not in path.name} == {"seqclf"}
+
+
+def test_the_installed_package_trains_from_its_own_config(shell, installed, tmp_path):
+    conf = installed / "seqclf/conf/train.yaml"
+    text = conf.read_text(encoding="utf-8")
+    assert "\nseed: 0 " in text
+    conf.write_text(text.replace("\nseed: 0 ", "\nseed: 7 "), encoding="utf-8")
+    done = shell(
+        "train",
+        "data=toy",
+        "data.generator.rows={train: 120, validation: 40, test: 40}",
+        "trainer.max_epochs=1",
+        "model.hidden_size=8",
+        "logger=none",
+        "hydra.run.dir=run",
+        cwd=tmp_path,
+        PYTHONPATH=str(installed),
+    )
+    assert done.result["split"] == "test"
+    assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 7
+    assert (tmp_path / "run/bundle/manifest.json").is_file()
+
+
+def test_the_built_in_data_is_found(shell, installed, tmp_path):
+    script = (
+        "from seqclf.data.sources import Source, count_rows; import seqclf; print(seqclf.__file__); "
+        "print(count_rows(Source('builtin:japanese_vowels_train.parquet', 'data.train')))"
+    )
+    done = shell.start("-c", script, cwd=tmp_path, PYTHONPATH=str(installed))()
+    assert done.out.split() == [str(installed / "seqclf/__init__.py"), "270"], sys.version

@@ -1,0 +1,103 @@
+"""The record of each epoch, and the end of training."""
+
+import csv
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+
+from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
+from seqclf.learning.classify import classify
+from seqclf.learning.scores import scores
+
+# Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:Checkpoint directory .* not empty",
+    "ignore:The dirpath has changed",
+)
+
+
+def rows_of(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
+    shown, path, module = [], tmp_path / "metrics.csv", task()
+    fit(module, callbacks=[EpochRecord(path, shown.append)], max_epochs=3)
+    rows = rows_of(path)
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
+    assert list(rows[0]) == COLUMNS
+    assert all(np.isfinite(float(value)) for row in rows for value in row.values())
+    steps = len(batches.train_dataloader())
+    assert [int(row["step"]) for row in rows] == [steps, 2 * steps, 3 * steps]
+
+
+def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, tmp_path):
+    module = task()
+    fit(module, callbacks=[EpochRecord(tmp_path / "metrics.csv", lambda row: None)], max_epochs=2)
+    labels, probabilities = classify(module, batches.evaluation_loader("validation"))
+    expected = scores(labels, probabilities, module.classes, None)
+    last = rows_of(tmp_path / "metrics.csv")[-1]
+    for name in ("loss", "accuracy", "recall", "precision", "f1"):
+        assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)
+
+
+def test_training_stops_when_nothing_gets_better(task, fit, tmp_path):
+    record = EpochRecord(tmp_path / "metrics.csv", lambda row: None)
+    fit(task(optimizer={"lr": 0.0}), callbacks=[early_stopping(2), record], max_epochs=10)
+    assert len(record.history) == 3, "the first epoch, and two that are no better"
+
+
+def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
+    record = EpochRecord(tmp_path / "metrics.csv", lambda row: None)
+    fit(task(monitor="loss", optimizer={"lr": 0.05}), callbacks=[record, *checkpoints(tmp_path)], max_epochs=5)
+    losses = [row["validation/loss"] for row in record.history]
+    best = torch.load(tmp_path / "best.ckpt", weights_only=True)
+    last = torch.load(tmp_path / "last.ckpt", weights_only=True)
+    assert (best["epoch"], last["epoch"]) == (int(np.argmin(losses)), 4)
+
+
+class StopAfter(pl.Callback):
+    def __init__(self, epoch: int):
+        self.epoch = epoch
+
+    def on_train_epoch_end(self, trainer, task):
+        trainer.should_stop = trainer.current_epoch == self.epoch
+
+
+@pytest.mark.parametrize(("layout", "num_workers"), [("padded", 0), ("packed", 0), ("padded", 1)])
+def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_path, layout, num_workers):
+    options = {"model": {"layout": layout}}
+    folders = [tmp_path / name for name in ("whole", "part")]
+
+    def hooks(folder):
+        return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder)]
+
+    whole, part, resumed = task(**options), task(**options), task(**options, seed=0)
+    settings = {"max_epochs": 4, "num_workers": num_workers}
+    fit(whole, callbacks=hooks(folders[0]), **settings)
+    fit(part, callbacks=[*hooks(folders[1]), StopAfter(1)], **settings)
+    assert len(rows_of(folders[1] / "metrics.csv")) == 2
+    fit(resumed, checkpoint=folders[1] / "last.ckpt", callbacks=hooks(folders[1]), **settings)
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, resumed.state_dict()[name]), name
+    measured = {"seconds", "tokens_per_s"}
+    first, second = (
+        [{k: v for k, v in row.items() if k not in measured} for row in rows_of(f / "metrics.csv")] for f in folders
+    )
+    assert first == second, "the resumed run keeps the rows of the epochs before it"
+
+
+def test_a_run_resumed_in_another_folder_remembers_its_best_epoch(task, fit, tmp_path):
+    settings = {"monitor": "loss", "optimizer": {"lr": 0.05}}
+    whole, first, second = (checkpoints(tmp_path / name) for name in ("whole", "first", "second"))
+    fit(task(**settings), callbacks=whole, max_epochs=5)
+    best = torch.load(whole[0].best_model_path, weights_only=True)["epoch"]
+    assert best == 3, "or else there is nothing to remember"
+    fit(task(**settings), callbacks=[*first, StopAfter(3)], max_epochs=5)
+    fit(task(**settings), checkpoint=tmp_path / "first/last.ckpt", callbacks=second, max_epochs=5)
+    assert torch.load(second[0].best_model_path, weights_only=True)["epoch"] == best

@@ -1,0 +1,161 @@
+"""The task: its optimiser, its schedule, its choice of the best epoch, its checkpoint."""
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from seqclf.errors import InputError
+from seqclf.learning.classify import classify
+from seqclf.learning.task import MONITORED, load_task, read_checkpoint, schedule_factor
+
+# Lightning's advice on loader processes, and torch's on Lightning's use of its trees
+quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
+
+
+def test_only_matrices_are_decayed(task):
+    module = task()
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10)
+    decayed, free = module.configure_optimizers()["optimizer"].param_groups
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
+    names = {id(weight): name for name, weight in module.model.named_parameters()}
+    assert all(names[id(weight)].split(".")[-1].startswith("weight") for weight in decayed["params"])
+    assert {weight.ndim for weight in free["params"]} == {1}
+    given = [id(weight) for group in (decayed, free) for weight in group["params"]]
+    assert sorted(given) == sorted(names), "every weight is in one group"
+
+
+def test_an_optimizer_without_decay_keeps_its_name(task):
+    module = task(optimizer={"_target_": "torch.optim.SGD"})
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10)
+    assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_the_rate_climbs_then_falls_to_its_floor(decay, floor):
+    factor = schedule_factor(200, warmup=0.1, decay=decay, floor=floor)
+    rates = np.array([factor(step) for step in range(201)])
+    assert 0 < rates[0] < 0.1
+    assert (np.diff(rates[:21]) > 0).all() and (np.diff(rates[20:]) < 0).all()
+    assert rates.max() == rates[20] == 1.0
+    assert rates[200] == pytest.approx(floor) and factor(500) == pytest.approx(floor)
+    assert factor(110) == pytest.approx(floor + (1 - floor) / 2), "half way, half the fall, on either curve"
+
+
+def test_the_rate_without_decay_stays(task):
+    factor = schedule_factor(100, warmup=0.1, decay="none", floor=0.0)
+    assert [factor(step) for step in (10, 50, 99, 1000)] == [1.0] * 4
+    endless = schedule_factor(float("inf"), warmup=0.1, decay="cosine", floor=0.0)
+    assert endless(10**6) == 1.0
+
+
+def test_an_unknown_decay_is_refused_by_name():
+    with pytest.raises(InputError, match=r"optimizer\.schedule\.decay=exp: must be cosine, linear or none"):
+        schedule_factor(10, warmup=0.1, decay="exp", floor=0.0)
+
+
+def test_an_unknown_monitor_is_refused_by_name(task):
+    with pytest.raises(InputError, match=r"monitor=auroc: must be one of loss, accuracy, recall, precision, f1"):
+        task(monitor="auroc")
+
+
+def monitored(module, monkeypatch, right, of, loss):
+    """What the choice of the best epoch sees after a validation epoch."""
+    logged = {}
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
+    predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
+    module.validation_tally.update(predicted, torch.zeros(of, dtype=torch.int64), torch.tensor(loss))
+    module.on_validation_epoch_end()
+    return logged[MONITORED]
+
+
+@pytest.mark.parametrize("monitor", ["recall", "accuracy", "f1"])
+def test_among_equal_epochs_the_lower_loss_is_best(task, monkeypatch, monitor):
+    value = {
+        (right, loss): monitored(task(monitor=monitor), monkeypatch, right, 1000, loss)
+        for right in (990, 991)
+        for loss in (0.01, 0.5, 900.0)
+    }
+    for right in (990, 991):
+        assert value[right, 0.01] > value[right, 0.5] > value[right, 900.0]
+    assert value[991, 900.0] > value[990, 0.01], "one more right row outweighs any loss"
+
+
+def test_the_lowest_loss_is_best_where_it_is_monitored(task, monkeypatch):
+    values = [monitored(task(monitor="loss"), monkeypatch, 5, 10, loss) for loss in (0.1, 0.2, 5.0)]
+    assert values == sorted(values, reverse=True)
+
+
+def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
+    with pytest.raises(InputError, match=r"loss of epoch .* not finite; lower optimizer\.lr \(now 0\.01\)"):
+        monitored(task(), monkeypatch, 5, 10, float("nan"))
+
+
+@quiet
+@pytest.mark.parametrize("layout", ["padded", "packed", "auto"])
+def test_training_lowers_the_loss_in_every_layout(task, fit, batches, layout):
+    module = task(model={"layout": layout})
+    labels, before = classify(module, batches.evaluation_loader("train"))
+    fit(module.train(), max_epochs=4)
+    _, after = classify(module, batches.evaluation_loader("train"))
+    rows = np.arange(len(labels))
+    assert -np.log(after[rows, labels]).mean() < 0.8 * -np.log(before[rows, labels]).mean()
+
+
+@quiet
+def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_path):
+    module = task()
+    path = tmp_path / "task.ckpt"
+    fit(module, max_epochs=1).save_checkpoint(path)
+    state = torch.load(path, weights_only=True)
+    assert state["hyper_parameters"]["model"]["hidden_size"] == 8
+    loaded = load_task(path)
+    assert not loaded.training
+    labels, expected = classify(module, batches.evaluation_loader("validation"))
+    again, found = classify(loaded, batches.evaluation_loader("validation"))
+    assert np.array_equal(labels, again) and np.array_equal(expected, found)
+    script = (
+        "import sys; from seqclf.learning.task import load_task; "
+        f"load_task({str(path)!r}); assert 'hydra' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_classify_keeps_the_order_of_the_split(task, batches):
+    module = task()
+    split = batches.splits["validation"]
+    labels, probabilities = classify(module, batches.evaluation_loader("validation"))
+    np.testing.assert_array_equal(labels, split.labels)
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    for row in (0, 13, 30):
+        start, stop = split.sequences.offsets[row : row + 2]
+        fields = {name: torch.from_numpy(steps[None, start:stop]) for name, steps in split.sequences.fields.items()}
+        with torch.no_grad():
+            logits = module.model(fields, torch.tensor([stop - start]), np.array([stop - start]))
+        np.testing.assert_allclose(probabilities[row], logits[0].softmax(0), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"not a checkpoint", "is not a seqclf checkpoint"),
+        (b"", "is not a seqclf checkpoint"),
+        ({"state_dict": {}}, r"is not a seqclf checkpoint; give RUN/checkpoints/best\.ckpt"),
+        ([1, 2], "is not a seqclf checkpoint"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "some.ckpt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(InputError, match=rf"checkpoint=.*some\.ckpt: .*{message}"):
+        read_checkpoint(path)

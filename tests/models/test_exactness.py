@@ -1,0 +1,125 @@
+"""A sequence's logits depend on nothing but its own steps, in every layout."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+CELLS = ("lstm", "gru", "rnn")
+POOLINGS = ("last", "mean", "max", "attention")
+VARIANTS = list(itertools.product(CELLS, (False, True), POOLINGS))
+LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=7)
+CLOSE = {"rtol": 0, "atol": 2e-6}
+
+few = settings(max_examples=8, deadline=None)
+each_variant = pytest.mark.parametrize(("cell", "bidirectional", "pooling"), VARIANTS)
+each_layout = pytest.mark.parametrize("layout", ["padded", "packed"])
+
+
+def take(fields, rows, time=None):
+    return {name: steps[rows, :time] for name, steps in fields.items()}
+
+
+@each_variant
+@each_layout
+def test_logits_ignore_padding_and_its_values(net, inputs, cell, bidirectional, pooling, layout):
+    model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout=layout, layers=2)
+
+    @few
+    @given(LENGTHS, st.integers(1, 9), st.floats(-1e4, 1e4))
+    def check(lengths, extra, garbage):
+        fields, on_device, host = inputs(lengths)
+        longer, _, _ = inputs(lengths, time=max(lengths) + extra, seed=5)
+        for name in fields:
+            longer[name][:, : max(lengths)] = fields[name]
+        for row, length in enumerate(lengths):
+            longer["value"][row, length:] = garbage
+        with torch.no_grad():
+            torch.testing.assert_close(model(longer, on_device, host), model(fields, on_device, host), **CLOSE)
+
+    check()
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("garbage", [float("nan"), float("inf")])
+def test_padding_that_is_no_number_reaches_no_logit(net, inputs, pooling, garbage):
+    """Masks choose; a mask that multiplies would turn zero times NaN into NaN."""
+    model = net(pooling=pooling, bidirectional=True, layers=2)
+    fields, lengths, host = inputs([3, 6, 1])
+    with torch.no_grad():
+        expected = model(fields, lengths, host)
+        for row, length in enumerate(host):
+            fields["value"][row, length:] = garbage
+        torch.testing.assert_close(model(fields, lengths, host), expected, **CLOSE)
+
+
+@each_variant
+@each_layout
+def test_logits_ignore_batch_mates_and_their_order(net, inputs, cell, bidirectional, pooling, layout):
+    model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout=layout, layers=2)
+
+    @few
+    @given(LENGTHS, st.randoms(use_true_random=False))
+    def check(lengths, random):
+        fields, on_device, host = inputs(lengths)
+        order = random.sample(range(len(lengths)), len(lengths))
+        with torch.no_grad():
+            together = model(fields, on_device, host)
+            shuffled = model(take(fields, order), on_device[order], host[order])
+            torch.testing.assert_close(shuffled, together[order], **CLOSE)
+            for row, length in enumerate(lengths):
+                alone = model(take(fields, [row], length), on_device[row : row + 1], host[row : row + 1])
+                torch.testing.assert_close(alone[0], together[row], **CLOSE)
+
+    check()
+
+
+@each_variant
+@pytest.mark.parametrize("layers", [1, 2])
+def test_packed_equals_padded(net, inputs, cell, bidirectional, pooling, layers):
+    options = {"cell": cell, "bidirectional": bidirectional, "pooling": pooling, "layers": layers}
+    padded, packed = net(**options, layout="padded"), net(**options, layout="packed")
+
+    @few
+    @given(LENGTHS)
+    def check(lengths):
+        fields, on_device, host = inputs(lengths, time=max(lengths) + 2)
+        one, other = padded(fields, on_device, host), packed(fields, on_device, host)
+        torch.testing.assert_close(one, other, **CLOSE)
+        for model, logits in ((padded, one), (packed, other)):
+            model.zero_grad()
+            logits.square().sum().backward()
+        for own, theirs in zip(padded.parameters(), packed.parameters(), strict=True):
+            torch.testing.assert_close(own.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+
+    check()
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize(("cell", "bidirectional"), itertools.product(CELLS, (False, True)))
+def test_gradients_flow_from_real_steps_only(net, inputs, cell, bidirectional, pooling, layout):
+    model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout=layout, layers=2)
+    fields, lengths, host = inputs([1, 7, 4], time=9)
+    fields["value"].requires_grad_()
+    logits = model(fields, lengths, host)
+    (logits * torch.randn_like(logits)).sum().backward()
+    gradient = fields["value"].grad
+    inside = np.arange(9) < host[:, None]
+    assert (gradient[~torch.from_numpy(inside)] == 0).all(), "padding took part in the gradient"
+    assert torch.isfinite(gradient).all()
+    if pooling != "max":  # which may leave out a step whose every channel is beaten
+        assert (gradient.abs().sum(dim=-1) > 0).numpy()[inside].all(), "a real step did not"
+
+
+def test_every_weight_takes_part(net, inputs):
+    for cell, pooling in itertools.product(CELLS, POOLINGS):
+        model = net(cell=cell, bidirectional=True, pooling=pooling, layers=2)
+        fields, lengths, host = inputs([5, 8, 2])
+        model(fields, lengths, host).square().sum().backward()
+        unused = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+        unused = [name for name in unused if name != "pooling.score.bias"]  # softmax is the same for any bias
+        assert not unused, f"{cell} {pooling}: {unused}"

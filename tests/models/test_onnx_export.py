@@ -1,0 +1,106 @@
+"""The exported model computes what PyTorch does, at every batch size, time and pattern of lengths."""
+
+import itertools
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+
+from seqclf.bundle.parity import grid
+from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
+
+FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
+VARIANTS = list(itertools.product(("lstm", "gru", "rnn"), (False, True), ("last", "mean", "max", "attention")))
+TOLERANCE = 1e-5
+
+
+def session(model, path, fields=FIELDS):
+    export_onnx(model, fields, path)
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    options.log_severity_level = 3
+    return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def worst(model, exported, fields, cells):
+    """The largest difference of a logit over `cells` of (lengths, time)."""
+    generator, errors = np.random.default_rng(1), []
+    for lengths, time in cells:
+        given = example_inputs(fields, np.asarray(lengths), time, generator)
+        tensors = {name: torch.from_numpy(values) for name, values in given.items()}
+        with torch.no_grad():
+            expected = model(tensors, tensors.pop("lengths"), given["lengths"]).numpy()
+        errors.append(np.abs(exported.run(["logits"], given)[0] - expected).max())
+    return max(errors)
+
+
+@pytest.mark.parametrize(("cell", "bidirectional", "pooling"), VARIANTS)
+def test_onnx_matches_torch_on_ragged_batches(net, tmp_path, cell, bidirectional, pooling):
+    model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout="packed")
+    exported = session(model, tmp_path / "model.onnx")
+    cells = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
+    shapes = {(len(lengths), time) for lengths, time in cells}
+    assert {(1, 1), (16, 48)} <= shapes, "one sequence, one step, and both unlike the example"
+    assert any(time != EXAMPLE_TIME and len(lengths) != EXAMPLE_BATCH for lengths, time in cells)
+    assert any(max(lengths) < time for lengths, time in cells), "time beyond the longest sequence"
+    assert worst(model, exported, FIELDS, cells) <= TOLERANCE
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_layers_are_exported_one_by_one(net, tmp_path, cell):
+    model = net(cell=cell, bidirectional=True, layers=3)
+    exported = session(model, tmp_path / "model.onnx")
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert kinds.count(cell.upper()) == 3, "both directions of a layer are one operator"
+    assert not {"Loop", "Scan", "If"} & set(kinds)
+    assert worst(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+
+
+@pytest.mark.parametrize("field", FIELDS, ids=["category", "number"])
+def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field):
+    exported = session(net([field]), tmp_path / "model.onnx", [field])
+    assert [given.name for given in exported.get_inputs()] == [field["name"], "lengths"]
+    steps, lengths = exported.get_inputs()
+    kind, width = ("tensor(int64)", []) if field["kind"] == "category" else ("tensor(float)", [3])
+    assert (steps.type, steps.shape) == (kind, ["batch", "time", *width])
+    assert (lengths.type, lengths.shape) == ("tensor(int64)", ["batch"])
+    (logits,) = exported.get_outputs()
+    assert (logits.name, logits.shape) == ("logits", ["batch", 4])
+
+
+def test_several_fields_are_several_inputs(net, tmp_path):
+    exported = session(net(), tmp_path / "model.onnx")
+    shapes = {given.name: given.shape for given in exported.get_inputs()}
+    assert shapes == {"token": ["batch", "time"], "value": ["batch", "time", 3], "lengths": ["batch"]}
+
+
+def test_exported_logits_ignore_padding_and_batch_mates(net, tmp_path):
+    exported = session(net(bidirectional=True, pooling="attention"), tmp_path / "model.onnx")
+    generator = np.random.default_rng(0)
+    given = example_inputs(FIELDS, np.array([5, 2, 7]), 7, generator)
+    together = exported.run(None, given)[0]
+    for row, length in enumerate(given["lengths"]):
+        alone = {name: values[row : row + 1] for name, values in given.items()}
+        alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
+        np.testing.assert_allclose(exported.run(None, alone)[0][0], together[row], atol=TOLERANCE)
+    for row, length in enumerate(given["lengths"]):
+        given["value"][row, length:] = 1e4
+    np.testing.assert_allclose(exported.run(None, given)[0], together, atol=TOLERANCE)
+
+
+def test_exporting_leaves_the_model_as_it_was(net, inputs, tmp_path):
+    model = net(dropout=0.3, cell="gru").train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    export_onnx(model, FIELDS, tmp_path / "model.onnx")
+    assert model.training
+    after = model.state_dict()
+    assert list(after) == list(before)
+    assert all(torch.equal(after[name], value) for name, value in before.items())
+
+
+def test_the_file_is_whole_and_valid(net, tmp_path):
+    session(net(), tmp_path / "model.onnx")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "weights are inside"
+    onnx.checker.check_model(str(tmp_path / "model.onnx"))

@@ -1,0 +1,65 @@
+"""Poolings against plain loops over each sequence."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqclf.errors import InputError
+from seqclf.models.pooling import Pooling, step_mask
+
+CASES = st.tuples(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 999))
+FORWARD, BACKWARD = 3, 2
+
+
+def check(kind, plain):
+    """`plain(row)`: the pooled vector of one sequence's outputs, (length, size)."""
+    pooling = Pooling(kind, FORWARD + BACKWARD, BACKWARD)
+
+    @settings(max_examples=60, deadline=None)
+    @given(CASES)
+    def equal(case):
+        lengths, extra, seed = case
+        generator = torch.Generator().manual_seed(seed)
+        outputs = torch.randn(len(lengths), max(lengths) + extra, FORWARD + BACKWARD, generator=generator) - 1.0
+        with torch.no_grad():
+            found = pooling(outputs, torch.tensor(lengths))
+            expected = torch.stack([plain(outputs[row, :length], pooling) for row, length in enumerate(lengths)])
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+    equal()
+
+
+def test_last_takes_the_end_of_each_direction():
+    check("last", lambda row, _: torch.cat([row[-1, :FORWARD], row[0, FORWARD:]]))
+
+
+def test_mean_is_over_real_steps():
+    check("mean", lambda row, _: sum(row[1:], row[0]) / len(row))
+
+
+def test_max_is_over_real_steps():
+    check("max", lambda row, _: torch.tensor([max(channel) for channel in row.T.tolist()]))
+
+
+def test_attention_weighs_real_steps():
+    def plain(row, pooling):
+        scores = [float(pooling.score(step)) for step in row]
+        weights = [math.exp(score - max(scores)) for score in scores]
+        return sum(step * weight for step, weight in zip(row, weights, strict=True)) / sum(weights)
+
+    check("attention", plain)
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 3))
+def test_step_mask_is_true_inside_each_length(lengths, extra):
+    time = max(lengths) + extra
+    expected = [[step < length for step in range(time)] for length in lengths]
+    assert step_mask(torch.tensor(lengths), time).tolist() == expected
+
+
+def test_an_unknown_pooling_is_refused_by_name():
+    with pytest.raises(InputError, match=r"model\.pooling=sum: must be one of last, mean, max, attention"):
+        Pooling("sum", 4, 0)

@@ -1,0 +1,98 @@
+"""The stack of layers against PyTorch's own modules, with weights copied over."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from seqclf.errors import InputError
+from seqclf.models.recurrent import Recurrent, flip_order
+
+ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+
+
+def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=False, dropout=0.0, layout="padded"):
+    return Recurrent(cell, input_size, hidden_size, layers, bidirectional, dropout, layout)
+
+
+def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:
+    """PyTorch's module of all layers and directions, with the weights of `stack`."""
+    oracle = ORACLES[stack.cell](5, 8, layers, batch_first=True, bidirectional=bidirectional)
+    with torch.no_grad():
+        for layer in range(layers):
+            for modules, suffix in ((stack.ahead, ""), (stack.back, "_reverse")):
+                for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+                    if len(modules):
+                        target = getattr(oracle, f"{name}_l{layer}{suffix}")
+                        target.copy_(getattr(modules[layer], f"{name}_l0"))
+    return oracle
+
+
+@pytest.mark.parametrize("cell", ORACLES)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layout", ["padded", "packed", "auto"])
+def test_outputs_equal_those_of_torch_on_packed_input(cell, bidirectional, layers, layout):
+    stack = recurrent(cell, layers=layers, bidirectional=bidirectional, layout=layout)
+    with torch.no_grad():
+        for weight in stack.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    oracle = twin(stack, layers, bidirectional)
+
+    @settings(max_examples=10, deadline=None)
+    @given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 4))
+    def check(lengths, extra):
+        host = np.array(lengths)
+        steps = torch.randn(len(host), host.max() + extra, 5)
+        packed = pack_padded_sequence(steps, torch.from_numpy(host), batch_first=True, enforce_sorted=False)
+        with torch.no_grad():
+            expected = pad_packed_sequence(oracle(packed)[0], batch_first=True, total_length=steps.shape[1])[0]
+            found = stack(steps, torch.from_numpy(host), host)
+        assert found.shape == expected.shape
+        for row, length in enumerate(host):
+            torch.testing.assert_close(found[row, :length], expected[row, :length], rtol=0, atol=2e-6)
+
+    check()
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(0, 5))
+def test_flip_order_runs_each_sequence_backwards_and_leaves_its_padding(lengths, extra):
+    time = max(lengths) + extra
+    order = flip_order(torch.tensor(lengths), time)
+    for row, length in enumerate(lengths):
+        assert order[row].tolist() == [*reversed(range(length)), *range(length, time)]
+
+
+@pytest.mark.parametrize("cell", ORACLES)
+def test_every_module_is_one_layer_in_one_direction(cell):
+    """Only those reach the fast kernels."""
+    modules = recurrent(cell, layers=3, bidirectional=True).modules()
+    layers = [module for module in modules if isinstance(module, nn.RNNBase)]
+    assert len(layers) == 6
+    assert all(layer.num_layers == 1 and not layer.bidirectional for layer in layers)
+
+
+def test_dropout_between_layers_is_of_training_only():
+    stack = recurrent(layers=2, dropout=0.9)
+    steps, lengths = torch.randn(2, 4, 5), torch.tensor([4, 4])
+    run = lambda: stack(steps, lengths, lengths.numpy())  # noqa: E731
+    assert not torch.equal(run(), run())
+    stack.eval()
+    assert torch.equal(run(), run())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"cell": "transformer"}, r"model\.cell=transformer: must be one of lstm, gru, rnn"),
+        ({"layout": "sorted"}, r"model\.layout=sorted: must be one of auto, padded, packed"),
+        ({"hidden_size": 0}, r"model\.hidden_size=0.*at least 1"),
+        ({"layers": 0}, r"model\.layers=0.*at least 1"),
+    ],
+)
+def test_what_cannot_be_built_is_refused_by_name(options, message):
+    with pytest.raises(InputError, match=message):
+        recurrent(**options)

@@ -1,0 +1,67 @@
+"""Fields of a step side by side, and the noise that only training adds."""
+
+import torch
+
+from seqclf.models.steps import UNKNOWN, StepEmbedding
+
+FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
+
+
+def embedding(**noise):
+    return StepEmbedding(FIELDS, embedding_size=6, **{"token_dropout": 0.0, "number_noise": 0.0, **noise})
+
+
+def fields():
+    return {"token": torch.randint(1, 12, (40, 50)), "value": torch.randn(40, 50, 3)}
+
+
+def test_each_field_is_embedded_by_itself():
+    made, given = embedding(), fields()
+    found = made(given)
+    assert found.shape == (40, 50, 12) and made.size == 12
+    table, projection = made.layers["token"], made.layers["value"]
+    expected = torch.cat([table.weight[given["token"]], given["value"] @ projection.weight.T + projection.bias], -1)
+    torch.testing.assert_close(found, expected)
+
+
+def test_one_field_stands_alone():
+    made = StepEmbedding(FIELDS[:1], embedding_size=6, token_dropout=0.0, number_noise=0.0)
+    assert made(fields()).shape == (40, 50, 6) and made.size == 6
+
+
+def test_the_order_of_given_fields_does_not_matter():
+    made, given = embedding(), fields()
+    assert torch.equal(made(given), made(dict(reversed(given.items()))))
+
+
+def test_noise_is_of_training_only():
+    made, given = embedding(token_dropout=0.5, number_noise=1.0), fields()
+    made.eval()
+    assert torch.equal(made(given), embedding_without_noise(made)(given))
+    made.train()
+    assert not torch.equal(made(given), made(given))
+
+
+def embedding_without_noise(made):
+    quiet = embedding()
+    quiet.load_state_dict(made.state_dict())
+    return quiet
+
+
+def test_token_dropout_reads_its_share_as_unknown():
+    made, given = embedding(token_dropout=0.3), fields()
+    found = made.train()(given)[..., :6]
+    unknown = (found == made.layers["token"].weight[UNKNOWN]).all(dim=-1)
+    kept = (found == made.layers["token"].weight[given["token"]]).all(dim=-1)
+    assert (unknown ^ kept).all(), "a token is either kept or unknown"
+    assert abs(unknown.float().mean() - 0.3) < 0.05
+    assert torch.equal(given["token"], given["token"].clamp(min=1)), "the batch itself is left as it was"
+
+
+def test_number_noise_has_its_deviation():
+    made, given = embedding(number_noise=0.5), fields()
+    noises = []
+    made.layers["value"].register_forward_pre_hook(lambda _, inputs: noises.append(inputs[0] - given["value"]))
+    made.train()(given)
+    assert abs(noises[0].std() - 0.5) < 0.02
+    assert abs(noises[0].mean()) < 0.02

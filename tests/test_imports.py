@@ -1,0 +1,89 @@
+"""What a module may load, and what it may import from: the house has one straight way through."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import seqclf
+
+HOME = Path(seqclf.__file__).parent
+ROOMS = ["data", "batching", "models", "learning", "bundle", "reporting"]
+COMMON = {"errors", "build", "__init__"}
+DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
+LIGHT = [
+    "data.prepare",
+    "batching.plan",
+    "batching.collate",
+    "learning.scores",
+    "bundle.runtime",
+    "bundle.table",
+    "predict",
+    "evaluate",
+]
+HEAVY = {"torch", "lightning", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
+
+
+def test_data_and_prediction_load_neither_torch_nor_lightning_nor_wandb():
+    imports = ", ".join(f"seqclf.{name}" for name in LIGHT)
+    script = f"import sys, {imports}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert not HEAVY & set(done.stdout.split())
+
+
+def test_no_door_is_named_like_a_standard_module():
+    """A folder on the path, as an editor's Run button puts it there, must not hide the standard library."""
+    names = {path.stem for path in HOME.iterdir() if path.suffix == ".py" or path.is_dir()} - {"__init__"}
+    assert not names & sys.stdlib_module_names
+
+
+def modules():
+    return sorted(path for path in HOME.rglob("*.py"))
+
+
+def imported(path):
+    """The modules of this package that a file imports, by dotted name after `seqclf.`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module == "seqclf":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("seqclf."):
+            yield node.module.removeprefix("seqclf.")
+        elif isinstance(node, ast.Import):
+            yield from (name.name.removeprefix("seqclf.") for name in node.names if name.name.startswith("seqclf."))
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_imports_only_rooms_before_it(room):
+    earlier = set(ROOMS[: ROOMS.index(room) + 1]) | COMMON | {"__version__"}
+    for path in (HOME / room).rglob("*.py"):
+        above = {name.split(".")[0] for name in imported(path)} - earlier
+        assert not above, f"{path.relative_to(HOME)} imports {above}"
+
+
+def test_no_command_is_imported():
+    commands = {path.stem for path in HOME.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
+    assert {"train", "export", "predict", "evaluate"} <= commands
+    for path in modules():
+        assert not commands & {name.split(".")[0] for name in imported(path)}, path
+
+
+def test_packages_import_nothing_by_themselves():
+    for path in HOME.rglob("__init__.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        assert not [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))], path
+
+
+def test_nothing_is_unpickled():
+    """Files from elsewhere are data, never code."""
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, (ast.Import, ast.ImportFrom)):
+                names = {alias.name.split(".")[0] for alias in node.names} | {(getattr(node, "module", "") or "")}
+                assert not names & {"pickle", "dill", "joblib", "cloudpickle", "marshal"}, path
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "np.load"):
+                given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                expected = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}
+                key, value = expected[ast.unparse(node.func)]
+                assert given.get(key) == value, f"{path}:{node.lineno}"
