@@ -29,5 +29,7 @@ def build(config: Mapping[str, Any], kind: type | None = None, **extra: Any) -> 
         raise InputError(f"_target_={config['_target_']}: is not a {kind.__name__}")
     try:
         return made(**arguments, **extra)
-    except TypeError as error:
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
         raise InputError(f"{config['_target_']}: {error}") from None

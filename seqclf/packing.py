@@ -28,7 +28,10 @@ def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any]) -> d
 
     The folder appears only when it is whole; an earlier bundle in its place is replaced, anything else is not touched.
     """
-    if folder.exists() and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
+    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not above.is_dir():
+        raise InputError(f"bundle={folder}: {above} is not a folder; name another")
+    if above == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
     dataset = task.hparams["dataset"]

@@ -10,9 +10,11 @@ from seqclf.command import command, run_folder
 @command("train")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Prepare, train, score, export."""
+    from seqclf.checks import check_training
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.reporting.console import console, show_dataset
 
+    check_training(config)
     dataset = prepare(DataOptions.build(**config["data"]))
     show_dataset(dataset)
     from seqclf import recipe  # PyTorch is loaded only once the data is known to be good

@@ -26,7 +26,7 @@ def plan_batches(
     `pool_batches=None` sorts everything, longest first, and shuffles nothing (evaluation, prediction).
 
     With several ranks each gets the same number of steps and, at each step, similar lengths; the largest batches are
-    cut in two until the count divides, so no row is lost, and none doubled unless there are fewer rows than ranks.
+    cut in two until the count divides, so no row is lost; one is doubled only where all batches are of one row.
     """
     if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
         raise InputError(

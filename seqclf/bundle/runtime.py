@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow as pa
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import read_manifest
+from seqclf.checks import require_whole
 from seqclf.data import sources
 from seqclf.data.encoders import load_encoders
 from seqclf.data.rows import inspect, too_long_reason
@@ -39,12 +39,13 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
     """An ONNX Runtime session on `cpu`, `cuda`, or `auto`: CUDA where there is an NVIDIA device."""
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device}: must be auto, cpu or cuda")
+    require_whole("threads", threads, 1, optional=True)
     cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
     if device == "cuda" and not cuda:
         raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0
+    options.intra_op_num_threads = threads or 0  # 0: a thread per core
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     use_cuda = cuda and device != "cpu"
     providers = ["CUDAExecutionProvider"] if use_cuda else []

@@ -68,8 +68,13 @@ def _positive(chosen: str | None, classes: list[str], labels: np.ndarray) -> str
     """The label whose recall matters: as set, or the rarer of two classes in `labels` (N,)."""
     if chosen is None:
         return classes[int(np.bincount(labels, minlength=2).argmin())] if len(classes) == 2 else None
+    check_positive(chosen, classes)
+    return chosen
+
+
+def check_positive(chosen: str, classes: list[str]) -> None:
+    """Raise unless `chosen` is one of two labels."""
     if chosen not in classes:
         raise InputError(f"data.positive={chosen}: no such label; the labels are {', '.join(classes)}")
     if len(classes) != 2:
         raise InputError(f"data.positive={chosen}: needs two classes; the data has {len(classes)}")
-    return chosen

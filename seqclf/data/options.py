@@ -20,7 +20,7 @@ class DataOptions:
     train: str | None
     validation: str | None
     test: str | None
-    label: str | None
+    label: str
     positive: str | None
     id: str | None
     fields: Mapping[str, Any] | None

@@ -31,6 +31,11 @@ def check_output(path: Path) -> None:
     """Raise now what would only come up after all the work."""
     if _kind(path) is None:
         raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
+    check_place(path)
+
+
+def check_place(path: Path) -> None:
+    """Raise unless a file can be put there, its folders made on the way."""
     if path.is_dir():
         raise InputError(f"output={path}: is a folder; name a file in it")
     above = next(parent for parent in path.absolute().parents if parent.exists())

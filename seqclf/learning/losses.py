@@ -45,6 +45,8 @@ class CrossEntropy(nn.Module):
         if weights is not None:
             weights = weights / ((weights * counts).sum() / counts.sum())
         self.register_buffer("weights", weights)
+        if not 0 <= label_smoothing < 1:
+            raise InputError(f"loss.label_smoothing={label_smoothing}: must be at least 0 and below 1")
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -153,9 +153,8 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except FileNotFoundError:
         raise InputError(f"checkpoint={path}: no such file") from None
-    except Exception as error:  # whatever the unpickler of a file that is no checkpoint comes up with
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise InputError(f"checkpoint={path}: is not a seqclf checkpoint ({reason})") from None
+    except Exception:  # whatever the unpickler of a file that is no checkpoint comes up with
+        state = None
     if not isinstance(state, dict) or "dataset" not in state.get("hyper_parameters", {}):
         raise InputError(f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
     return state
