@@ -11,7 +11,7 @@ import seqclf
 
 HOME = Path(seqclf.__file__).parent
 ROOMS = ["data", "batching", "models", "learning", "bundle", "reporting"]
-COMMON = {"errors", "build", "__init__"}
+COMMON = {"errors", "build", "checks", "__init__"}
 DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
     "data.prepare",

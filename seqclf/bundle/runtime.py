@@ -17,9 +17,10 @@ from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import read_manifest
 from seqclf.checks import require_whole
 from seqclf.data import sources
+from seqclf.data.cells import split_cell
 from seqclf.data.encoders import load_encoders
 from seqclf.data.rows import inspect, too_long_reason
-from seqclf.data.schema import Field, Schema, require_columns, split_cell
+from seqclf.data.schema import Field, Schema, require_columns
 from seqclf.data.store import Ragged, cut
 from seqclf.errors import InputError
 from seqclf.learning.scores import softmax
@@ -130,9 +131,9 @@ class Classifier:
             kept = columns.take(pa.array(usable))
             encoded = {name: encoder.encode(kept.column(name)) for name, encoder in self.encoders.items()}
             lengths = next(iter(encoded.values()))[0]
-            limit, column = self.schema.max_length, self.schema.fields[0].column
-            problems.mark(usable[lengths == 0], column, "makes no steps; a sequence needs at least one")
+            limit = self.schema.max_length
             if limit is not None and self.schema.truncate == "error":
+                column = self.schema.fields[0].column
                 problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
             keep = np.flatnonzero(problems.usable[usable])
             fields = {name: steps for name, (_, steps) in encoded.items()}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.data.cells import is_list, is_text, look_into, looks_bracketed, looks_like_lists, mean_words
 from seqclf.errors import InputError
 
 KINDS = ("category", "number", "text")
@@ -30,8 +30,6 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 RESERVED_NAMES = {"lengths", "parents", "logits", "label", "id"}
 INFERENCE_ROWS = 1000
-MOST_CLOCK_CODES = 100
-LARGEST_INTEGER = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -177,9 +175,9 @@ def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separa
     if kind == "text":
         return Field(name, kind, column, options=spec)
     cells = sample.column(column)
-    usual = None if _looks_bracketed(cells) else list_separator
-    separator = spec.pop("separator", usual) if _is_text(cells.type) else None
-    values, width = _look_into(cells, separator)
+    usual = None if looks_bracketed(cells) else list_separator
+    separator = spec.pop("separator", usual) if is_text(cells.type) else None
+    values, width = look_into(cells, separator)
     if kind == "category":
         return Field(name, kind, column, values if values == "integer" else "string", None, separator, spec)
     return Field(name, kind, column, width=width, separator=separator, options=spec)
@@ -193,15 +191,15 @@ def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separa
         if column in skip:
             continue
         cells = sample.column(column)
-        if _is_list(cells.type) or (_is_text(cells.type) and _looks_like_lists(cells, separator)):
-            used = separator if _is_text(cells.type) and not _looks_bracketed(cells) else None
+        if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
+            used = separator if is_text(cells.type) and not looks_bracketed(cells) else None
             lists.append(_inferred_list(column, cells, used, {field.name for field in lists}))
-        elif _is_text(cells.type):
+        elif is_text(cells.type):
             texts.append(column)
     if lists:
         return tuple(lists)
     if len(texts) > 1:
-        texts = [column for column in texts if _mean_words(sample.column(column)) > 1.5]
+        texts = [column for column in texts if mean_words(sample.column(column)) > 1.5]
     if len(texts) == 1:
         return (Field(_identifier(texts[0]), "text", texts[0]),)
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
@@ -212,7 +210,7 @@ def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separa
 
 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
-    values, width = _look_into(cells, separator)
+    values, width = look_into(cells, separator)
     name = _identifier(column)
     while name in taken:
         name += "_"
@@ -224,105 +222,3 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
 def _identifier(column: str) -> str:
     name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
     return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or isinstance(kind, pa.BaseExtensionType)
-
-
-def _texts(cells: pa.ChunkedArray) -> list[str]:
-    return [str(cell).strip() for cell in cells.to_pylist() if cell is not None and str(cell).strip()]
-
-
-def _looks_bracketed(cells: pa.ChunkedArray) -> bool:
-    texts = _texts(cells)
-    return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
-
-
-def _looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """Bracketed in more than half of the cells; or, where a separator was named, split by it in one of them."""
-    return _looks_bracketed(cells) or (separator is not None and any(separator in text for text in _texts(cells)))
-
-
-def _mean_words(cells: pa.ChunkedArray) -> float:
-    texts = _texts(cells)
-    return sum(len(text.split()) for text in texts) / max(1, len(texts))
-
-
-def split_cell(text: str, separator: str | None) -> list[Any]:
-    """The elements of a list written inside a text cell, as the sample shows them."""
-    if separator is None or text.startswith("["):
-        try:
-            parsed = json.loads(text)
-        except ValueError:
-            parsed = [part.strip() for part in text.strip("[]").split(",")]
-        return parsed if isinstance(parsed, list) else [parsed]
-    return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
-
-
-def _look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
-    """What most lists are made of (`integer`, `string`, `number` or `vector`), and the width of a step.
-
-    Integers that go below zero, run upwards like a clock, or stand beside fractions are measurements, not names; those
-    too large for 64 bits are names. A tenth of fractions decides: as names, that many rows would stop the run.
-    """
-    rows = _texts(cells) if _is_text(cells.type) else [cell for cell in cells.to_pylist() if isinstance(cell, list)]
-    lists = [split_cell(row, separator) if isinstance(row, str) else row for row in rows]
-    kinds: dict[str, int] = {}
-    widths: dict[int, int] = {}
-    distinct: set[int] = set()
-    for entries in lists:
-        kind = max((_kind_of(entry, distinct, widths) for entry in entries if entry is not None), default=None)
-        if kind is not None:
-            kinds[kind[1]] = kinds.get(kind[1], 0) + 1
-    if not kinds:
-        return "string", 1
-    common = max(kinds, key=lambda name: kinds[name])
-    if common == "integer" and max(distinct) > LARGEST_INTEGER:
-        common = "string"
-    elif common == "integer" and (
-        min(distinct) < 0
-        or 10 * kinds.get("number", 0) > sum(kinds.values())
-        or (len(distinct) > MOST_CLOCK_CODES and _never_fall(lists))
-    ):
-        common = "number"
-    width = max(widths, key=lambda size: widths[size]) if common == "vector" and widths else 1
-    return common, width
-
-
-def _never_fall(lists: list[list[Any]]) -> bool:
-    """Whether every list ascends, as a clock does and a code does not."""
-    try:
-        return all(all(int(a) <= int(b) for a, b in itertools.pairwise(entries)) for entries in lists)
-    except (TypeError, ValueError):
-        return False
-
-
-def _kind_of(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
-    """Kinds in the order in which the more general swallows the other: integer < number < string < vector."""
-    if isinstance(entry, (list, tuple)):
-        widths[len(entry)] = widths.get(len(entry), 0) + 1
-        return 3, "vector"
-    if isinstance(entry, bool):
-        return 2, "string"
-    if isinstance(entry, str):
-        try:
-            entry = int(entry)
-        except ValueError:
-            try:
-                float(entry)
-            except ValueError:
-                return 2, "string"
-            return 1, "number"
-    if isinstance(entry, int):
-        distinct.add(entry)
-        return 0, "integer"
-    try:
-        float(entry)
-    except (TypeError, ValueError):
-        return 2, "string"
-    return 1, "number"

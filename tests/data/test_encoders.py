@@ -5,11 +5,12 @@ from collections import Counter
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoders import fit_encoders, load_encoder_files, load_encoders, save_encoders
+from seqclf.data.encoders import Tokenizer, fit_encoders, load_encoder_files, load_encoders, save_encoders
 from seqclf.data.schema import Field
 
 CATEGORIES = st.lists(st.lists(st.sampled_from("abcdeé "), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -106,3 +107,13 @@ def test_a_saved_encoder_encodes_the_same(field, column, tmp_path):
         assert again["x"].spec() == encoder.spec()
         for one, other in zip(again["x"].encode(column), encoder.encode(column), strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "character"])
+def test_every_text_that_is_not_blank_makes_a_step(kind):
+    """So an accepted text has a length of at least 1."""
+    tokenizer = Tokenizer(Field("said", "text", "said", options={"tokenizer": kind}))
+    tokenizer.fit(lambda: iter([pa.array(["hello world"])]))
+    letters = pa.array([chr(code) for code in range(0x3100)])
+    blank = pc.equal(pc.utf8_trim_whitespace(letters), "").to_numpy(zero_copy_only=False)
+    assert (tokenizer.encode(letters)[0][~blank] > 0).all()

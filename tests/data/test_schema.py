@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from seqclf.data.schema import Field, Schema, build_schema, require_columns, split_cell
+from seqclf.data.cells import split_cell
+from seqclf.data.schema import Field, Schema, build_schema, require_columns
 from seqclf.errors import InputError
 
 LABELS = ["a", "b"] * 5
