@@ -31,5 +31,5 @@ def build(config: Mapping[str, Any], kind: type | None = None, **extra: Any) -> 
         return made(**arguments, **extra)
     except InputError:
         raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, LookupError) as error:
         raise InputError(f"{config['_target_']}: {error}") from None

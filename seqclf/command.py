@@ -15,10 +15,10 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import OmegaConfBaseException
 
+from seqclf.checks import check_types
 from seqclf.errors import InputError
 
 PACKAGED = Path(__file__).parent / "conf"
@@ -29,11 +29,14 @@ def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[
     """Make `function(config)` a command configured by conf/`name`.yaml; what it returns is printed as one JSON line."""
 
     def decorate(function: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
+        begun = []
+
         def run(config: DictConfig) -> None:
+            begun.append(True)
             try:
-                plain = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                assert isinstance(plain, dict)
-                result = function({str(key): value for key, value in plain.items()})
+                plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
+                check_types(plain, _defaults(name))
+                result = function(plain)
             except (InputError, OmegaConfBaseException) as error:
                 _forget_empty_run()
                 _fail(error)
@@ -48,12 +51,27 @@ def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's own report
             try:
                 main()
-            except (HydraException, OmegaConfBaseException) as error:
-                _fail(error)
+            except Exception as error:
+                if begun:
+                    raise
+                _fail(error)  # the configuration could not be put together, or its folder not be made
 
         return entry
 
     return decorate
+
+
+def _defaults(name: str) -> dict[str, Any]:
+    """conf/`name`.yaml with the groups that were chosen and no value overridden; what has no default there is null."""
+    chosen = [text for text in HydraConfig.get().overrides.task if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
+    plain = OmegaConf.to_container(hydra.compose(name, chosen), resolve=False)
+    return _without_open_values(plain)
+
+
+def _without_open_values(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _without_open_values(entry) for key, entry in value.items()}
+    return None if isinstance(value, str) and ("${" in value or value == "???") else value
 
 
 def run_folder() -> Path:
@@ -62,8 +80,10 @@ def run_folder() -> Path:
 
 
 def _forget_empty_run() -> None:
-    """Remove the run's folder if nothing was written to it, and the folders above that were made for it alone."""
+    """Remove the run's folder if it holds no more than its config, and the folders above made for it alone."""
     folder, here = run_folder().resolve(), Path.cwd()
+    if folder != here and [path.name for path in folder.iterdir()] == ["config.yaml"]:
+        (folder / "config.yaml").unlink()
     while folder.is_dir() and folder != here and not any(folder.iterdir()):
         folder.rmdir()
         folder = folder.parent if here in folder.parents else here
@@ -78,8 +98,8 @@ def _fail(error: BaseException) -> NoReturn:
         text = lines[0]
     elif unknown:
         text = f"{unknown[1]}: no such key or group; --help lists the groups, --cfg job all keys"
-    elif isinstance(error, MissingMandatoryValue):
-        text = f"{error.full_key or lines[0]}: is not set; give it as {error.full_key or 'KEY'}=VALUE"
+    elif missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
+        text = f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
     else:
         text = " ".join(lines[:8])
     print(f"error: {text}", file=sys.stderr)

@@ -21,12 +21,13 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.learning.scores import scores
     from seqclf.reporting.console import console, show_scores
 
-    output = config["output"] and Path(config["output"])
+    output = config["output"] and Path(str(config["output"]))
     if output:
         check_place(output)
-    classifier = Classifier(config["bundle"], device=config["device"], threads=config["threads"])
+    classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
     label = config["data"]["label"] or classifier.schema.label
-    options = with_generated(DataOptions.build(**{**config["data"], "label": label}))
+    reader = {key: value for key, value in classifier.manifest["reader"].items() if config["data"][key] is None}
+    options = with_generated(DataOptions.build(**{**config["data"], **reader, "label": label}))
     source = options.source("test")
     if source is None:
         raise InputError("data.test is not set; give the labelled file to score: data.test=test.parquet")

@@ -15,11 +15,13 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.learning.task import load_task
     from seqclf.packing import write_bundle
 
-    checkpoint, folder = Path(config["checkpoint"]), Path(config["bundle"])
+    checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
     task = load_task(checkpoint)
     scored = checkpoint.parent.parent / "metrics.json"
     metrics = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
-    metrics.pop("data", None)
+    if not isinstance(metrics, dict) or metrics.get("step") != task.step:
+        metrics = {}  # they are another checkpoint's
+    metrics = {split: metrics[split] for split in task.hparams["dataset"]["rows"] if split in metrics}
     proof = write_bundle(task, folder, metrics)
     return {"bundle": str(folder), "parity": proof["max_error"], "cells": len(proof["cells"])}
 

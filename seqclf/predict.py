@@ -24,7 +24,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
         raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     from seqclf.bundle.runtime import Classifier
 
-    classifier = Classifier(config["bundle"], device=config["device"], threads=config["threads"])
+    classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
     return predict_text(classifier, config["sequence"]) if config["input"] is None else predict_file(classifier, config)
 
 
@@ -48,13 +48,15 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
 
     from seqclf.bundle.table import table_schema, tabulate
     from seqclf.data.sinks import check_output, open_sink
-    from seqclf.data.sources import Source, count_rows
+    from seqclf.data.sources import Source, count_rows, local_files
 
-    output = Path(config["output"])
+    output = Path(str(config["output"]))
     check_output(output)
     reader = classifier.manifest["reader"]
     chosen = {key: value if config[key] is None else config[key] for key, value in reader.items()}
     source = Source(str(config["input"]), "input", **chosen)
+    if output.resolve() in [path.resolve() for path in local_files(source)]:
+        raise InputError(f"output={output}: is the input too; name another file")
     started, rows, refused = time.perf_counter(), 0, 0
     bar = Progress(
         BarColumn(),
@@ -93,12 +95,14 @@ def _chained(head: Any, rest: Any) -> Any:
     yield from rest
 
 
+def _is_quoted(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+
+
 def _quote_sequence(arguments: list[str]) -> list[str]:
     """`sequence=…` taken as it is typed: Hydra would read commas, brackets and question marks as grammar."""
     return [
-        "sequence=" + json.dumps(value).replace("$", "\\$")
-        if key == "sequence" and value[:1] not in "'\""
-        else argument
+        "sequence=" + json.dumps(value).replace("$", "\\$") if key == "sequence" and not _is_quoted(value) else argument
         for argument in arguments
         for key, _, value in [argument.partition("=")]
     ]

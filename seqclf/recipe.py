@@ -29,34 +29,38 @@ from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_epoch, show_scores
 
 
-def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]:
-    """Train, score the best epoch on every split, export it; fills `run` and returns the summary."""
+def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any] | None:
+    """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0)."""
     started = time.perf_counter()
     _set_up(config)
     batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
     task = SequenceTask(
         dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
     )
+    task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     if config["checkpoint"] is not None:
         _check_resumable(config, task)
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     best, last = callbacks.checkpoints(run / "checkpoints")
-    trainer = _trainer(config["trainer"], [*_stopping(config), *_progress(config), record, best, last], run)
-    logger = make_logger(config["logger"], run, config) if trainer.is_global_zero else None
+    trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last], run)
+    logger = None
+    if trainer.is_global_zero:
+        logger = make_logger(config["logger"], run, config)
+        _open_run(config, dataset, run)
+        count = sum(weight.numel() for weight in task.parameters())
+        console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     trainer.loggers = [logger] if logger is not None else []
-    (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-    if (dataset.folder / "quarantine.jsonl").is_file():
-        shutil.copy(dataset.folder / "quarantine.jsonl", run)
-    count = sum(weight.numel() for weight in task.parameters())
-    console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     try:
         trainer.fit(task, datamodule=batches, ckpt_path=config["checkpoint"], weights_only=True)
         if not trainer.is_global_zero:
-            return {}
+            return None
         if config["trainer"]["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
         trained = time.perf_counter() - started
-        task = load_task(best.best_model_path).to(trainer.strategy.root_device)
+        chosen = best.best_model_path or last.best_model_path  # the last, if no epoch was validated
+        if not chosen:
+            raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
+        task = load_task(chosen).to(trainer.strategy.root_device)
         summary = _score_and_export(config, dataset, batches, task, run, logger)
     except SystemExit:  # how Lightning ends an interrupted fit
         console.print(f"interrupted; go on with checkpoint={run / 'checkpoints' / 'last.ckpt'}", soft_wrap=True)
@@ -68,6 +72,16 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     return {"run": str(run), "epochs": epochs, **summary, "train_s": round(trained, 2), "total_s": round(total, 2)}
 
 
+def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
+    """Write what is known before training; what an earlier run left in the folder would belie this one."""
+    shutil.rmtree(run / "bundle", ignore_errors=True)
+    for stale in ("metrics.json", "quarantine.jsonl"):
+        (run / stale).unlink(missing_ok=True)
+    (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    if (dataset.folder / "quarantine.jsonl").is_file():
+        shutil.copy(dataset.folder / "quarantine.jsonl", run)
+
+
 def _set_up(config: dict[str, Any]) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for noise in (
@@ -76,6 +90,9 @@ def _set_up(config: dict[str, Any]) -> None:
         ".*Checkpoint directory.*",
         ".*The number of training batches.*",
         ".*dirpath has changed.*",
+        ".*Early stopping conditioned on metric.*",
+        ".*could not find the monitored key.*",
+        ".*It is recommended to use `sync_dist=True`.*",  # the tally is synchronised already
     ):
         warnings.filterwarnings("ignore", noise)
     if config["runtime"]["threads"]:
@@ -85,15 +102,17 @@ def _set_up(config: dict[str, Any]) -> None:
 
 
 def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.Trainer:
+    bar = settings["enable_progress_bar"] and console.is_terminal
+    fixed = {
+        "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if bar else hooks,
+        "enable_progress_bar": bar,
+        "logger": False,
+        "default_root_dir": run,
+        "use_distributed_sampler": False,
+        "enable_model_summary": False,
+    }
     try:
-        return pl.Trainer(
-            **settings,
-            callbacks=hooks,
-            logger=False,
-            default_root_dir=run,
-            use_distributed_sampler=False,
-            enable_model_summary=False,
-        )
+        return pl.Trainer(**{**settings, **fixed})
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise InputError(f"trainer: {str(error).strip().splitlines()[0]}") from None
 
@@ -102,20 +121,14 @@ def _stopping(config: dict[str, Any]) -> list[Callback]:
     return [callbacks.early_stopping(config["patience"])] if config["patience"] is not None else []
 
 
-def _progress(config: dict[str, Any]) -> list[Callback]:
-    if not (config["trainer"]["enable_progress_bar"] and console.is_terminal):
-        config["trainer"]["enable_progress_bar"] = False
-        return []
-    return [RichProgressBar(refresh_rate=10, leave=False)]
-
-
 def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
     """Raise unless the checkpoint continues this very task and has epochs left."""
     path = config["checkpoint"]
     state = read_checkpoint(path)
-    for part, key in (("dataset", "data"), ("model", "model")):
-        if state["hyper_parameters"][part] != task.hparams[part]:
-            raise InputError(f"checkpoint={path}: was trained with another {key}; give the same {key} keys as its run")
+    for part in ("dataset", "model", "loss", "optimizer", "seed"):
+        if state["hyper_parameters"].get(part) != task.hparams[part]:
+            key = "data" if part == "dataset" else part
+            raise InputError(f"checkpoint={path}: was trained with another {key}; give the same {key} as its run")
     epochs = config["trainer"]["max_epochs"]
     if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
         raise InputError(
@@ -137,7 +150,7 @@ def _score_and_export(
     for split in dataset.splits:
         labels, probabilities = classify(task, batches.evaluation_loader(split))
         metrics[split] = scores(labels, probabilities, dataset.classes, dataset.positive)
-    text = json.dumps({**metrics, "data": dataset.report}, indent=1, ensure_ascii=False)
+    text = json.dumps({**metrics, "data": dataset.report, "step": task.step}, indent=1, ensure_ascii=False)
     (run / "metrics.json").write_text(text + "\n", encoding="utf-8")
     show_scores(metrics)
     bundle = run / "bundle" if config["export"] else None
@@ -145,7 +158,8 @@ def _score_and_export(
     if bundle is not None:
         proof = write_bundle(task, bundle, metrics)
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    log_verdict(logger, metrics, dataset.classes, (labels, probabilities.argmax(axis=1)), bundle, config["logger"])
+    predicted = probabilities.argmax(axis=1)
+    log_verdict(logger, metrics, dataset.classes, split, labels, predicted, bundle, config["logger"])
     return {
         "bundle": bundle and str(bundle),
         "split": split,

@@ -8,20 +8,21 @@ from seqclf.command import command, run_folder
 
 
 @command("train")
-def main(config: dict[str, Any]) -> dict[str, Any]:
+def main(config: dict[str, Any]) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
-    from seqclf.checks import check_training
+    from seqclf.checks import check_ranges
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.reporting.console import console, show_dataset
 
-    check_training(config)
+    check_ranges(config)
     dataset = prepare(DataOptions.build(**config["data"]))
     show_dataset(dataset)
     from seqclf import recipe  # PyTorch is loaded only once the data is known to be good
 
     run = run_folder()
     result = recipe.train(config, dataset, run)
-    console.print(f"run: {run}", soft_wrap=True)
+    if result is not None:
+        console.print(f"run: {run}", soft_wrap=True)
     return result
 
 

@@ -164,6 +164,9 @@ def _columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.Record
         if len(fields) > 1 and not isinstance(sequence, Mapping):
             errors[row] = f"is not a dict of the fields {', '.join(columns)}"
             continue
+        if isinstance(sequence, Mapping) and set(sequence) - set(columns):
+            errors[row] = f"has the field {min(set(sequence) - set(columns))}; the bundle knows {', '.join(columns)}"
+            continue
         for field in fields:
             given = sequence.get(field.name) if isinstance(sequence, Mapping) else sequence
             try:
@@ -178,6 +181,8 @@ def _value(given: Any, field: Field) -> Any:
     """`given` as a value of the field's column; raises what Arrow raises where it cannot be one."""
     if isinstance(given, np.ndarray):
         given = given.tolist()
+    if isinstance(given, str) and field.kind != "text":
+        raise ValueError("a text is not a list")
     if field.kind == "category" and isinstance(given, (list, tuple)):
         cast = _integer if field.values == "integer" else str
         given = [entry if entry is None else cast(entry) for entry in given]

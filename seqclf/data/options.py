@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from typing import Any
 
+from seqclf.checks import label_text
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
@@ -41,10 +43,12 @@ class DataOptions:
         unknown = sorted(set(options) - {entry.name for entry in dataclass_fields(cls)})
         if unknown:
             raise InputError(f"data.{unknown[0]}: no such key; conf/data/files.yaml explains those there are")
+        if not re.fullmatch(r"\w[\w.-]*", options["name"]):
+            raise InputError(f"data.name={options['name']}: names a folder; use letters, digits, - and _")
         if options["label"] is None:
             raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
         # Hydra reads a name such as 3 as a number.
-        texts = {key: None if options[key] is None else str(options[key]) for key in ("label", "positive", "id")}
+        texts = {key: None if options[key] is None else label_text(options[key]) for key in ("label", "positive", "id")}
         return cls(**{**options, **texts})
 
     def source(self, split: str) -> Source | None:

@@ -52,7 +52,10 @@ def checkpoints(folder: Path) -> list[ModelCheckpoint]:
 
 def early_stopping(patience: int) -> EarlyStopping:
     """Stop after `patience` epochs without a better one."""
-    return EarlyStopping(monitor=MONITORED, mode="max", patience=patience, check_on_train_epoch_end=True)
+    # Not strict: an epoch may end without validation (trainer.check_val_every_n_epoch, max_steps).
+    return EarlyStopping(
+        monitor=MONITORED, mode="max", patience=patience, check_on_train_epoch_end=True, strict=False, verbose=False
+    )
 
 
 class EpochRecord(Checkpoint):

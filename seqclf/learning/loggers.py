@@ -14,6 +14,8 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from seqclf.errors import InputError
 
+MODES = ("auto", "online", "offline", "disabled")
+
 
 def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Logger | None:
     """The logger `settings` (conf/logger) ask for; `config` is recorded with the run."""
@@ -27,13 +29,17 @@ def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> 
             raise InputError('logger=tensorboard: not installed; pip install "seqclf[tensorboard]"') from None
     if name != "wandb":
         raise InputError(f"logger={name}: must be wandb, tensorboard, csv or none")
+    if settings["mode"] not in MODES:
+        raise InputError(f"logger.mode={settings['mode']}: must be one of {', '.join(MODES)}")
     return _tolerant(lambda: _wandb(settings, run, config))
 
 
 def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> WandbLogger:
     import wandb
 
-    mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE") or _automatic_mode()
+    mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE", "online")
+    if mode == "online" and not _has_key():
+        mode = "offline"  # W&B would ask for a key
     os.environ.setdefault("WANDB_SILENT", "true")
     started = wandb.init(
         project=settings["project"],
@@ -55,15 +61,15 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     return logger
 
 
-def _automatic_mode() -> str:
-    """Online with a key, in the environment or in ~/.netrc; offline without, so that nothing ever asks for one."""
+def _has_key() -> bool:
+    """Whether there is an API key, in the environment or in ~/.netrc."""
     if os.environ.get("WANDB_API_KEY"):
-        return "online"
+        return True
     host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
     try:
-        return "online" if netrc.netrc().authenticators(host) else "offline"
+        return netrc.netrc().authenticators(host) is not None
     except (OSError, netrc.NetrcParseError):
-        return "offline"
+        return False
 
 
 def _tolerant(act: Callable[[], Any]) -> Any:
@@ -78,11 +84,14 @@ def log_verdict(
     logger: Logger | None,
     metrics: dict[str, Any],
     classes: list[str],
-    test: tuple[np.ndarray, np.ndarray] | None,
+    split: str,
+    labels: np.ndarray,
+    predicted: np.ndarray,
     bundle: Path | None,
     settings: dict[str, Any],
 ) -> None:
-    """Final metrics to the summary; for W&B the confusion matrix of `test` (labels, predicted) and the bundle too."""
+    """Final metrics to the summary; for W&B the confusion matrix of `split`, of its `labels` and `predicted` classes
+    (N,), and the bundle too."""
     if logger is None:
         return
     flat = {
@@ -100,10 +109,8 @@ def log_verdict(
         import wandb
 
         logger.experiment.summary.update(flat)
-        if test is not None:
-            labels, predicted = test
-            matrix = wandb.plot.confusion_matrix(y_true=labels.tolist(), preds=predicted.tolist(), class_names=classes)
-            logger.experiment.log({"test/confusion_matrix": matrix})
+        matrix = wandb.plot.confusion_matrix(y_true=labels.tolist(), preds=predicted.tolist(), class_names=classes)
+        logger.experiment.log({f"{split}/confusion_matrix": matrix})
         if bundle is not None and settings["log_bundle"]:
             artifact = wandb.Artifact(f"bundle-{logger.experiment.id}", type="model", metadata=flat)
             artifact.add_dir(str(bundle))

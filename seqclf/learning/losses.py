@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seqclf.checks import label_text
 from seqclf.errors import InputError
 
 
@@ -33,11 +34,13 @@ class CrossEntropy(nn.Module):
         if class_weights is None:
             weights = None
         elif isinstance(class_weights, Mapping):
-            given = {str(label): float(weight) for label, weight in class_weights.items()}
+            given = {label_text(label): float(weight) for label, weight in class_weights.items()}
             unknown = set(given) - set(classes)
             if unknown:
                 raise InputError(f"loss.class_weights: no label '{min(unknown)}'; the labels are {', '.join(classes)}")
             weights = torch.tensor([given.get(label, 1.0) for label in classes])
+            if weights.min() < 0 or weights.max() == 0:
+                raise InputError("loss.class_weights: must be at least 0, and one of them above")
         elif class_weights == "balanced":
             weights = counts.sum() / counts
         else:
@@ -45,8 +48,6 @@ class CrossEntropy(nn.Module):
         if weights is not None:
             weights = weights / ((weights * counts).sum() / counts.sum())
         self.register_buffer("weights", weights)
-        if not 0 <= label_smoothing < 1:
-            raise InputError(f"loss.label_smoothing={label_smoothing}: must be at least 0 and below 1")
         self.label_smoothing = label_smoothing
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

@@ -22,13 +22,13 @@ class Tally(Metric):
         super().__init__()
         self.num_classes = num_classes
         self.add_state("confusion", torch.zeros(num_classes**2, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("loss", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        self.add_state("loss", torch.zeros(()), dist_reduce_fx="sum")
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """`logits`: (B, C); `labels`: (B,); `loss`: the batch's mean."""
         cells = labels * self.num_classes + logits.argmax(dim=-1)
         self.confusion += torch.bincount(cells, minlength=self.num_classes**2)
-        self.loss += loss.detach().double() * len(labels)
+        self.loss += loss.detach().float() * len(labels)
 
     def compute(self) -> tuple[Tensor, Tensor]:
         """The confusion matrix (C, C), true class by row, and the mean loss."""

@@ -52,7 +52,7 @@ def scores(labels: np.ndarray, probabilities: np.ndarray, classes: list[str], po
     labels = labels.astype(np.int64)
     chosen = np.clip(probabilities[np.arange(len(labels)), labels].astype(np.float64), 1e-12, None)
     confusion = confusion_matrix(labels, probabilities.argmax(axis=1), len(classes))
-    found = {"rows": len(labels), "loss": float(-np.log(chosen).mean()), **confusion_scores(confusion, classes)}
+    found = {"rows": len(labels), "loss": float(-np.log(chosen).mean()) + 0.0, **confusion_scores(confusion, classes)}
     found["confusion"] = confusion.tolist()
     if positive is not None:
         found["positive"] = _positive_scores(labels, probabilities, confusion, classes, positive)

@@ -46,6 +46,7 @@ class SequenceTask(pl.LightningModule):
         self.monitor = monitor
         self.optimizer = optimizer
         self.seed = seed
+        self.step = 0  # of the training that made it, for a task that was loaded
         self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
@@ -87,7 +88,7 @@ class SequenceTask(pl.LightningModule):
         sign = -1.0 if self.monitor == "loss" else 1.0
         # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
         value = sign * found[self.monitor] - TIE_BREAK * found["loss"] / (1 + found["loss"])
-        self.log(MONITORED, torch.tensor(value, dtype=torch.float64), logger=False, sync_dist=False)
+        self.log(MONITORED, value, logger=False)
 
     def on_test_epoch_end(self) -> None:
         self._log_epoch("test", self.test_tally)
@@ -108,6 +109,11 @@ class SequenceTask(pl.LightningModule):
         return found
 
     def configure_optimizers(self) -> Any:
+        optimizer, scheduler = self.make_optimizer(self.trainer.estimated_stepping_batches)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def make_optimizer(self, steps: float) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
+        """The optimiser, and its schedule over `steps` in all. Raises InputError on settings that cannot be."""
         settings = dict(self.optimizer)
         schedule = settings.pop("schedule")
         decay = settings.pop("weight_decay", 0.0)
@@ -115,10 +121,9 @@ class SequenceTask(pl.LightningModule):
         matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
         vectors = [weight for weight in self.model.parameters() if weight.ndim <= 1]
         groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+        factor = schedule_factor(steps, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
-        factor = schedule_factor(self.trainer.estimated_stepping_batches, **schedule)
-        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+        return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
 def schedule_factor(steps: float, *, warmup: float, decay: str, floor: float) -> Callable[[int], float]:
@@ -145,6 +150,7 @@ def load_task(path: Any) -> SequenceTask:
     state = read_checkpoint(path)
     task = SequenceTask(**state["hyper_parameters"])
     task.load_state_dict(state["state_dict"])
+    task.step = state["global_step"]
     return task.eval()
 
 
