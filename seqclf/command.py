@@ -24,6 +24,8 @@ from seqclf.errors import InputError
 PACKAGED = Path(__file__).parent / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
+BEFORE_TRAINING = {"config.yaml", "quarantine.jsonl"}  # what a run folder holds before its first epoch
+
 
 def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[], None]]:
     """Make `function(config)` a command configured by conf/`name`.yaml; what it returns is printed as one JSON line."""
@@ -80,13 +82,17 @@ def run_folder() -> Path:
 
 
 def _forget_empty_run() -> None:
-    """Remove the run's folder if it holds no more than its config, and the folders above made for it alone."""
-    folder, here = run_folder().resolve(), Path.cwd()
-    if folder != here and [path.name for path in folder.iterdir()] == ["config.yaml"]:
-        (folder / "config.yaml").unlink()
-    while folder.is_dir() and folder != here and not any(folder.iterdir()):
-        folder.rmdir()
-        folder = folder.parent if here in folder.parents else here
+    """Remove the run's folder if nothing was made in it yet, and the folders above that were made for it alone."""
+    run, here = run_folder(), Path.cwd()
+    if run.resolve() == here:
+        return
+    if {path.name for path in run.iterdir()} <= BEFORE_TRAINING:
+        for name in BEFORE_TRAINING:
+            (run / name).unlink(missing_ok=True)
+    for folder in (run, *run.parents):
+        inside = here in folder.resolve().parents or folder == run
+        if inside and folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _fail(error: BaseException) -> NoReturn:
@@ -100,6 +106,8 @@ def _fail(error: BaseException) -> NoReturn:
         text = f"{unknown[1]}: no such key or group; --help lists the groups, --cfg job all keys"
     elif missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         text = f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
+    elif "override_grammar" in str(error):
+        text = f"{' '.join(lines[:2])}: cannot be read; put the value in quotes of its own: \"KEY='VALUE'\""
     else:
         text = " ".join(lines[:8])
     print(f"error: {text}", file=sys.stderr)

@@ -15,6 +15,8 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.learning.task import load_task
 from seqclf.models.onnx_export import example_inputs
 
+QUICK = ["logger=none", "trainer.max_epochs=1", "model.hidden_size=8", "model.embedding_size=8"]
+
 BAD = {"card": "bad", "shop": ["food"], "amount": [1.0, 2.0], "fraud": "no"}
 
 
@@ -123,3 +125,22 @@ def test_a_checkpoint_exports_to_the_bundle_of_its_run(shell, trained):
     )
     logits = [onnxruntime.InferenceSession(folder / "model.onnx").run(None, inputs)[0] for folder in (first, second)]
     np.testing.assert_array_equal(*logits)
+
+
+def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(shell):
+    lines = ["é;ja 1;true", "è;nein 2;false"] * 30
+    (shell.here / "latin.csv").write_bytes("\n".join(lines).encode("latin-1"))
+    how = ["data.header=false", "data.encoding=latin-1", "data.delimiter=';'", "data.quote=''", "data.positive=true"]
+    fields = ["data.label=column2", "data.fields={said: {kind: text, column: column1}}"]
+    train = ["data=files", "data.train=latin.csv", *how, *fields, "hydra.run.dir=latin", *QUICK]
+    trained = shell("train", *train, "loss.class_weights={true: 2}").result
+    assert trained["split"] == "validation"
+    scored = shell("evaluate", "bundle=latin/bundle", "data.test=latin.csv").result
+    assert (scored["rows"], scored["refused"], scored["positive"]["label"]) == (60, 0, "true")
+
+
+def test_a_folder_that_is_used_again_keeps_nothing_of_the_run_before(shell):
+    once = ["data=toy", "data.generator.rows.train=200", "hydra.run.dir=again", *QUICK]
+    assert shell("train", *once).result["bundle"]
+    assert shell("train", *once, "export=false", "trainer.max_steps=2").result["bundle"] is None
+    assert not (shell.here / "again/bundle").exists()
