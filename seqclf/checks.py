@@ -17,6 +17,7 @@ KINDS: dict[type, str] = {
 }
 NULLABLE = {"patience", "batching.max_sequences"}  # besides all of trainer, where null leaves a choice to Lightning
 OPEN = {"data.fields", "data.generator", "loss.class_weights"}  # mappings whose keys are the user's
+ANY_KIND = {"trainer.devices"}  # "auto", a count or a list
 PASSED_ON = {"trainer", "optimizer"}  # whose further keys go to Lightning and PyTorch
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1),
@@ -55,7 +56,12 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], above: s
         if name not in config:
             raise InputError(f"{key}: is missing; do not remove it with ~")
         value = config[name]
-        if default is None or key in OPEN or (value is None and (key in NULLABLE or key.startswith("trainer."))):
+        if (
+            default is None
+            or key in OPEN
+            or key in ANY_KIND
+            or (value is None and (key in NULLABLE or key.startswith("trainer.")))
+        ):
             continue
         if not _is_kind(value, type(default)):
             shown = "null" if value is None else value
@@ -67,6 +73,8 @@ def check_types(config: Mapping[str, Any], defaults: Mapping[str, Any], above: s
 def _is_kind(value: Any, kind: type) -> bool:
     if kind is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if kind is str:  # YAML reads the text 1 as a number; who uses it makes it a text again
+        return isinstance(value, (str, int, float))
     return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
 
 

@@ -14,7 +14,7 @@ DEFAULTS = {
     "rate": 0.5,
     "name": "a",
     "open": None,
-    "trainer": {"max_epochs": 30},
+    "trainer": {"max_epochs": 30, "devices": "auto"},
     "data": {"fields": {"a": "category"}, "split": {"by": "random"}},
 }
 
@@ -36,6 +36,8 @@ def with_value(key, value):
         ("seed", 7),
         ("rate", 1),
         ("open", [1]),
+        ("name", 3),
+        ("trainer.devices", 2),
         ("patience", None),
         ("trainer.max_epochs", None),
         ("trainer.anything", 3),
@@ -55,9 +57,9 @@ def test_values_of_the_default_kind_pass(key, value):
         ("seed", None, "seed=null: must be a whole number"),
         ("export", "maybe", "export=maybe: must be true or false"),
         ("rate", "fast", "rate=fast: must be a number"),
-        ("name", 3, "name=3: must be a text"),
+        ("name", ["a"], r"name=\['a'\]: must be a text"),
         ("data.split", None, "data.split=null: must be a mapping"),
-        ("data.split.by", 1, "data.split.by=1: must be a text"),
+        ("data.split.by", None, "data.split.by=null: must be a text"),
         ("data.splitt", {}, "data.splitt: no such key"),
     ],
 )

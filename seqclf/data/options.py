@@ -43,7 +43,7 @@ class DataOptions:
         unknown = sorted(set(options) - {entry.name for entry in dataclass_fields(cls)})
         if unknown:
             raise InputError(f"data.{unknown[0]}: no such key; conf/data/files.yaml explains those there are")
-        if not re.fullmatch(r"\w[\w.-]*", options["name"]):
+        if not re.fullmatch(r"\w[\w.-]*", str(options["name"])):
             raise InputError(f"data.name={options['name']}: names a folder; use letters, digits, - and _")
         if options["label"] is None:
             raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
@@ -54,4 +54,5 @@ class DataOptions:
     def source(self, split: str) -> Source | None:
         path = getattr(self, split)
         key = f"data.{split}"
-        return path and Source(str(path), key, self.header, self.encoding, self.quote, self.delimiter)
+        quote, delimiter = (None if mark is None else str(mark) for mark in (self.quote, self.delimiter))
+        return path and Source(str(path), key, self.header, str(self.encoding), quote, delimiter)
