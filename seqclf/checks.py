@@ -15,7 +15,11 @@ KINDS: dict[type, str] = {
     list: "a list",
     dict: "a mapping",
 }
-NULLABLE = {"patience", "batching.max_sequences"}  # besides all of trainer, where null leaves a choice to Lightning
+NULLABLE = {
+    "patience",
+    "batching.max_sequences",
+    "output",
+}  # besides all of trainer, where null leaves a choice to Lightning
 OPEN = {"data.fields", "data.generator", "loss.class_weights"}  # mappings whose keys are the user's
 ANY_KIND = {"trainer.devices"}  # "auto", a count or a list
 PASSED_ON = {"trainer", "optimizer"}  # whose further keys go to Lightning and PyTorch

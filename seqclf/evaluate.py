@@ -16,6 +16,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.bundle.labelled import predict_labelled
     from seqclf.bundle.runtime import Classifier
     from seqclf.data.dataset import check_positive
+    from seqclf.data.labels import LabelTable
     from seqclf.data.prepare import DataOptions, with_generated
     from seqclf.data.sinks import check_place
     from seqclf.learning.scores import scores
@@ -25,16 +26,21 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     if output:
         check_place(output)
     classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
-    label = config["data"]["label"] or classifier.schema.label
-    reader = {key: value for key, value in classifier.manifest["reader"].items() if config["data"][key] is None}
-    options = with_generated(DataOptions.build(**{**config["data"], **reader, "label": label}))
+    schema, given = classifier.schema, config["data"]
+    # What the training files were like, where nothing else is said.
+    usual = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
+    known = {key: value for key, value in usual.items() if given[key] is None}
+    options = with_generated(DataOptions.build(**{**given, **known, "group_by": schema.group_by}))
     source = options.source("test")
     if source is None:
         raise InputError("data.test is not set; give the labelled file to score: data.test=test.parquet")
+    keys = schema.group_by or (str(options.id),)
+    where = options.source("labels")
+    table = None if where is None else LabelTable(where, keys, options.label, None, None)
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    labels, probabilities, refused = predict_labelled(classifier, source, options.label)
+    labels, probabilities, refused = predict_labelled(classifier, source, options.label, table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(labels)} rows; the first: {refused[0]}")
     result = scores(labels, probabilities, classifier.classes, positive)

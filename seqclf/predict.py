@@ -47,8 +47,9 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     from seqclf.bundle.table import table_schema, tabulate
+    from seqclf.data.reading import count_rows
     from seqclf.data.sinks import check_output, open_sink
-    from seqclf.data.sources import Source, count_rows, local_files
+    from seqclf.data.sources import Source, local_files
 
     output = Path(str(config["output"]))
     check_output(output)
@@ -66,7 +67,8 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
         disable=not sys.stderr.isatty(),
     )
     with bar:
-        shown = bar.add_task("rows", total=None if bar.disable else count_rows(source))
+        unknown = bar.disable or classifier.schema.group_by  # a row of an event table is no sequence
+        shown = bar.add_task("rows", total=None if unknown else count_rows(source))
         stream = classifier.predict_source(source)
         head = next(stream, None)
         if head is None:

@@ -27,6 +27,7 @@ from seqclf.learning.scores import MAIN, scores
 from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
 from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_epoch, show_scores
+from seqclf.survey import score_baseline
 
 
 def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any] | None:
@@ -37,6 +38,8 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     task = SequenceTask(
         dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
     )
+    for name, vectors in dataset.vectors().items():
+        task.model.steps.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     if config["checkpoint"] is not None:
         _check_resumable(config, task)
@@ -137,6 +140,20 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
         )
 
 
+def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
+    """What the order-blind model scores on a split, unless it was not asked for or the data is too large."""
+    steps = sum(counts["steps"] for counts in dataset.report.values())
+    if not config["baseline"]:
+        return None
+    if steps > config["baseline_limit"]:
+        console.print(
+            f"no order-blind baseline: {steps:,} steps are more than baseline_limit={config['baseline_limit']:,}"
+        )
+        return None
+    found = score_baseline(dataset)
+    return {"model": found["model"], "split": split, **found["models"][found["model"]][split]}
+
+
 def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
@@ -150,9 +167,16 @@ def _score_and_export(
     for split in dataset.splits:
         labels, probabilities = classify(task, batches.evaluation_loader(split))
         metrics[split] = scores(labels, probabilities, dataset.classes, dataset.positive)
-    text = json.dumps({**metrics, "data": dataset.report, "step": task.step}, indent=1, ensure_ascii=False)
-    (run / "metrics.json").write_text(text + "\n", encoding="utf-8")
-    show_scores(metrics)
+    baseline = _baseline(config, dataset, split)
+    written = {
+        **metrics,
+        **({"baseline": baseline} if baseline is not None else {}),
+        "data": dataset.report,
+        "leaks": dataset.leaks,
+        "step": task.step,
+    }
+    (run / "metrics.json").write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    show_scores(metrics, baseline)
     bundle = run / "bundle" if config["export"] else None
     proof = None
     if bundle is not None:

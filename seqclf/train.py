@@ -11,12 +11,19 @@ from seqclf.command import command, run_folder
 def main(config: dict[str, Any]) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
     from seqclf.checks import check_ranges
+    from seqclf.data.leaks import leak_lines
     from seqclf.data.prepare import DataOptions, prepare
-    from seqclf.reporting.console import console, show_dataset
+    from seqclf.reporting.console import console, show_dataset, warn
+    from seqclf.survey import survey
 
     check_ranges(config)
-    dataset = prepare(DataOptions.build(**config["data"]))
+    options = DataOptions.build(**config["data"])
+    dataset = prepare(options)
     show_dataset(dataset)
+    found = survey(dataset, options, config["batching"], baseline=False)
+    for line in found["warnings"]:
+        if line not in leak_lines(dataset.leaks):
+            warn(line)
     from seqclf import recipe  # PyTorch is loaded only once the data is known to be good
 
     run = run_folder()

@@ -13,7 +13,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
 from seqclf.batching.sampler import PlanSampler
-from seqclf.data.store import Split
+from seqclf.data.store import Split, release, size_in_bytes
+
+RESIDENT_BYTES = 256 * 2**20
+RESIDENT_ROWS = 1024
 
 
 class Batch(NamedTuple):
@@ -31,12 +34,22 @@ class Batch(NamedTuple):
 
 
 class BatchDataset(Dataset):
-    """Indexed by an array of positions, gives the whole padded batch at once."""
+    """Indexed by an array of positions, gives the whole padded batch at once.
+
+    Of a split larger than `RESIDENT_BYTES` the pages that were read are given back now and then, so that memory stays
+    flat: every row that is touched makes the system map some 64 kB around it.
+    """
 
     def __init__(self, split: Split):
         self.split = split
+        self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
+        self.rows_read = 0
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
+        self.rows_read += len(rows)
+        if self.large and self.rows_read > RESIDENT_ROWS:
+            self.rows_read = 0
+            release(self.split.sequences)
         fields, lengths = pad(self.split.sequences, rows)
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +17,16 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import read_manifest
 from seqclf.checks import require_whole
-from seqclf.data import sources
+from seqclf.data import reading
+from seqclf.data.batches import Batch
 from seqclf.data.cells import split_cell
-from seqclf.data.encoders import load_encoders
-from seqclf.data.rows import inspect, too_long_reason
-from seqclf.data.schema import Field, Schema, require_columns
+from seqclf.data.encoders import encode, load_encoders
+from seqclf.data.fields import UNITS, Field
+from seqclf.data.labels import LabelTable
+from seqclf.data.rows import EMPTY_REASON, inspect, too_long_reason
+from seqclf.data.schema import Schema, require_columns
+from seqclf.data.sources import Source
+from seqclf.data.staging import labelled
 from seqclf.data.store import Ragged, cut
 from seqclf.errors import InputError
 from seqclf.learning.scores import softmax
@@ -97,7 +103,7 @@ class Classifier:
     def parse(self, text: str) -> Any:
         """A sequence as someone types it: text as it is, steps as JSON or the way the field's cells are written."""
         field = self.schema.fields[0]
-        if field.kind == "text":
+        if field.running_text:
             return text
         if text.lstrip().startswith("{"):
             try:
@@ -110,38 +116,43 @@ class Classifier:
         return [float(step) if isinstance(step, str) and _is_number(step) else step for step in steps]
 
     def predict_source(
-        self, source: sources.Source, label: str | None = None
-    ) -> Iterator[tuple[sources.Batch, Predictions]]:
-        """Read a source window by window and predict each; with `label`, its column comes along as `label`."""
-        types = sources.column_types(source)
-        wanted = [(f"field {field.name} of the bundle", field.column) for field in self.schema.fields]
+        self, source: Source, label: str | None = None, table: LabelTable | None = None
+    ) -> Iterator[tuple[Batch, Predictions]]:
+        """Read a source window by window and predict each.
+
+        With `label`, its column comes along as `label`; with `table`, what that says of each id does.
+        """
+        types = reading.column_types(source)
+        wanted = [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns]
         if label is not None:
             wanted.append(("data.label", label))
+        id = self.schema.id if self.schema.id in types else None
+        if table is not None and id is None and not self.schema.group_by:
+            raise InputError(f"{source}: no column '{self.schema.id}' (data.id), by which {table.source} is joined")
         require_columns(wanted, types, str(source))
-        schema = replace(self.schema, label=label, id=self.schema.id if self.schema.id in types else None)
-        for batch in sources.read(source, schema, rows=WINDOW_ROWS):
-            yield batch, self.predict_columns(batch.columns)
+        schema = replace(self.schema, label=label, id=id)
+        for batch in reading.read(source, schema, rows=WINDOW_ROWS):
+            yield (batch if table is None else labelled(batch, table)), self.predict_columns(batch.columns)
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
-        """Canonical columns, as `sources.read` gives them → predictions in the same order."""
+        """Canonical columns, as `reading.read` gives them → predictions in the same order."""
         problems = inspect(columns, self.schema, labelled=False)
         probabilities = np.full((columns.num_rows, len(self.classes)), np.nan)
         usable = np.flatnonzero(problems.usable)
         if len(usable):
             kept = columns.take(pa.array(usable))
-            encoded = {name: encoder.encode(kept.column(name)) for name, encoder in self.encoders.items()}
-            lengths = next(iter(encoded.values()))[0]
-            limit = self.schema.max_length
+            lengths, fields = encode(self.encoders, kept)
+            limit, column = self.schema.max_length, self.schema.fields[0].column
+            problems.mark(usable[lengths == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
-                column = self.schema.fields[0].column
                 problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
             keep = np.flatnonzero(problems.usable[usable])
-            fields = {name: steps for name, (_, steps) in encoded.items()}
             sequences = cut(lengths, fields, keep, limit, self.schema.truncate)
             probabilities[usable[keep]] = softmax(self.logits(sequences))
         found = problems.found
         return Predictions(
-            probabilities, [" ".join(found[row]) if row in found else None for row in range(columns.num_rows)]
+            probabilities,
+            [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(columns.num_rows)],
         )
 
     def logits(self, sequences: Ragged) -> np.ndarray:
@@ -152,7 +163,8 @@ class Classifier:
         )
         for rows in plan:
             fields, lengths = pad(sequences, rows)
-            logits[rows] = self.session.run(["logits"], {**fields, "lengths": lengths})[0]
+            inputs = {name: fields[name] for name in self.encoders}
+            logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
         return logits
 
 
@@ -181,12 +193,21 @@ def _value(given: Any, field: Field) -> Any:
     """`given` as a value of the field's column; raises what Arrow raises where it cannot be one."""
     if isinstance(given, np.ndarray):
         given = given.tolist()
-    if isinstance(given, str) and field.kind != "text":
+    if isinstance(given, str) and not field.running_text:
         raise ValueError("a text is not a list")
     if field.kind == "category" and isinstance(given, (list, tuple)):
         cast = _integer if field.values == "integer" else str
         given = [entry if entry is None else cast(entry) for entry in given]
+    if field.kind == "time" and isinstance(given, (list, tuple)):
+        given = [_seconds(entry, field) for entry in given]
     return pa.scalar(given, _arrow_type(field)).as_py()
+
+
+def _seconds(entry: Any, field: Field) -> float | None:
+    """A point in time, as a number of the field's unit or a `datetime`, in seconds."""
+    if isinstance(entry, datetime):
+        return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
+    return None if entry is None else float(entry) * UNITS[field.option("unit")]
 
 
 def _integer(entry: Any) -> int:
@@ -204,7 +225,7 @@ def _is_number(text: str) -> bool:
 
 
 def _arrow_type(field: Field) -> pa.DataType:
-    if field.kind == "text":
+    if field.running_text:
         return pa.string()
     if field.kind == "category":
         return pa.list_(pa.int64() if field.values == "integer" else pa.string())
@@ -214,4 +235,6 @@ def _arrow_type(field: Field) -> pa.DataType:
 def _expected(field: Field) -> str:
     if field.kind == "number":
         return "a list of numbers" if field.width == 1 else f"a list of vectors of {field.width} numbers"
-    return "a text" if field.kind == "text" else f"a list of {field.values}s"
+    if field.kind == "time":
+        return "a list of times"
+    return "a text" if field.running_text else f"a list of {field.values}s"

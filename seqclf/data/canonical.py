@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import re
 
-from seqclf.data.schema import Field, Schema
+from seqclf.data.fields import UNITS, Field
+from seqclf.data.schema import Schema
 from seqclf.errors import InputError
 
 LABEL, ID = "label", "id"
 KEY, FILE, ROW = "split key", "in file", "row number"
 SHOWN_CHARACTERS = 40
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
+WHOLE = r"regexp_full_match(trim({entry}), '[+-]?[0-9]+([.]0*)?')"
 WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -31,20 +34,116 @@ def literal(text: str) -> str:
 
 
 def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
-    """The SELECT list; `types`: column → DuckDB type. See `sources.read`."""
+    """The SELECT list of a file with a row per sequence; `types`: column → DuckDB type. See `reading.read`."""
+    expressions = _beside(schema, types, key)
+    for field in schema.fields:
+        expressions.append(f"{steps(field, types, where)} AS {quoted(field.name)}")
+        column = field.columns[0]
+        if not field.running_text and types[column] in ("VARCHAR", "JSON"):
+            text = f"CAST({_plain(column, types)} AS VARCHAR)"
+            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quoted(raw(field.name))}")
+    return expressions
+
+
+def _beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
     expressions = []
     if schema.label is not None:
         expressions.append(f"CAST({_plain(schema.label, types)} AS VARCHAR) AS {LABEL}")
     if schema.id is not None:
         expressions.append(f"{_plain(schema.id, types)} AS {ID}")
-    for field in schema.fields:
-        expressions.append(f"{steps(field, types[field.column], where)} AS {quoted(field.name)}")
-        if field.kind != "text" and types[field.column] in ("VARCHAR", "JSON"):
-            text = f"CAST({_plain(field.column, types)} AS VARCHAR)"
-            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quoted(raw(field.name))}")
     if key is not None:
         expressions.append(f"{key} AS {quoted(KEY)}")
     return expressions
+
+
+def channel(field: str, position: int) -> str:
+    """The column of an event table that holds one channel of `field`."""
+    return f"{field} {position}"
+
+
+def group(position: int) -> str:
+    return f"group {position}"
+
+
+def event_columns(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
+    """The SELECT list of an event table: a row per step, a column per channel of each field. See `events.read`."""
+    expressions = [f"{quoted(column)} AS {quoted(group(place))}" for place, column in enumerate(schema.group_by)]
+    expressions += _beside(schema, types, key)
+    for field in schema.fields:
+        for position, column in enumerate(field.columns):
+            value = _event(field, column, types[column], where)
+            expressions.append(f"{value} AS {quoted(channel(field.name, position))}")
+    return expressions
+
+
+def is_point_in_time(kind: str) -> bool:
+    """Types that are sorted as they are and become seconds only afterwards: a column that is sorted by and also
+    selected is moved once."""
+    return kind.startswith("TIMESTAMP")
+
+
+def event_seconds(schema: Schema, types: dict[str, str]) -> list[str]:
+    """What is to be replaced in the sorted `event_columns`."""
+    times = [field for field in schema.fields if field.kind == "time" and is_point_in_time(types[field.columns[0]])]
+    names = [quoted(channel(field.name, 0)) for field in times]
+    return [f"epoch({name}) AS {name}" for name in names]
+
+
+def event_order(schema: Schema, types: dict[str, str]) -> list[str]:
+    """What sorts the events of a group; text is sorted as the number or the time that it means, where it means one."""
+    order = []
+    for column in schema.order_by:
+        plain = _plain(column, types)
+        order += [seconds(plain), plain] if types[column] in ("VARCHAR", "JSON") else [plain]
+    return order
+
+
+def _event(field: Field, column: str, kind: str, where: str) -> str:
+    """One value of one step, null where it is missing; text that is no number is made infinite, to be refused."""
+    if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
+        raise InputError(
+            f"{where}: column '{column}' holds {kind}, but with data.group_by a row is one event of one value "
+            f"(data.fields.{field.name}={field.kind}); leave out data.group_by, or name another column"
+        )
+    plain = _plain(column, {column: kind})
+    text = kind in ("VARCHAR", "JSON")
+    if field.kind == "time":
+        return plain if is_point_in_time(kind) else _moment(plain, kind, field.option("unit"))
+    if field.kind == "number":
+        return _number(plain) if text else f"TRY_CAST({plain} AS DOUBLE)"
+    if field.values == "integer":
+        if WHOLE_NUMBERS.fullmatch(kind):
+            return f"TRY_CAST({plain} AS BIGINT)"
+        return f"CASE WHEN {WHOLE.format(entry=f'CAST({plain} AS VARCHAR)')} THEN TRY_CAST({plain} AS BIGINT) END"
+    return f"NULLIF(CAST({plain} AS VARCHAR), '')" if text else f"CAST({plain} AS VARCHAR)"
+
+
+def _number(text: str) -> str:
+    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE), "
+        f"CASE WHEN COALESCE(lower(trim({text})), '') NOT IN ({missing}) THEN 'inf'::DOUBLE END)"
+    )
+
+
+def seconds(text: str, unit: str = "second") -> str:
+    """Text → seconds: a number of `unit`, a date or time, or hours and minutes (47:30)."""
+    clock = f"CASE WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN {text} || ':00' ELSE {text} END"
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, epoch(TRY_CAST({text} AS TIMESTAMP)), "
+        f"epoch(TRY_CAST({clock} AS INTERVAL)))"
+    )
+
+
+def _moment(value: str, kind: str, unit: str) -> str:
+    """A value of DuckDB type `kind` → seconds."""
+    if kind in ("VARCHAR", "JSON"):
+        return seconds(value, unit)
+    if kind == "DATE":
+        return f"epoch(CAST({value} AS TIMESTAMP))"
+    if kind.startswith(("TIME", "INTERVAL")):
+        return f"epoch({value})"
+    return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
 
 
 def _plain(column: str, types: dict[str, str]) -> str:
@@ -52,16 +151,25 @@ def _plain(column: str, types: dict[str, str]) -> str:
     return f"({quoted(column)} ->> '$')" if types[column] == "JSON" else quoted(column)
 
 
-def steps(field: Field, kind: str, where: str) -> str:
-    """The steps of one field, null where a cell of DuckDB type `kind` holds none of the kind."""
-    column, is_list = quoted(field.column), kind.endswith("]")
-    if field.kind == "text":
+def steps(field: Field, types: dict[str, str], where: str) -> str:
+    """The steps of one field, null where a cell holds none of the kind."""
+    if len(field.columns) == 1:
+        return _steps(field, field.columns[0], types[field.columns[0]], where)
+    lists = [_steps(field, column, types[column], where) for column in field.columns]
+    same = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
+    step = ", ".join(f"step[{position}]" for position in range(1, len(lists) + 1))
+    return f"CASE WHEN {same} THEN list_transform(list_zip({', '.join(lists)}), lambda step: [{step}]) END"
+
+
+def _steps(field: Field, name: str, kind: str, where: str) -> str:
+    column, is_list = quoted(name), kind.endswith("]")
+    if field.running_text:
         if is_list:
             raise InputError(
-                f"{where}: column '{field.column}' holds lists ({kind}), not text; "
+                f"{where}: column '{name}' holds lists ({kind}), not text; "
                 f"set data.fields.{field.name}=category or number"
             )
-        return f"CAST({_plain(field.column, {field.column: kind})} AS VARCHAR)"
+        return f"CAST({_plain(name, {name: kind})} AS VARCHAR)"
     if kind == "VARCHAR":
         return _from_text(field, f"NULLIF(trim({column}), '')")
     if kind == "JSON" and field.separator is not None:
@@ -72,8 +180,9 @@ def steps(field: Field, kind: str, where: str) -> str:
         return _from_list(field, "NULL", kind, "[]")
     if not is_list:
         raise InputError(
-            f"{where}: column '{field.column}' holds {kind}, not lists (data.fields.{field.name}={field.kind}); a row "
-            "must be one sequence: put each sequence's values into one list, or name another column"
+            f"{where}: column '{name}' holds {kind}, not lists (data.fields.{field.name}={field.kind}); a row "
+            "must be one sequence: put each sequence's values into one list, name another column, or, if a row is one "
+            "event, set data.group_by"
         )
     deep = field.kind == "number" and kind.count("[") > 1
     return _from_list(field, column, kind[: kind.rindex("[")], "[][]" if deep else "[]")
@@ -81,10 +190,10 @@ def steps(field: Field, kind: str, where: str) -> str:
 
 def _from_text(field: Field, cell: str) -> str:
     """Lists written inside a cell: split by the separator, or in brackets as JSON and DuckDB write them."""
+    if field.kind == "time":
+        return _from_list(field, _split(field, cell), "VARCHAR", "[]")
     if field.separator is not None:
-        space = field.separator.isspace()
-        pattern = r"\s+" if space else r"\s*" + re.escape(field.separator) + r"\s*"
-        parts = f"regexp_split_to_array({cell}, {literal(pattern)})"
+        parts = _split(field, cell)
         if field.kind == "category" and field.values == "integer":
             return f"CASE WHEN {_fractions(cell)} THEN {_whole(parts)} ELSE TRY_CAST({parts} AS BIGINT[]) END"
         return _from_list(field, parts, "VARCHAR", "[]")
@@ -105,8 +214,22 @@ def _from_text(field: Field, cell: str) -> str:
     return f"CASE WHEN {_fractions(cell)} THEN {_whole(cell)} ELSE {parsed} END"
 
 
+def _split(field: Field, cell: str) -> str:
+    """A text cell → a list of texts."""
+    if field.separator is None:
+        return f"TRY_CAST({cell} AS VARCHAR[])"
+    pattern = r"\s+" if field.separator.isspace() else r"\s*" + re.escape(field.separator) + r"\s*"
+    return f"regexp_split_to_array({cell}, {literal(pattern)})"
+
+
 def _from_list(field: Field, column: str, element: str, depth: str) -> str:
+    if field.kind == "time":
+        if element == "JSON":
+            column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
+        return f"list_transform({column}, lambda entry: {_moment('entry', element, field.option('unit'))})"
     if field.kind == "number":
+        if element == "VARCHAR" and field.separator is not None and field.option("missing") != "refuse":
+            return f"list_transform({column}, lambda entry: {_number('entry')})"
         return f"TRY_CAST({column} AS DOUBLE{depth})"
     if field.values == "integer":
         return f"TRY_CAST({column} AS BIGINT[])" if WHOLE_NUMBERS.fullmatch(element) else _whole(column)
@@ -120,7 +243,7 @@ def _fractions(cell: str) -> str:
 
 def _whole(column: str) -> str:
     """Integers, null where a cast would round: of ['2', '2.0', '2.5'] only the last is null."""
-    whole = r"regexp_full_match(trim(entry), '[+-]?[0-9]+([.]0*)?')"
+    whole = WHOLE.format(entry="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
         f"lambda entry: CASE WHEN {whole} THEN TRY_CAST(entry AS BIGINT) END)"

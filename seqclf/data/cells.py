@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import pyarrow as pa
 
 MOST_CLOCK_CODES = 100
+TIMED = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -32,6 +34,12 @@ def looks_bracketed(cells: pa.ChunkedArray) -> bool:
 def looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
     """Bracketed in more than half of the cells; or, where a separator was named, split by it in one of them."""
     return looks_bracketed(cells) or (separator is not None and any(separator in text for text in _texts(cells)))
+
+
+def looks_timed(cells: pa.ChunkedArray) -> bool:
+    """Whether every text is a date, a point in time, or hours and minutes."""
+    texts = _texts(cells) if is_text(cells.type) else []
+    return bool(texts) and all(TIMED.fullmatch(text) for text in texts)
 
 
 def mean_words(cells: pa.ChunkedArray) -> float:

@@ -17,8 +17,12 @@ from seqclf.errors import InputError
 
 @dataclass(frozen=True)
 class Dataset:
-    """An encoded dataset. `report` counts rows, refusals, truncations and unknown steps; `digest` is of the content;
-    `reader` says how text files were read. `positive` is, where two classes leave it open, the rarer in train."""
+    """An encoded dataset.
+
+    `report` counts rows, refusals, truncations and unknown steps of each split; `leaks` what they share (see
+    `leaks.find_leaks`); `digest` is of the content; `reader` says how text files were read. `positive` is, where two
+    classes leave it open, the rarer in train.
+    """
 
     folder: Path
     schema: Schema
@@ -27,6 +31,7 @@ class Dataset:
     encoders: dict[str, Encoder]
     splits: dict[str, Split]
     report: dict[str, Any]
+    leaks: dict[str, Any]
     digest: str
     reader: dict[str, Any]
     reused: bool
@@ -45,6 +50,11 @@ class Dataset:
             "rows": {name: len(split.sequences) for name, split in self.splits.items()},
         }
 
+    def vectors(self) -> dict[str, np.ndarray]:
+        """Pretrained vectors of the fields that have them, (size, D) float32 each."""
+        found = {name: getattr(encoder, "vectors", None) for name, encoder in self.encoders.items()}
+        return {name: vectors for name, vectors in found.items() if vectors is not None}
+
 
 class DamagedError(Exception):
     """A folder that does not hold a whole dataset; it has to be prepared again."""
@@ -57,7 +67,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
         schema = Schema.from_dict(state["schema"])
         opened = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
-        plain = {key: state[key] for key in ("classes", "report", "digest", "reader")}
+        plain = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     positive = _positive(positive, plain["classes"], opened["train"].labels)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
+from pathlib import Path
 from typing import Any
 
 from seqclf.checks import label_text
@@ -22,9 +23,12 @@ class DataOptions:
     train: str | None
     validation: str | None
     test: str | None
+    labels: str | None
     label: str
     positive: str | None
     id: str | None
+    group_by: tuple[str, ...]
+    order_by: tuple[str, ...]
     fields: Mapping[str, Any] | None
     header: bool
     encoding: str
@@ -36,6 +40,7 @@ class DataOptions:
     on_bad_row: str
     max_bad_share: float
     split: Mapping[str, Any]
+    memory_limit: str | None
     cache_dir: str
 
     @classmethod
@@ -49,10 +54,21 @@ class DataOptions:
             raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
         # Hydra reads a name such as 3 as a number.
         texts = {key: None if options[key] is None else label_text(options[key]) for key in ("label", "positive", "id")}
-        return cls(**{**options, **texts})
+        lists = {key: _listed(options[key]) for key in ("group_by", "order_by")}
+        if options["labels"] is not None and not lists["group_by"] and texts["id"] is None:
+            raise InputError("data.labels: is joined by data.id; name the id that both files have: data.id=COLUMN")
+        return cls(**{**options, **texts, **lists})
 
     def source(self, split: str) -> Source | None:
         path = getattr(self, split)
         key = f"data.{split}"
         quote, delimiter = (None if mark is None else str(mark) for mark in (self.quote, self.delimiter))
-        return path and Source(str(path), key, self.header, str(self.encoding), quote, delimiter)
+        limit = None if self.memory_limit is None else str(self.memory_limit)
+        spill = str(Path(self.cache_dir).expanduser() / ".spill")
+        return path and Source(str(path), key, self.header, str(self.encoding), quote, delimiter, limit, spill)
+
+
+def _listed(value: Any) -> tuple[str, ...]:
+    """One column or a list of them."""
+    values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+    return tuple(str(entry) for entry in values)

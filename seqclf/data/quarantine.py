@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from seqclf.data.rows import Refusal
+from seqclf.data.batches import Refusal
 from seqclf.errors import InputError
 
 
@@ -40,4 +40,7 @@ class Quarantine:
 
     def write(self, path: Path) -> None:
         if self.refusals and self.on_bad_row == "quarantine":
-            path.write_text("".join(json.dumps(refusal._asdict()) + "\n" for refusal in self.refusals))
+            with path.open("w") as file:
+                for refusal in self.refusals:
+                    known = {key: value for key, value in refusal._asdict().items() if value is not None}
+                    file.write(json.dumps(known) + "\n")

@@ -4,79 +4,51 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.cells import is_list, is_text, look_into, looks_bracketed, looks_like_lists, mean_words
+from seqclf.data.cells import is_list, is_text, look_into, looks_bracketed, looks_like_lists, looks_timed, mean_words
+from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field, named_field
 from seqclf.errors import InputError
 
-KINDS = ("category", "number", "text")
-OPTIONS = {
-    "category": {"min_count", "max_size", "separator"},
-    "number": {"separator", "scale"},
-    "text": {"tokenizer", "lowercase", "min_count", "max_size"},
-}
-COUNT = (lambda value: type(value) is int and value >= 1, "a whole number from 1")
-ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "min_count": COUNT,
-    "max_size": COUNT,
-    "separator": (lambda value: isinstance(value, str) and value != "", "a text of one character or more"),
-    "scale": (lambda value: value in ("standard", "none"), "standard or none"),
-    "tokenizer": (lambda value: value in ("word", "bpe", "character"), "word, bpe or character"),
-    "lowercase": (lambda value: isinstance(value, bool), "true or false"),
-}
-RESERVED_NAMES = {"lengths", "parents", "logits", "label", "id"}
 INFERENCE_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Field:
-    """One value of every step.
-
-    `values` says what a category is made of (`integer` or `string`); `width` is the channels of a number field, null
-    for other kinds; `options` are the encoder's.
-    """
-
-    name: str
-    kind: str
-    column: str
-    values: str = "string"
-    width: int | None = None
-    separator: str | None = None
-    options: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def depth(self) -> int:
-        """How deep the lists of a cell are nested: 2 for a list of vectors."""
-        return 2 if (self.width or 1) > 1 else 1
-
-    def describe(self) -> str:
-        detail = {"category": f"list of {self.values}s", "number": f"{self.width} channels"}.get(self.kind)
-        extra = ", ".join(f"{key}={value}" for key, value in self.options.items())
-        return ", ".join(part for part in (detail, extra) if part)
-
-
-@dataclass(frozen=True)
 class Schema:
-    """Fields of a step and the columns beside them. `ignored` are columns that nothing reads."""
+    """Fields of a step and the columns beside them. `ignored` are columns that nothing reads.
+
+    With `group_by` the file is an event table: a row is a step, and the rows of a group, sorted by `order_by` and then
+    by their place in the file, are a sequence.
+    """
 
     fields: tuple[Field, ...]
     label: str | None = None
     id: str | None = None
     max_length: int | None = None
     truncate: str = "error"
+    group_by: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(what the user set, column) of every column that a file must have beside label and id."""
+        wanted = [("data.group_by", column) for column in self.group_by]
+        wanted += [("data.order_by", column) for column in self.order_by]
+        return wanted + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
 
     def to_dict(self) -> dict[str, Any]:
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Schema:
-        fields = tuple(Field(**entry) for entry in state["fields"])
-        return cls(**{**state, "fields": fields, "ignored": tuple(state["ignored"])})
+        fields = tuple(Field(**{**entry, "columns": tuple(entry["columns"])}) for entry in state["fields"])
+        lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
+        return cls(**{**state, "fields": fields, **lists})
 
 
 def require_columns(wanted: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
@@ -111,76 +83,104 @@ def build_schema(
     list_separator: str | None,
     max_length: int | None,
     truncate: str,
+    group_by: Sequence[str] = (),
+    order_by: Sequence[str] = (),
+    skip: Sequence[str] = (),
 ) -> Schema:
-    """The schema of a file, from its first rows (`sample`, as DuckDB types) and what the user said of it."""
+    """The schema of a file, from its first rows (`sample`, as DuckDB types) and what the user said of it.
+
+    `label` is null where the labels stand in a file of their own; `skip` are columns that are surely no fields.
+    """
     if truncate not in ("error", "keep_first", "keep_last"):
         raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
     if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
         raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")
     if list_separator is not None:
-        _check_option("data.list_separator", "separator", list_separator)
+        check_option("data.list_separator", "category", "separator", list_separator)
+    if order_by and not group_by:
+        raise InputError("data.order_by: sorts the events of a group; name the group too: data.group_by=COLUMN")
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
+    named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
     require_columns(named, sample.column_names, where)
+    beside = {label, id, *group_by, *skip}
     if fields:
-        if not isinstance(fields, Mapping):
-            raise InputError(f"data.fields={fields}: must say the kind of each: data.fields={{COLUMN: category}}")
-        built = tuple(_named_field(name, spec, sample, where, list_separator) for name, spec in fields.items())
+        built = _named_fields(fields, sample, where, list_separator, bool(group_by))
         # A column named for steps may be the label only by mistake: the model would read the answer.
         for entry in built:
-            if entry.column == label:
+            if label in entry.columns:
                 raise InputError(f"data.fields.{entry.name}: column '{label}' is the label; it cannot be a field too")
+    elif group_by:
+        built = _inferred_events(sample, where, beside, order_by)
     else:
-        built = _inferred_fields(sample, where, skip={label, id}, separator=list_separator)
+        built = _inferred_fields(sample, where, skip=beside, separator=list_separator)
     _check_together(built)
-    used = {entry.column for entry in built} | {label, id}
+    if max_length is not None and truncate != "error" and any(entry.kind == "tree" for entry in built):
+        raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
+    used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
-    return Schema(built, label, id, max_length, truncate, ignored)
+    return Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+
+
+def _named_fields(
+    fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
+) -> tuple[Field, ...]:
+    if not isinstance(fields, Mapping):
+        raise InputError(f"data.fields={fields}: must say the kind of each: data.fields={{COLUMN: category}}")
+    for name, spec in fields.items():
+        given = spec if isinstance(spec, Mapping) else {}
+        columns = given.get("columns") or given.get("column") or name
+        columns = columns if isinstance(columns, (list, tuple)) else [columns]
+        kind = given.get("kind") if isinstance(spec, Mapping) else spec
+        if kind is not None:
+            require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
+    return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())
 
 
 def _check_together(fields: tuple[Field, ...]) -> None:
-    texts = [entry.name for entry in fields if entry.kind == "text"]
-    if texts and len(fields) > 1:
-        raise InputError(
-            f"data.fields: the text field '{texts[0]}' makes steps of its own and cannot stand beside other fields; "
-            "name one text field, or only category and number fields"
-        )
+    kinds = {entry.name: entry.kind for entry in fields}
     for entry in fields:
+        if entry.running_text and len(fields) > 1:
+            raise InputError(
+                f"data.fields: the {entry.kind} field '{entry.name}' makes steps of its own and cannot stand beside "
+                "other fields; name one text field, or only category, number and time fields"
+            )
         if entry.name in RESERVED_NAMES or not entry.name.isidentifier():
             raise InputError(
                 f"data.fields.{entry.name}: is reserved or no identifier, and will be an input of the model; "
                 f"rename it: data.fields.my_name={{kind: {entry.kind}, column: '{entry.column}'}}"
             )
+        for option, kind in (("since", "time"), ("by", "category")):
+            other = entry.options.get(option)
+            if other is not None and kinds.get(other) != kind and (option, other) != ("since", "steps"):
+                raise InputError(f"data.fields.{entry.name}.{option}={other}: must be the name of a {kind} field")
+        if entry.options.get("since") and entry.option("missing") == "refuse":
+            raise InputError(f"data.fields.{entry.name}.since: needs missing=last, mean or zero")
+        if entry.options.get("by") and entry.width != 1:
+            raise InputError(f"data.fields.{entry.name}.by: needs a field of one channel, this has {entry.width}")
 
 
-def _check_option(key: str, option: str, value: Any) -> None:
-    allowed, text = ALLOWED[option]
-    if not allowed(value):
-        raise InputError(f"{key}={value}: must be {text}")
-
-
-def _named_field(name: str, spec: Any, sample: pa.Table, where: str, list_separator: str | None) -> Field:
-    spec = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
-    kind, column = spec.pop("kind", None), spec.pop("column", name)
-    if kind not in KINDS:
-        raise InputError(f"data.fields.{name}: kind '{kind}' is unknown; it must be one of {', '.join(KINDS)}")
-    unknown = set(spec) - OPTIONS[kind]
-    if unknown:
+def _inferred_events(sample: pa.Table, where: str, skip: set[str | None], order_by: Sequence[str]) -> tuple[Field, ...]:
+    """Every column beside key and label: what orders the events is time, texts and codes are categories."""
+    found: list[Field] = []
+    for column in sample.column_names:
+        cells = sample.column(column)
+        if column in skip or is_list(cells.type) or pa.types.is_nested(cells.type) or cells.null_count == len(cells):
+            continue
+        name = _free_name(column, {field.name for field in found})
+        if column in order_by or pa.types.is_temporal(cells.type) or looks_timed(cells):
+            found.append(event_field(name, "time", (column,), sample))
+            continue
+        values, _ = look_into(pa.chunked_array([pa.array([cells.to_pylist()])]), None)
+        kind = "number" if values == "number" or pa.types.is_floating(cells.type) else "category"
+        options = {"missing": "value" if kind == "category" else "last"} if cells.null_count else {}
+        found.append(event_field(name, kind, (column,), sample, options))
+    if not found:
+        others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
         raise InputError(
-            f"data.fields.{name}: a {kind} field has no option '{min(unknown)}'; "
-            f"it takes {', '.join(sorted(OPTIONS[kind]))}"
+            f"{where}: cannot tell which columns are fields (columns beside group, label and id: {others}); "
+            "name them: data.fields={COLUMN: category|number|time}"
         )
-    for option, value in spec.items():
-        _check_option(f"data.fields.{name}.{option}", option, value)
-    require_columns([(f"data.fields.{name}", column)], sample.column_names, where)
-    if kind == "text":
-        return Field(name, kind, column, options=spec)
-    cells = sample.column(column)
-    usual = None if looks_bracketed(cells) else list_separator
-    separator = spec.pop("separator", usual) if is_text(cells.type) else None
-    values, width = look_into(cells, separator)
-    if kind == "category":
-        return Field(name, kind, column, values if values == "integer" else "string", None, separator, spec)
-    return Field(name, kind, column, width=width, separator=separator, options=spec)
+    return tuple(found)
 
 
 def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
@@ -201,22 +201,28 @@ def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separa
     if len(texts) > 1:
         texts = [column for column in texts if mean_words(sample.column(column)) > 1.5]
     if len(texts) == 1:
-        return (Field(_identifier(texts[0]), "text", texts[0]),)
+        return (Field(_identifier(texts[0]), "text", (texts[0],)),)
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     raise InputError(
         f"{where}: cannot tell which columns hold the steps (columns beside label and id: {others}); "
-        "name them: data.fields={COLUMN: category|number|text}"
+        "name them: data.fields={COLUMN: category|number|time|text|tree}, or, if a row is one event of a sequence, "
+        "data.group_by=COLUMN"
     )
 
 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
     values, width = look_into(cells, separator)
+    name = _free_name(column, taken)
+    if values in ("string", "integer"):
+        return Field(name, "category", (column,), values, None, separator)
+    return Field(name, "number", (column,), width=width, separator=separator)
+
+
+def _free_name(column: str, taken: set[str]) -> str:
     name = _identifier(column)
     while name in taken:
         name += "_"
-    if values in ("string", "integer"):
-        return Field(name, "category", column, values, None, separator)
-    return Field(name, "number", column, width=width, separator=separator)
+    return name
 
 
 def _identifier(column: str) -> str:

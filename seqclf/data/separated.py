@@ -20,7 +20,7 @@ from seqclf.data.canonical import literal
 from seqclf.data.schema import check_names
 from seqclf.errors import InputError
 
-DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": "\t"}
+DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
 CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 LOOKED_AT_LINES = 20
@@ -48,7 +48,7 @@ def options(
     }
     if not paths:
         return {**chosen, "all_varchar": "true", **({"delim": literal(delimiter)} if delimiter else {})}
-    delimiter = delimiter or _likely_delimiter(paths[0], known, quote)
+    delimiter = delimiter or _likely_delimiter(paths[0], known, quote, suffix)
     columns = [_columns(path, known, quote, delimiter, header) for path in paths]
     for path, others in zip(paths, columns, strict=True):
         if others != columns[0]:
@@ -58,6 +58,20 @@ def options(
             )
     named = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in columns[0])
     return {**chosen, "auto_detect": "false", "delim": literal(delimiter), "columns": f"{{{named}}}"}
+
+
+def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
+    """Arguments of `read_csv` that give each line whole, as the column `line`."""
+    return {
+        "columns": "{'line': 'VARCHAR'}",
+        "auto_detect": "false",
+        "delim": r"'\n'",
+        "quote": "''",
+        "escape": "''",
+        "header": str(header).lower(),
+        "skip": str(skip),
+        "encoding": literal(_known_encoding(encoding)),
+    }
 
 
 def _known_encoding(encoding: str) -> str:
@@ -73,8 +87,11 @@ def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
     return io.TextIOWrapper(stream, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
 
 
-def _likely_delimiter(path: Path, encoding: str, quote: str) -> str:
-    """The candidate that most lines hold as often as the first line does, outside of quotes and brackets."""
+def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str:
+    """The candidate that most lines hold as often as the first line does, outside of quotes and brackets.
+
+    A `.txt` may be running text: there all lines must agree, and a tab is assumed else.
+    """
     with _opened(path, encoding) as file:
         lines = [line for line in islice(file, LOOKED_AT_LINES) if line.strip()]
     hidden = re.compile(
@@ -87,6 +104,9 @@ def _likely_delimiter(path: Path, encoding: str, quote: str) -> str:
         return counts[0] > 0, counts.count(counts[0]), counts[0]
 
     best = max(CANDIDATES, key=agreement)
+    if suffix == ".txt":
+        found, agreeing, _ = agreement(best)
+        return best if found and agreeing == len(bare) else "\t"
     return best if best in bare[0] else ","
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from seqclf.errors import InputError
 
-WAYS = ("random", "distinct", "group", "time")
+WAYS = ("random", "distinct", "group", "time", "fold")
 GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -26,19 +26,51 @@ def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> N
         raise InputError(f"data.split.seed={seed}: must be a whole number from 0")
 
 
-def assign(labels: np.ndarray, shares: dict[str, float], by: str, keys: np.ndarray | None, seed: int) -> np.ndarray:
+def check_fold(folds: int, fold: int, test_given: bool) -> None:
+    if type(folds) is not int or folds < 2:
+        raise InputError(f"data.split.folds={folds}: must be a whole number from 2")
+    if type(fold) is not int or not 0 <= fold < folds:
+        raise InputError(f"data.split.fold={fold}: must be a whole number from 0 to {folds - 1}")
+    if test_given:
+        raise InputError("data.split.by=fold: makes the test of a fold of train; leave out data.test, or fold")
+
+
+def assign(
+    labels: np.ndarray,
+    shares: dict[str, float],
+    by: str,
+    keys: np.ndarray | None,
+    seed: int,
+    fold: tuple[int, int] | None = None,
+) -> np.ndarray:
     """The split of each row: (N,) int64 positions in `shares` (in its order; the shares sum to 1).
 
     `labels`: (N,) class of each row, kept in proportion; `keys`: (N,) what must not be shared between splits (`group`,
-    `distinct`), or the time to sort by (`time`: the earliest rows go to the first split).
+    `distinct`; `random` and `fold` where given), or the time to sort by (`time`: the earliest rows go to the first
+    split). With `fold`, (which, of how many), the last split is that fold and the others share the rest.
     """
-    if by == "random":
-        return _stratified(labels, shares, seed)
-    assert keys is not None
+    if fold is not None:
+        which, count = fold
+        folds = _together(labels, {str(number): 1 / count for number in range(count)}, keys, seed)
+        *others, _ = shares
+        total = sum(shares[name] for name in others)
+        rest = folds != which
+        parts = np.full(len(labels), len(others), np.int64)
+        own = None if keys is None else keys[rest]
+        parts[rest] = _together(labels[rest], {name: shares[name] / total for name in others}, own, seed)
+        return parts
     if by == "time":
+        assert keys is not None
         ranks = np.empty(len(labels), np.int64)
         ranks[np.argsort(keys, kind="stable")] = np.arange(len(labels))
         return _by_rank(ranks, len(labels), shares)
+    return _together(labels, shares, keys, seed)
+
+
+def _together(labels: np.ndarray, shares: dict[str, float], keys: np.ndarray | None, seed: int) -> np.ndarray:
+    """Stratified; rows of one key stay in one split."""
+    if keys is None:
+        return _stratified(labels, shares, seed)
     _, first, member = np.unique(keys, return_index=True, return_inverse=True)
     order = np.argsort(first)  # groups as they first appear, whatever their keys
     split = np.empty(len(first), np.int64)

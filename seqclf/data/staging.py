@@ -2,88 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from seqclf.data import sources
-from seqclf.data.canonical import FILE, ID, KEY, LABEL, ROW
+from seqclf.data import reading
+from seqclf.data.batches import Batch, Refusal
+from seqclf.data.canonical import ID, KEY, LABEL, ROW
+from seqclf.data.contents import sequence_keys
+from seqclf.data.encoders import Encoder
+from seqclf.data.labels import LabelTable
+from seqclf.data.prefetch import prefetched
 from seqclf.data.quarantine import Quarantine
-from seqclf.data.rows import Refusal, inspect
+from seqclf.data.rows import inspect
 from seqclf.data.schema import Schema, require_columns
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
+FILE = "file"
+
 
 @dataclass
 class Staged:
-    """Accepted rows of one source: a file of canonical columns, and what splitting needs of each row."""
+    """Accepted rows of one source: a file of staged columns, and what splitting needs of each of the (N,) rows.
+
+    `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers; `keys`: what
+    `data.split.column` says, if it was read; `rows`: of the source, refused ones included; `events` of an event table
+    likewise; `files`: the names that `file` counts.
+    """
 
     source: Source
     path: Path
     labels: pa.ChunkedArray
+    ids: pa.ChunkedArray | None
+    contents: np.ndarray
     keys: np.ndarray | None
     rows: int
+    events: int
     refused: list[Refusal]
+    files: list[str]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
-        with pa.memory_map(str(self.path)) as file:
-            reader = pa.ipc.open_file(file)
+    def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
+        """The staged rows, in order; all columns, or those named."""
+        # Read, not mapped: mapped pages would stay resident.
+        with pa.OSFile(str(self.path)) as file:
+            names = pa.ipc.open_file(file).schema.names
+            options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+            reader = pa.ipc.open_file(file, options=options)
             for index in range(reader.num_record_batches):
                 yield reader.get_batch(index)
 
 
 def check_columns(source: Source, schema: Schema, also: list[tuple[str, str]]) -> None:
     """Raise unless the source can be opened and has every column of the schema, and those of `also`, (key, column)."""
-    wanted = [("data.label", schema.label), ("data.id", schema.id), *also]
-    wanted += [(f"data.fields.{field.name}", field.column) for field in schema.fields]
+    wanted = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
     named = [(key, column) for key, column in wanted if column is not None]
-    require_columns(named, sources.column_types(source), str(source))
+    require_columns(named, reading.column_types(source), str(source))
 
 
-def stage(source: Source, schema: Schema, quarantine: Quarantine, path: Path, key: str | None) -> Staged:
-    """Read a labelled source into `path`. `key`: SQL of what decides a row's split."""
-    rows, labels, keys, refused = 0, [], [], []
-    writer = None
-    for batch in sources.read(source, schema, key):
-        numbers = np.arange(batch.first_row, batch.first_row + batch.columns.num_rows)
-        problems = inspect(batch.columns, schema)
-        refusals = problems.refusals(batch.file, numbers)
-        quarantine.add(refusals)
-        refused += refusals
-        rows += batch.columns.num_rows
-        kept = _staged_columns(batch, numbers, schema).filter(pa.array(problems.usable))
-        if writer is None:
-            writer = pa.ipc.new_file(str(path), kept.schema)
-        writer.write_batch(kept)
-        labels.append(kept.column(LABEL))
-        if key is not None:
-            keys.append(kept.column(KEY).to_numpy(zero_copy_only=False))
-    if writer is None:
-        raise InputError(f"{source}: has no rows; give a file with a row per sequence")
-    writer.close()
-    if len(refused) == rows:
-        raise InputError(f"{refused[0]} (all {rows} rows of {source} are refused)")
-    quarantine.check_share(str(source), rows, refused)
-    merged = pa.chunked_array(labels, pa.string())
-    return Staged(source, path, merged, np.concatenate(keys) if keys else None, rows, refused)
+class _Stage:
+    """The rows of one source as they come in."""
+
+    def __init__(self, source: Source, schema: Schema, encoders: Mapping[str, Encoder], path: Path):
+        self.source = source
+        self.schema = schema
+        self.encoders = encoders
+        self.path = path
+        self.writer: pa.RecordBatchFileWriter | None = None
+        self.rows = self.events = 0
+        self.labels: list[pa.Array] = []
+        self.ids: list[pa.Array] = []
+        self.contents: list[np.ndarray] = []
+        self.keys: list[np.ndarray] = []
+        self.refused: list[Refusal] = []
+        self.files: list[str] = []
+        self.counted = True
+
+    def add(self, batch: Batch) -> list[Refusal]:
+        """Write the good rows of a batch; gives the refusals of the others."""
+        problems = inspect(batch.columns, self.schema)
+        refusals = problems.refusals(batch)
+        self.refused += refusals
+        self.rows += len(batch.rows)
+        self.events += 0 if batch.event_rows is None else len(batch.event_rows)
+        columns, rows = batch.columns, batch.rows
+        if refusals:
+            columns, rows = columns.filter(pa.array(problems.usable)), rows[problems.usable]
+        staged = self._staged(columns, rows, self._file(batch.file))
+        if self.writer is None:
+            self.writer = pa.ipc.new_file(str(self.path), staged.schema)
+        self.writer.write_batch(staged)
+        self.labels.append(staged.column(LABEL))
+        if self.schema.id is not None or self.schema.group_by:
+            self.ids.append(staged.column(ID))
+            self.counted &= _counts_rows(staged)
+        self.contents.append(sequence_keys(staged, self.encoders))
+        if KEY in columns.schema.names:
+            self.keys.append(columns.column(KEY).to_numpy(zero_copy_only=False))
+        return refusals
+
+    def _file(self, name: str) -> int:
+        if name not in self.files:
+            self.files.append(name)
+        return self.files.index(name)
+
+    def _staged(self, given: pa.RecordBatch, rows: np.ndarray, file: int) -> pa.RecordBatch:
+        """Label, staged fields, and each row's `id` as text, number and file."""
+        columns = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
+        row = pa.array(rows)
+        ids = as_text(given.column(ID) if ID in given.schema.names else row)
+        place = pa.array(np.full(len(rows), file, np.int32))
+        return pa.record_batch({LABEL: given.column(LABEL), **columns, ID: ids, ROW: row, FILE: place})
 
 
-def _staged_columns(batch: sources.Batch, numbers: np.ndarray, schema: Schema) -> pa.RecordBatch:
-    """The columns that are kept: label, fields, split key, and each row's `id` as text, number and file."""
-    given = batch.columns
-    columns = {name: given.column(name) for name in (LABEL, *(field.name for field in schema.fields))}
-    if KEY in given.schema.names:
-        columns[KEY] = given.column(KEY)
-    row = pa.array(numbers)
-    ids = _as_text(given.column(ID) if schema.id is not None else row)
-    return pa.record_batch({**columns, ID: ids, ROW: row, FILE: pa.repeat(batch.file, len(row))})
+def stage(
+    source: Source,
+    schema: Schema,
+    encoders: Mapping[str, Encoder],
+    quarantine: Quarantine,
+    path: Path,
+    key: str | None,
+    table: LabelTable | None,
+) -> Staged:
+    """Read a labelled source into `path`. `key`: SQL of what decides a row's split; `table`: where its labels are."""
+    staged = _Stage(source, schema, encoders, path)
+    malformed: list[Refusal] = []
+    asked = schema if table is None else replace(schema, label=None)
+    for batch in prefetched(reading.read(source, asked, key, malformed=malformed)):
+        quarantine.add(staged.add(batch if table is None else labelled(batch, table)))
+    quarantine.add(malformed)
+    staged.refused += malformed
+    staged.rows += len(malformed)
+    if staged.writer is None:
+        why = f": {malformed[0]}" if malformed else ""
+        raise InputError(f"{source}: has no rows{why}; give a file with a row per sequence")
+    staged.writer.close()
+    if len(staged.refused) == staged.rows:
+        raise InputError(f"{staged.refused[0]} (all {staged.rows} rows of {source} are refused)")
+    quarantine.check_share(str(source), staged.rows, staged.refused)
+    return Staged(
+        source,
+        path,
+        pa.chunked_array(staged.labels, pa.string()),
+        pa.chunked_array(staged.ids, pa.string()) if staged.ids and not staged.counted else None,
+        np.concatenate(staged.contents),
+        np.concatenate(staged.keys) if staged.keys else None,
+        staged.rows,
+        staged.events,
+        staged.refused,
+        staged.files,
+    )
 
 
-def _as_text(ids: pa.Array) -> pa.Array:
+def labelled(batch: Batch, table: LabelTable) -> Batch:
+    """The batch with the label of each row, looked up by its id, and the split key if the table holds it."""
+    labels, keys = table.look_up(as_text(batch.columns.column(ID)))
+    columns = {name: batch.columns.column(name) for name in batch.columns.schema.names}
+    columns[LABEL] = labels
+    if keys is not None:
+        columns[KEY] = keys
+    return batch._replace(columns=pa.record_batch(columns))
+
+
+def _counts_rows(staged: pa.RecordBatch) -> bool:
+    """Whether the ids are nothing but the row numbers, from 0 or from 1, so that they say nothing of identity."""
+    rows = staged.column(ROW)
+    return any(staged.column(ID).equals(pc.subtract(rows, start).cast(pa.string())) for start in (0, 1))
+
+
+def as_text(ids: pa.Array) -> pa.Array:
     try:
         return ids.cast(pa.string())
     except pa.ArrowException:  # lists, bytes, intervals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import mmap
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +49,37 @@ def cut(
     new = np.concatenate([[0], np.cumsum(kept)])
     take = np.arange(new[-1]) + np.repeat(starts - new[:-1], kept)
     return Ragged(new, {name: steps[take] for name, steps in fields.items()})
+
+
+def release(sequences: Ragged) -> None:
+    """Give the pages of memory-mapped steps back to the system; they are read again when they are used again."""
+    for steps in sequences.fields.values():
+        mapped = getattr(steps, "_mmap", None)
+        if mapped is not None and hasattr(mapped, "madvise"):
+            mapped.madvise(mmap.MADV_DONTNEED)
+
+
+def size_in_bytes(sequences: Ragged) -> int:
+    return sum(steps.nbytes for steps in sequences.fields.values())
+
+
+def sampled(split: Split, most_steps: int, seed: int) -> Split:
+    """The split, or as many of its rows, drawn at random and in their order, as have about `most_steps` steps."""
+    lengths = split.sequences.lengths
+    if split.sequences.offsets[-1] <= most_steps:
+        return split
+    order = np.random.default_rng(seed).permutation(len(lengths))
+    count = int(np.searchsorted(np.cumsum(lengths[order]), most_steps))
+    rows = np.sort(order[: max(1, count)])
+    return Split(take(split.sequences, rows), split.labels[rows], split.ids.take(pa.array(rows)), split.rows[rows])
+
+
+def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
+    """Some sequences, in the order of `rows`."""
+    starts, counts = sequences.offsets[rows], sequences.lengths[rows]
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+    return Ragged(offsets, {name: steps[places] for name, steps in sequences.fields.items()})
 
 
 class SplitWriter:

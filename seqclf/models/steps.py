@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,7 +15,8 @@ UNKNOWN = 0
 class StepEmbedding(nn.Module):
     """Embeds categories, projects numbers, and puts them side by side: (B, T) and (B, T, D) → (B, T, `size`).
 
-    `fields`: the specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width}`.
+    `fields`: the specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width}`; a category
+    with `vector_size` is embedded in so many dimensions, for pretrained vectors (see `load_vectors`).
     In training, `token_dropout` of the categories become the unknown value, which teaches the model what to make of
     values it has never seen, and `number_noise` (standard deviation) is added to scaled numbers.
     """
@@ -26,12 +28,24 @@ class StepEmbedding(nn.Module):
         self.token_dropout = token_dropout
         self.number_noise = number_noise
         self.layers = nn.ModuleDict()
+        self.size = 0
         for field in fields:
-            if field["kind"] == "category":
-                self.layers[field["name"]] = nn.Embedding(field["size"], embedding_size)
-            else:
-                self.layers[field["name"]] = nn.Linear(field["width"], embedding_size)
-        self.size = embedding_size * len(self.layers)
+            size = field.get("vector_size") or embedding_size
+            category = field["kind"] == "category"
+            self.layers[field["name"]] = (
+                nn.Embedding(field["size"], size) if category else nn.Linear(field["width"], size)
+            )
+            self.size += size
+
+    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+        """Start a category's embedding from (size, D) `vectors`; rows of zeros stay as they were drawn, scaled to the
+        deviation of the others."""
+        weight: Tensor = self.layers[name].weight  # type: ignore[assignment]
+        given = torch.from_numpy(vectors)
+        known = given.any(dim=1)
+        with torch.no_grad():
+            weight.mul_(given[known].std())
+            weight[known] = given[known]
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         embedded = []

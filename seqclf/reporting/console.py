@@ -8,10 +8,14 @@ from rich.console import Console
 from rich.table import Table
 
 from seqclf.data.dataset import Dataset
+from seqclf.data.leaks import leak_lines
 from seqclf.learning.scores import MAIN
 
-console = Console(stderr=True, highlight=False)
+# Labels and paths may look like markup.
+console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 MOST_CLASSES = 25
+MOST_COLUMNS = 4
+POSITIVE = ("recall", "precision", "f1", "average_precision", "auroc")
 
 
 def show_dataset(dataset: Dataset) -> None:
@@ -19,7 +23,9 @@ def show_dataset(dataset: Dataset) -> None:
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for field in dataset.schema.fields:
-        console.print(f"  field {field.name}: {field.kind}, column '{field.column}', {field.describe()}".rstrip(", "))
+        many = len(field.columns) > MOST_COLUMNS
+        columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
+        console.print(f"  field {field.name}: {field.kind}, {columns}, {field.describe()}".rstrip(", "), soft_wrap=True)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
     shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
@@ -36,6 +42,16 @@ def show_dataset(dataset: Dataset) -> None:
         spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
         table.add_row(name, str(counts["used"]), share, str(counts["truncated"]), str(counts["steps"]), unknown, spread)
     console.print(table)
+    for line in leak_lines(dataset.leaks):
+        warn(line)
+    for name, count in dataset.leaks["dropped"].items():
+        if count:
+            warn(f"dropped {count} such rows of {name} (data.split.on_leak=drop)")
+
+
+def warn(line: str) -> None:
+    """Something about the data that should be looked at."""
+    console.print(f"data: {line}", style="yellow", soft_wrap=True)
 
 
 def show_epoch(row: dict[str, Any]) -> None:
@@ -50,27 +66,30 @@ def show_epoch(row: dict[str, Any]) -> None:
     console.print("  ".join(parts), soft_wrap=True)
 
 
-def show_scores(metrics: dict[str, dict[str, Any]]) -> None:
-    """The table of the verdict: main metrics by split, then recall by class of the last split."""
+def show_scores(metrics: dict[str, dict[str, Any]], baseline: dict[str, Any] | None = None) -> None:
+    """The table of the verdict: main metrics by split, then recall by class of the last split.
+
+    `baseline`: the scores of an order-blind `model` on the last split, to stand beside.
+    """
     table = Table(title="Verdict", title_justify="left")
     table.add_column("split")
     for name in ("rows", *MAIN):
         table.add_column(name, justify="right")
     for split, found in metrics.items():
         table.add_row(split, str(found["rows"]), *(f"{found[name]:.4f}" for name in MAIN))
-    console.print(table)
     split, found = next(reversed(metrics.items()))
-    if "positive" in found:
-        block = found["positive"]
-        parts = [
-            f"{name} {block[name]:.4f}"
-            for name in ("recall", "precision", "f1", "average_precision", "auroc")
-            if block[name] is not None
-        ]
-        console.print(f"{split}, positive label {block['label']}: {', '.join(parts)}")
+    if baseline is not None:
+        values = (f"{baseline[name]:.4f}" for name in MAIN)
+        table.add_row("order-blind", str(baseline["rows"]), *values, style="dim")
+    console.print(table)
+    for who, scored in ((split, found), (f"order-blind ({baseline['model']})" if baseline else "", baseline)):
+        if scored is not None and "positive" in scored:
+            block = scored["positive"]
+            parts = [f"{name} {block[name]:.4f}" for name in POSITIVE if block[name] is not None]
+            console.print(f"{who}, positive label {block['label']}: {', '.join(parts)}")
     rows = sorted(found["recall_by_class"].items(), key=lambda item: 2.0 if item[1] is None else item[1])
     shown = [f"{label} {value:.3f}" for label, value in rows[:MOST_CLASSES] if value is not None]
     console.print(f"{split}, recall by class, the worst first: {', '.join(shown)}")
     never = [label for label, value in rows if value == 0 and found["support_by_class"][label]]
     if never:
-        console.print(f"[bold red]never recalled on {split}: {', '.join(never[:MOST_CLASSES])}[/]")
+        console.print(f"never recalled on {split}: {', '.join(never[:MOST_CLASSES])}", style="bold red")

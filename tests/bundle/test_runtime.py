@@ -77,7 +77,7 @@ def test_predictions_of_a_file_ignore_the_window(packed, classifier, tmp_path, m
     monkeypatch.setattr(runtime, "WINDOW_ROWS", window)
     monkeypatch.setattr(runtime, "MAX_TOKENS", max_tokens)
     found = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
-    assert [batch.first_row for batch, _ in found] == list(
+    assert [int(batch.rows[0]) for batch, _ in found] == list(
         np.cumsum([1, *(batch.columns.num_rows for batch, _ in found[:-1])])
     )
     expected = probabilities(classifier("events").predict(sequences))

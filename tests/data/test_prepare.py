@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_files import LABELS, TOKENS, simple, write
 
-from seqclf.data.prepare import _Preparation as preparation
+from seqclf.data.preparation import Preparation
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 
@@ -156,13 +156,13 @@ def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch)
     chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
     one = prepare(chosen)
     shutil.rmtree(one.folder)
-    run = preparation.run
+    run = Preparation.run
 
     def overtaken(self):
         run(self)
         shutil.copytree(self.target, one.folder)
 
-    monkeypatch.setattr(preparation, "run", overtaken)
+    monkeypatch.setattr(Preparation, "run", overtaken)
     assert prepare(chosen).digest == one.digest and cached(tmp_path) == [one.folder.name]
 
 

@@ -57,7 +57,7 @@ def test_tables_that_cannot_be_trained_on(options, tmp_path, columns, message, k
         ({"label": "lable"}, r"t.csv: no column 'lable' \(data.label\); did you mean 'label'\?"),
         ({"id": 3}, r"t.csv: no column '3' \(data.id\)"),
         ({"fields": {"token": "category"}}, r"no column 'token' \(data.fields.token\); did you mean 'tokens'\?"),
-        ({"fields": {"tokens": "tree"}}, r"data.fields.tokens: kind 'tree' is unknown"),
+        ({"fields": {"tokens": "three"}}, r"data.fields.tokens: kind 'three' is unknown"),
         (
             {"split": {"by": "group", "column": "user"}},
             r"t.csv: no column 'user' \(data.split.column\); its columns are",

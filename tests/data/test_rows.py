@@ -8,14 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.rows import Problems, Refusal, flatten, inspect, too_long_reason
-from seqclf.data.schema import Field, Schema
+from seqclf.data.batches import Batch, Refusal
+from seqclf.data.fields import Field
+from seqclf.data.rows import Problems, flatten, inspect, too_long_reason
+from seqclf.data.schema import Schema
 
 STEP = st.none() | st.floats(-5, 5) | st.sampled_from([math.nan, math.inf, -math.inf, 1e39])
 VECTOR = st.none() | st.lists(STEP, max_size=3)
-CATEGORY = Field("c", "category", "c col", "integer")
-NUMBER = Field("n", "number", "n col", width=1)
-VECTORS = Field("v", "number", "v col", width=2)
+CATEGORY = Field("c", "category", ("c col",), "integer")
+NUMBER = Field("n", "number", ("n col",), width=1)
+VECTORS = Field("v", "number", ("v col",), width=2)
 
 
 def problems(schema, **columns):
@@ -70,9 +72,9 @@ def test_fields_must_have_the_same_steps(rows, data):
             NUMBER,
             pa.list_(pa.float64()),
             [1.0, math.nan],
-            "has NaN, an infinite number or one beyond float32; replace it",
+            "has NaN, an infinite number, one beyond float32, or text that is none; replace it",
         ),
-        (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number or one beyond float32"),
+        (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number, one beyond float32"),
         (
             VECTORS,
             pa.list_(pa.list_(pa.float64())),
@@ -81,13 +83,13 @@ def test_fields_must_have_the_same_steps(rows, data):
         ),
         (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or no number"),
         (VECTORS, pa.list_(pa.float64()), [1.0], "has steps of 1 value where the field has 2"),
-        (Field("t", "text", "t col"), pa.string(), " \t", "is empty; a sequence needs at least one step"),
-        (Field("t", "text", "t col"), pa.string(), None, "is empty; a sequence needs at least one step"),
+        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one step"),
+        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one step"),
     ],
 )
 def test_reasons_name_the_column_and_what_is_wrong(field, kind, row, reason):
     found = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
-    (column, text) = found.found[0]
+    column, text, _ = found.found[0]
     assert column == field.column and text.startswith(reason)
 
 
@@ -101,7 +103,7 @@ def test_text_that_is_no_list_is_shown():
 def test_an_empty_label_is_refused_unless_labels_are_not_asked_for(label):
     columns = {"label": pa.array([label, "a"]), "c": pa.array([[1], [2]])}
     batch, schema = pa.record_batch(columns), Schema((CATEGORY,), "y")
-    assert inspect(batch, schema).found == {0: ("y", "is empty; fill in the label or remove the row")}
+    assert inspect(batch, schema).found == {0: ("y", "is empty; fill in the label or remove the row", None)}
     assert inspect(batch, schema, labelled=False).usable.all()
 
 
@@ -109,11 +111,34 @@ def test_only_the_first_problem_of_a_row_is_told():
     found = Problems(3)
     found.mark(np.array([1]), "a", "first")
     found.mark(np.array([0, 1]), "b", ["second", "third"])
-    assert found.refusals("f.csv", np.array([5, 6, 7])) == [
+    batch = Batch("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
+    assert found.refusals(batch) == [
         Refusal("f.csv", 5, "b", "second"),
         Refusal("f.csv", 6, "a", "first"),
     ]
-    assert str(found.refusals("f.csv", np.array([5, 6, 7]))[1]) == "f.csv: row 6: a first"
+    assert str(found.refusals(batch)[1]) == "f.csv: row 6: a first"
+
+
+@pytest.fixture
+def events():
+    """Two groups: events in the rows 4, 9, 2 and 7, 1 of a file."""
+    columns = {"c": pa.array([[1, None, 3], [4, None]]), "n": pa.array([[1.0, 2.0, 3.0], [math.inf, 1.0]])}
+    return Batch("f.csv", np.array([4, 7]), pa.record_batch(columns), np.array([4, 9, 2, 7, 1]))
+
+
+def test_a_bad_event_is_named_by_its_own_row_and_counts_its_group(events):
+    refusals = inspect(events.columns, Schema((CATEGORY, NUMBER), group_by=("g",))).refusals(events)
+    assert [(refusal.row, refusal.column, refusal.events) for refusal in refusals] == [(9, "c col", 3), (1, "c col", 2)]
+
+
+@pytest.mark.parametrize("missing", ["mean", "last", "zero"])
+def test_missing_values_are_good_where_they_may_be(events, missing):
+    category = Field("c", "category", ("c col",), "integer", options={"missing": "value"})
+    number = Field("n", "number", ("n col",), width=1, options={"missing": missing})
+    found = inspect(events.columns, Schema((category, number), group_by=("g",)))
+    assert found.usable.tolist() == [True, False] and found.found[1].column == "n col"  # infinity is never good
+    holes = pa.record_batch({"n": pa.array([[None, math.nan, 1.0]])})
+    assert inspect(holes, Schema((number,))).usable.all() and not inspect(holes, Schema((NUMBER,))).usable.any()
 
 
 @given(st.lists(st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=1, max_size=4), min_size=1))

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from seqclf.data.cells import split_cell
-from seqclf.data.schema import Field, Schema, build_schema, require_columns
+from seqclf.data.fields import Field
+from seqclf.data.schema import Schema, build_schema, require_columns
 from seqclf.errors import InputError
 
 LABELS = ["a", "b"] * 5
@@ -94,10 +95,10 @@ def test_label_and_id_are_no_fields_and_the_rest_is_ignored():
 
 
 def test_a_schema_survives_as_plain_values():
-    field = Field("x", "category", "x y", "integer", None, ";", {"min_count": 2})
-    one = Schema((field, Field("z", "number", "z", width=3)), "label", "id", 9, "keep_last", ("more",))
+    field = Field("x", "category", ("x y",), "integer", None, ";", {"min_count": 2})
+    one = Schema((field, Field("z", "number", ("z",), width=3)), "label", "id", 9, "keep_last", ("more",))
     assert Schema.from_dict(one.to_dict()) == one
-    assert field.describe() == "list of integers, min_count=2" and one.fields[1].describe() == "3 channels"
+    assert field.describe() == "integers, min_count=2" and one.fields[1].describe() == "3 channels"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
         (
             LISTS,
             {"fields": {"x": "cat"}},
-            "data.fields.x: kind 'cat' is unknown; it must be one of category, number, text",
+            "data.fields.x: kind 'cat' is unknown; it must be one of category, number, time, text, tree",
         ),
         (LISTS, {"fields": {"x": 3}}, "data.fields.x: kind '3' is unknown"),
         (LISTS, {"fields": {"x": {"column": "x"}}}, "data.fields.x: kind 'None' is unknown"),
@@ -173,14 +174,18 @@ def test_what_makes_no_sense_is_named(columns, options, message):
         (
             "category",
             {"mincount": 3},
-            "a category field has no option 'mincount'; it takes max_size, min_count, separator",
+            "a category field has no option 'mincount'; it takes hash_size, max_size, min_count, missing, separator",
         ),
-        ("number", {"min_count": 3}, "a number field has no option 'min_count'; it takes scale, separator"),
+        (
+            "number",
+            {"min_count": 3},
+            "a number field has no option 'min_count'; it takes by, log, mask, missing, scale, separator, since",
+        ),
         ("category", {"min_count": "x"}, "data.fields.x.min_count=x: must be a whole number from 1"),
         ("category", {"max_size": -1}, "data.fields.x.max_size=-1: must be a whole number from 1"),
         ("category", {"separator": ""}, "data.fields.x.separator=: must be a text of one character or more"),
-        ("number", {"scale": "max"}, "data.fields.x.scale=max: must be standard or none"),
-        ("text", {"tokenizer": "wrd"}, "data.fields.x.tokenizer=wrd: must be word, bpe or character"),
+        ("number", {"scale": "max"}, "data.fields.x.scale=max: must be standard, robust or none"),
+        ("text", {"tokenizer": "wrd"}, "data.fields.x.tokenizer=wrd: must be word, bpe, character or byte"),
         ("text", {"lowercase": "no"}, "data.fields.x.lowercase=no: must be true or false"),
     ],
 )

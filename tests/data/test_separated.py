@@ -1,18 +1,23 @@
 """CSV: columns, delimiter, quotes, encodings, and the line that is wrong."""
 
 import gzip
+import json
 
 import pytest
 from table_files import simple, write_csv, write_lines
 
-from seqclf.data.sources import Source, column_types, sample
+from seqclf.data.prepare import prepare
+from seqclf.data.reading import column_types
+from seqclf.data.relations import connected
+from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
 ROWS = ['"[1, 2]",a', '"[3]",b'] * 20
 
 
 def read(path, **reader):
-    return sample(Source(str(path), "data.train", **reader), 100_000).to_pydict()
+    with connected(Source(str(path), "data.train", **reader)) as (connection, relation):
+        return connection.sql(f"SELECT * FROM {relation}").to_arrow_table().to_pydict()
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
@@ -81,6 +86,30 @@ def test_the_wrong_line_is_named_wherever_it_is(tmp_path, position, line, messag
     with pytest.raises(InputError, match=rf"t.csv: line {position + 1}:? {message}") as caught:
         read(path)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("position", [1, 20_000])
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3; mend the line, or set data.delimiter"),
+        ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1; mend the line"),
+        ("[1é],a", "is not valid utf-8; set data.encoding=latin-1 (or utf-16)"),
+        (
+            f'"[{"1," * 1_200_000}1]",a',
+            "is longer than the 2 MB a line of text can have; write such data as JSON lines",
+        ),
+    ],
+)
+def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_path, position, line, reason):
+    lines = ["tokens,label", *ROWS * (position // 40 + 1)]
+    path = write_lines(tmp_path / "t.csv", [*lines[:position], line, *lines[position:]], "latin-1")
+    dataset = prepare(options(train=path, label="label"))
+    (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
+    assert refused["line"] == position + 1 and refused["reason"].startswith(reason)
+    counts = dataset.report
+    assert counts["train"]["refused"] == 1
+    assert sum(split["used"] for split in counts.values()) == len(lines) - 1
 
 
 def test_a_line_beyond_two_megabytes_is_named(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.splits import assign, check
+from seqclf.data.splits import assign, check, check_fold
 from seqclf.errors import InputError
 
 SHARES = st.tuples(st.floats(0, 0.5), st.floats(0, 0.45)).map(
@@ -78,3 +78,34 @@ def test_the_seed_alone_decides():
 def test_unusable_split_options_are_named(change, message):
     with pytest.raises(InputError, match=message):
         check(**{"by": "random", "column": None, "shares": {"validation": 0.2}, "seed": 0, **change})
+
+
+@given(LABELS, st.integers(2, 6), st.integers(0, 3))
+def test_every_row_is_the_test_of_exactly_one_fold_in_proportion_by_class(labels, folds, seed):
+    shares = {"train": 0.7, "validation": 0.3 - 0.3 / folds, "test": 1 / folds}
+    parts = np.stack([assign(labels, shares, "fold", None, seed, (fold, folds)) for fold in range(folds)])
+    assert ((parts == 2).sum(axis=0) == 1).all() and set(parts.flat) <= {0, 1, 2}
+    for label in set(labels):
+        counts = (parts[:, labels == label] == 2).sum(axis=1)
+        assert abs(counts - (labels == label).sum() / folds).max() < 2
+
+
+def test_groups_stay_in_one_split_of_every_fold():
+    keys = np.random.default_rng(0).integers(0, 40, 300)
+    shares = {"train": 0.6, "validation": 0.2, "test": 0.2}
+    for fold in range(5):
+        parts = assign(keys % 3, shares, "fold", keys, 0, (fold, 5))
+        assert all(len(set(parts[keys == key])) == 1 for key in set(keys)) and set(parts) == {0, 1, 2}
+
+
+@pytest.mark.parametrize(
+    ("given_values", "message"),
+    [
+        ((1, 0, False), r"data.split.folds=1: must be a whole number from 2"),
+        ((5, 5, False), r"data.split.fold=5: must be a whole number from 0 to 4"),
+        ((5, 0, True), r"data.split.by=fold: makes the test of a fold of train; leave out data.test"),
+    ],
+)
+def test_folds_that_make_no_sense_are_refused(given_values, message):
+    with pytest.raises(InputError, match=message):
+        check_fold(*given_values)

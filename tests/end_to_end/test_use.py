@@ -12,6 +12,7 @@ import torch
 
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
+from seqclf.data.encoders import encode
 from seqclf.learning.task import load_task
 from seqclf.models.onnx_export import example_inputs
 
@@ -54,8 +55,9 @@ def test_predictions_are_those_of_the_checkpoint(trained, predicted, rows):
     classifier = Classifier(trained.run / "bundle", device="cpu")
     for row, found in zip(rows[:40], predicted, strict=False):
         batch = pa.record_batch({"shop": [row["shop"]], "amount": [row["amount"]]})
-        encoded = {name: encoder.encode(batch.column(name))[1] for name, encoder in classifier.encoders.items()}
-        fields = {name: torch.from_numpy(steps)[None] for name, steps in encoded.items()}
+        fields = {
+            name: torch.from_numpy(steps)[None] for name, steps in encode(classifier.encoders, batch).fields.items()
+        }
         lengths = np.array([len(row["shop"])])
         with torch.no_grad():
             logits = task.model(fields, torch.from_numpy(lengths), lengths)

@@ -8,20 +8,13 @@ import pyarrow.parquet as pq
 import pytest
 from table_files import LABELS, TOKENS, simple, write, write_arrow, write_lines
 
-from seqclf.data.schema import Field, Schema
-from seqclf.data.sources import (
-    Source,
-    column_types,
-    count_rows,
-    is_remote,
-    local_files,
-    read,
-    sample,
-    source_digest,
-)
+from seqclf.data.fields import Field
+from seqclf.data.reading import column_types, count_rows, read, sample
+from seqclf.data.schema import Schema
+from seqclf.data.sources import Source, is_remote, local_files, source_digest
 from seqclf.errors import InputError
 
-SCHEMA = Schema((Field("tokens", "category", "tokens", "integer"),), "label")
+SCHEMA = Schema((Field("tokens", "category", ("tokens",), "integer"),), "label")
 KINDS = ("csv", "jsonl", "parquet", "arrow")
 
 
@@ -34,7 +27,7 @@ def source(path):
 def test_rows_come_in_file_order_and_in_full_batches(tmp_path, kind, rows):
     batches = list(read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, rows=rows))
     assert [batch.columns.num_rows for batch in batches[:-1]] == [rows] * (len(batches) - 1)
-    assert [batch.first_row for batch in batches] == list(range(1, 21, rows))
+    assert [row for batch in batches for row in batch.rows] == list(range(1, 21))
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS
     assert [row for batch in batches for row in batch.columns["label"].to_pylist()] == LABELS
 
@@ -46,9 +39,9 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
     glob = source(tmp_path / f"part*.{kind}")
     for rows in (2, 100):
         found = [
-            (Path(batch.file).name, batch.first_row + row, tokens)
+            (Path(batch.file).name, row, tokens)
             for batch in read(glob, SCHEMA, rows=rows)
-            for row, tokens in enumerate(batch.columns["tokens"].to_pylist())
+            for row, tokens in zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True)
         ]
         expected = [
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
@@ -109,11 +102,11 @@ def test_urls_are_left_to_duckdb():
         ("t.csv", b"", r"t.csv: the file is empty; give a file with a row per sequence"),
         ("t.csv", b"\n\n", r"t.csv: has no rows; give a file with a row per sequence"),
         ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .csv"),
-        ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*mend or replace the file"),
+        ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*; replace the file"),
         ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; mend the query"),
         ("t.sql", b" ", r"t.sql: cannot be read: .*syntax error"),
         ("t.sql", b"SELECT * FROM 'nope.csv'", r"t.sql: cannot be read: No files found .*nope.csv.*; mend the query"),
-        ("t.parquet", bytes(range(256)) * 9, r"t.parquet: cannot be read: .*; mend or replace the file"),
+        ("t.parquet", bytes(range(256)) * 9, r"t.parquet: cannot be read: .*; replace the file"),
         ("t.arrow", bytes(range(256)) * 9, r"t.arrow: is not a readable Arrow file; write it again, in the IPC file"),
         ("t.feather", bytes(range(256)) * 9, r"t.feather: is not a readable Arrow file"),
         ("t.jsonl", bytes(range(256)) * 9, r"t.jsonl: cannot be read: Malformed JSON.*; mend or replace the file"),
@@ -141,9 +134,8 @@ def test_a_bad_query_is_named_by_its_key():
 
 def test_a_folder_is_not_a_file(tmp_path):
     (tmp_path / "t.csv").mkdir()
-    for path in (tmp_path, tmp_path / "t.csv", tmp_path / "*.csv"):
-        with pytest.raises(InputError, match=r"is a folder; name its files: .*/\*.parquet"):
-            column_types(source(path))
+    with pytest.raises(InputError, match=r"is a folder; name its files: .*/\*.parquet"):
+        column_types(source(tmp_path / "*.csv"))
 
 
 def test_files_of_two_kinds_are_not_one_source(tmp_path):

@@ -1,0 +1,35 @@
+"""What reading gives: canonical columns of consecutive sequences, and where each came from."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+
+class Refusal(NamedTuple):
+    """A row that cannot be used. `row` counts from 1 within `file`, the header not counted, among the rows that could
+    be read at all; of a malformed line only its number, `line`, is known. `events`: how many rows of an event table go
+    with it."""
+
+    file: str
+    row: int | None
+    column: str
+    reason: str
+    line: int | None = None
+    events: int | None = None
+
+    def __str__(self) -> str:
+        where = f"row {self.row}" if self.line is None else f"line {self.line}"
+        return f"{self.file}: {where}: {self.column} {self.reason}"
+
+
+class Batch(NamedTuple):
+    """Canonical columns of (N,) sequences of one `file`. `rows`: (N,) the row of each, or of its first event;
+    `event_rows`: (S,) the row of every step of an event table."""
+
+    file: str
+    rows: np.ndarray
+    columns: pa.RecordBatch
+    event_rows: np.ndarray | None = None

@@ -1,0 +1,96 @@
+"""ListOps: nested operations on lists of digits, whose value is a digit. The class can be read off the structure only.
+
+Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". Expressions are drawn by the grammar
+of the published generator and written as one token after another, without the round brackets that only spell out a
+binary tree: `[MAX 2 [FIRST 9 6 ] ]` is 9.
+
+A node is an operator with probability 0.25, else a digit; an operator takes 2 to `max_args` nodes. Operators: MIN, MAX,
+MED (the median, rounded down) and SM (the sum modulo 10) of the paper, and FIRST and LAST of its published variants.
+The published files hold a few single digits too; here every expression has an operator.
+"""
+
+import random
+import statistics
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+OPERATOR_SHARE = 0.25
+REPEATS = 100_000  # draws in a row without a new expression before giving up
+
+OPERATORS: dict[str, Callable[[list[int]], int]] = {
+    "[MIN": min,
+    "[MAX": max,
+    "[MED": lambda values: int(statistics.median(values)),
+    "[SM": lambda values: sum(values) % 10,
+    "[FIRST": lambda values: values[0],
+    "[LAST": lambda values: values[-1],
+}
+
+
+def write(folder: Path, rows: dict[str, int], max_depth: int, max_args: int, max_length: int, seed: int) -> None:
+    """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` expressions each.
+
+    All differ. They are drawn as one pool and dealt out, so that the few short ones are shared alike by all splits.
+
+    `max_depth`: levels of the tree, its root being 1 and the digits of a flat list 2, as in the published generator.
+    `max_length`: in tokens; longer expressions are drawn again.
+    """
+    for name, value, least in (("max_depth", max_depth, 2), ("max_args", max_args, 2), ("max_length", max_length, 4)):
+        if value < least:
+            raise ValueError(f"{name}={value}: must be at least {least}")
+    draws = random.Random(seed)
+    pool = _different(draws, sum(rows.values()), max_depth, max_args, max_length)
+    draws.shuffle(pool)
+    for split, count in rows.items():
+        dealt, pool = pool[:count], pool[count:]
+        values = pa.array([evaluate(expression.split(" ")) for expression in dealt], pa.int64())
+        pq.write_table(
+            pa.table({"expression": pa.array(dealt, pa.string()), "value": values}), folder / f"{split}.parquet"
+        )
+
+
+def evaluate(tokens: Sequence[str]) -> int:
+    """The value of an expression, 0 to 9."""
+    open_lists: list[tuple[str, list[int]]] = [("", [])]
+    for token in tokens:
+        if token in OPERATORS:
+            open_lists.append((token, []))
+        elif token == "]":
+            operator, values = open_lists.pop()
+            open_lists[-1][1].append(OPERATORS[operator](values))
+        else:
+            open_lists[-1][1].append(int(token))
+    (value,) = open_lists[0][1]
+    return value
+
+
+def _different(draws: random.Random, count: int, max_depth: int, max_args: int, max_length: int) -> list[str]:
+    found: dict[str, None] = {}  # a set that keeps the order
+    repeats = 0
+    while len(found) < count:
+        tokens: list[str] = []
+        _operation(draws, tokens, max_depth, max_args, max_length)
+        before = len(found)
+        if len(tokens) <= max_length:
+            found[" ".join(tokens)] = None
+        repeats = 0 if len(found) > before else repeats + 1
+        if repeats == REPEATS:
+            limits = f"max_depth={max_depth}, max_args={max_args} and max_length={max_length}"
+            raise ValueError(f"rows ask for {count} expressions; {limits} allow about {len(found)} different ones")
+    return list(found)
+
+
+def _operation(draws: random.Random, tokens: list[str], levels: int, max_args: int, max_length: int) -> None:
+    """Append an operation of at most `levels` levels; one that has become too long ends early."""
+    tokens.append(draws.choice(list(OPERATORS)))
+    for _ in range(draws.randint(2, max_args)):
+        if len(tokens) > max_length:
+            break
+        if levels > 2 and draws.random() < OPERATOR_SHARE:
+            _operation(draws, tokens, levels - 1, max_args, max_length)
+        else:
+            tokens.append(str(draws.randrange(10)))
+    tokens.append("]")

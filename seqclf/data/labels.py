@@ -1,0 +1,67 @@
+"""Labels that stand in a table of their own: looked up by the id of a sequence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.canonical import quoted
+from seqclf.data.relations import connected, described
+from seqclf.data.schema import require_columns
+from seqclf.data.sources import Source
+from seqclf.errors import InputError
+
+
+class LabelTable:
+    """`id` → label, and the split key if one is asked for. Memory: some 100 bytes a row.
+
+    `keys`: the columns of the table that make the id; ids are compared as text.
+    """
+
+    def __init__(self, source: Source, keys: tuple[str, ...], label: str, key: str | None, key_column: str | None):
+        self.source = source
+        text = f"concat_ws(' ', {', '.join(quoted(column) for column in keys)})" if len(keys) > 1 else quoted(keys[0])
+        chosen = [f"CAST({text} AS VARCHAR) AS id", f"CAST({quoted(label)} AS VARCHAR) AS label"]
+        with connected(source) as (connection, relation):
+            self.columns = described(connection, relation)
+            require_columns(
+                [*(("data.group_by or data.id", column) for column in keys), ("data.label", label)],
+                self.columns,
+                str(source),
+            )
+            self.has_key = key is not None and key_column in self.columns
+            if self.has_key:
+                chosen.append(f"{key} AS key")
+            table = connection.sql(f"SELECT {', '.join(chosen)} FROM {relation} WHERE id IS NOT NULL").to_arrow_table()
+        ids = _bytes(table.column("id"))
+        order = np.argsort(ids, kind="stable")
+        self.ids = ids[order]
+        table = table.take(pa.array(order))
+        self.labels = table.column("label").combine_chunks()
+        self.keys = table.column("key").combine_chunks() if self.has_key else None
+        self._check_once()
+
+    def _check_once(self) -> None:
+        same = np.flatnonzero(self.ids[1:] == self.ids[:-1])
+        for row in same.tolist():
+            if self.labels[row] != self.labels[row + 1]:
+                raise InputError(
+                    f"{self.source}: '{self.ids[row].decode()}' has two labels, '{self.labels[row]}' and "
+                    f"'{self.labels[row + 1]}'; keep one"
+                )
+
+    def look_up(self, ids: pa.Array) -> tuple[pa.Array, pa.Array | None]:
+        """The label of each id (null where there is none) and its split key."""
+        if not len(self.ids):
+            raise InputError(f"{self.source}: has no rows; give a row per sequence")
+        wanted = _bytes(pc.fill_null(ids, ""))
+        places = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
+        missing = self.ids[places] != wanted
+        taken = pa.array(places, mask=missing)
+        return self.labels.take(taken), None if self.keys is None else self.keys.take(taken)
+
+
+def _bytes(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:
+    found = texts.cast(pa.binary()).to_pylist()
+    return np.array(found, dtype=np.bytes_) if found else np.empty(0, "S1")

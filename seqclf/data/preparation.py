@@ -1,0 +1,310 @@
+"""One preparation: read, split, look for leaks, fit, encode.
+
+Pass one reads each source, refuses bad rows and stages the rest; then rows are assigned to splits, encoders are fit on
+the training rows alone, and pass two encodes every split.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data import leaks, reading, splits
+from seqclf.data import schema as schemas
+from seqclf.data.batches import Refusal
+from seqclf.data.canonical import ID, LABEL, ROW, quoted
+from seqclf.data.encoders import encode, fit_encoders, make_encoders, save_encoders
+from seqclf.data.labels import LabelTable
+from seqclf.data.options import DataOptions
+from seqclf.data.prefetch import prefetched
+from seqclf.data.quarantine import Quarantine
+from seqclf.data.rows import EMPTY_REASON, too_long_reason
+from seqclf.data.sources import Source
+from seqclf.data.staging import FILE, Staged, check_columns, stage
+from seqclf.data.store import Ragged, SplitWriter, cut
+from seqclf.errors import InputError
+
+SPLITS = ("train", "validation", "test")
+
+
+class Preparation:
+    """Turns the sources in `given` into `work`/dataset."""
+
+    def __init__(self, options: DataOptions, given: Mapping[str, Source], work: Path):
+        self.options = options
+        self.given = given
+        self.work = work
+        self.target = work / "dataset"
+        self.quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
+        self.report: dict[str, dict[str, int]] = {}
+        chosen = options.split
+        self.split_column = None if chosen["column"] is None else str(chosen["column"])
+        self.shares = {name: chosen[name] for name in ("validation", "test") if name not in given}
+        splits.check(chosen["by"], self.split_column, self.shares, chosen["seed"])
+        if chosen["by"] == "fold":
+            splits.check_fold(chosen["folds"], chosen["fold"], "test" in given)
+        if chosen["on_leak"] not in leaks.WAYS:
+            raise InputError(f"data.split.on_leak={chosen['on_leak']}: must be one of {', '.join(leaks.WAYS)}")
+        if self.shares.get("validation") == 0:
+            raise InputError("data.split.validation=0 leaves no validation; give data.validation=FILE or a share")
+
+    def run(self) -> None:
+        self.table = self._label_table()
+        self.schema = self._schema()
+        self.encoders = make_encoders(self.schema.fields)
+        asked = self.schema if self.table is None else replace(self.schema, label=None)
+        for name, source in self.given.items():
+            check_columns(source, asked, self._split_columns() if name == "train" else [])
+        staged = {name: self._stage(name, source) for name, source in self.given.items()}
+        parts = self._assign(staged["train"])
+        chosen = {
+            name: parts if name == "train" else np.full(len(own.contents), SPLITS.index(name))
+            for name, own in staged.items()
+        }
+        self._without_leaks(staged, chosen)
+        self.classes = self._classes(staged["train"], chosen["train"])
+        fit_encoders(self.encoders, lambda *names: _training_rows(staged["train"], chosen["train"], names))
+        save_encoders(self.encoders, self.target / "encoders")
+        digests = self._encode(staged, chosen)
+        self.quarantine.write(self.target / "quarantine.jsonl")
+        content = [self.classes, digests, {name: encoder.state() for name, encoder in self.encoders.items()}]
+        state = {
+            "schema": self.schema.to_dict(),
+            "classes": self.classes,
+            "splits": list(digests),
+            "report": self.report,
+            "leaks": self.leaks,
+            "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+            "reader": {key: getattr(self.options, key) for key in ("header", "encoding", "quote", "delimiter")},
+        }
+        (self.target / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+
+    def _label_table(self) -> LabelTable | None:
+        source = self.options.source("labels")
+        if source is None:
+            return None
+        keys = self.options.group_by or (str(self.options.id),)
+        return LabelTable(source, keys, self.options.label, self._split_key(), self.split_column)
+
+    def _schema(self) -> schemas.Schema:
+        first = self.given["train"]
+        options = self.options
+        found = schemas.build_schema(
+            reading.sample(first, schemas.INFERENCE_ROWS),
+            str(first),
+            label=options.label if self.table is None else None,
+            id=options.id,
+            fields=options.fields,
+            list_separator=options.list_separator,
+            max_length=options.max_length,
+            truncate=options.truncate,
+            group_by=options.group_by,
+            order_by=options.order_by,
+            skip=[] if self.table is None else [options.label],
+        )
+        return replace(found, label=options.label)
+
+    def _split_columns(self) -> list[tuple[str, str]]:
+        """The column that the training file must have to be split."""
+        if self.split_column is None or (self.table is not None and self.table.has_key):
+            return []
+        return [("data.split.column", self.split_column)]
+
+    def _stage(self, name: str, source: Source) -> Staged:
+        key = self._split_key() if name == "train" and not (self.table is not None and self.table.has_key) else None
+        path = self.work / f"{name}.arrow"
+        return stage(source, self.schema, self.encoders, self.quarantine, path, key, self.table)
+
+    def _split_key(self) -> str | None:
+        """The SQL of what rows of one split share, where a column says it."""
+        by, column = self.options.split["by"], quoted(self.split_column or "")
+        if self.split_column is None:
+            return None
+        if by == "time":
+            return f"COALESCE(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({column} AS TIMESTAMP)))"
+        return f"CAST(hash(CAST({column} AS VARCHAR)) >> 1 AS BIGINT)"
+
+    def _assign(self, train: Staged) -> np.ndarray:
+        """(N,) which of SPLITS each row of the training source belongs to."""
+        chosen = self.options.split
+        keys = train.contents if chosen["by"] == "distinct" else train.keys
+        if keys is not None and np.isnan(keys.astype(np.float64)).any():
+            raise InputError(
+                f"{train.source}: data.split.column={chosen['column']} has values that are not times; "
+                "mend them, or name another column"
+            )
+        shares = {name: float(self.shares.get(name, 0.0)) for name in ("validation", "test")}
+        fold = (chosen["fold"], chosen["folds"]) if chosen["by"] == "fold" else None
+        codes = _codes(train.labels)
+        if fold is not None:
+            shares["test"] = 1 / fold[1]
+            shares["validation"] *= 1 - shares["test"]
+        every = {"train": 1 - sum(shares.values()), **shares}
+        parts = splits.assign(codes, every, chosen["by"], keys, chosen["seed"], fold)
+        for position, name in enumerate(SPLITS):
+            if (name == "train" or shares[name] > 0) and not (parts == position).any():
+                raise InputError(
+                    f"{train.source}: data.split.by={chosen['by']} leaves none of {len(parts)} rows for {name}; "
+                    f"give more rows, another share, or a file of its own: data.{name}=FILE"
+                )
+        return parts
+
+    def _without_leaks(self, staged: Mapping[str, Staged], chosen: dict[str, np.ndarray]) -> None:
+        """Count what splits share, and do with it what `data.split.on_leak` says; -1 in `chosen` is a dropped row."""
+        parts = np.concatenate(list(chosen.values()))
+        # The groups of one event table have one id each.
+        ids = [own.ids for own in staged.values()] if len(staged) > 1 or not self.schema.group_by else []
+        known = [one for one in ids if one is not None]
+        keys = (
+            _codes(pa.chunked_array([chunk for one in known for chunk in one.chunks])) if known == ids != [] else None
+        )
+        labels = _codes(pa.chunked_array([chunk for own in staged.values() for chunk in own.labels.chunks]))
+        contents = np.concatenate([own.contents for own in staged.values()])
+        self.leaks, leaking = leaks.find_leaks(contents, labels, parts, SPLITS, keys)
+        way = self.options.split["on_leak"]
+        if way == "error" and leaking.any():
+            raise InputError(
+                f"{'; '.join(leaks.leak_lines(self.leaks, only_across=True))}; split by data.split.by=distinct or "
+                "group, or set data.split.on_leak=drop to score only on what training has not seen, or warn"
+            )
+        self.leaks["dropped"] = {}
+        if way == "drop":
+            self.leaks["dropped"] = {name: int((leaking & (parts == part)).sum()) for part, name in enumerate(SPLITS)}
+            bounds = np.cumsum([len(own) for own in chosen.values()])[:-1]
+            for name, own in zip(chosen, np.split(np.where(leaking, -1, parts), bounds), strict=True):
+                chosen[name] = own
+            for part, name in enumerate(SPLITS):
+                if (parts == part).any() and not any((own == part).any() for own in chosen.values()):
+                    raise InputError(
+                        f"data.split.on_leak=drop: leaves no row for {name}, as all are in an earlier split too; "
+                        "split by data.split.by=distinct, or set data.split.on_leak=warn"
+                    )
+
+    def _classes(self, train: Staged, parts: np.ndarray) -> list[str]:
+        """The labels of the training rows; whole numbers in their order, all else by spelling."""
+        found = pc.unique(train.labels.filter(pa.array(parts == 0))).to_pylist()
+        if len(found) < 2:
+            raise InputError(
+                f"{train.source}: column '{self.schema.label}' has one class only ('{found[0]}') in the training rows; "
+                "a classifier needs two or more: check data.label"
+            )
+        try:
+            return sorted(found, key=lambda label: (int(label), label))
+        except ValueError:
+            return sorted(found)
+
+    def _encode(self, staged: Mapping[str, Staged], chosen: Mapping[str, np.ndarray]) -> dict[str, dict[str, str]]:
+        """Write every split; returns the digests of the parts of their content."""
+        digests: dict[str, dict[str, str]] = {}
+        for origin, own in staged.items():
+            wanted = [name for part, name in enumerate(SPLITS) if (chosen[origin] == part).any()]
+            with ExitStack() as stack:
+                parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in wanted}
+                start = 0
+                for batch in prefetched(own.batches()):
+                    splits_of = chosen[origin][start : start + batch.num_rows]
+                    start += batch.num_rows
+                    self._encode_batch(batch, own.files, splits_of, parts)
+            self._report(origin, own, parts)
+            digests |= {name: part.digest() for name, part in parts.items()}
+        digests = {name: digests[name] for name in SPLITS if name in digests}
+        self.report = {name: self.report[name] for name in digests}
+        return digests
+
+    def _report(self, origin: str, staged: Staged, parts: Mapping[str, _Part]) -> None:
+        late = [refusal for part in parts.values() for refusal in part.refused]
+        for name, part in parts.items():
+            if not part.counts["used"]:
+                why = [*staged.refused, *part.refused]
+                raise InputError(f"{staged.source}: none of the rows for {name} can be used: {why[-1] if why else ''}")
+            # What a shared file refused at once is counted with the split of its name.
+            refused = len(part.refused) + (len(staged.refused) if name == origin else 0)
+            self.report[name] = {**part.counts, "refused": refused}
+        self.quarantine.check_share(str(staged.source), staged.rows, [*staged.refused, *late])
+        if self.schema.group_by:
+            lost = sum(refusal.events or 0 for refusal in staged.refused)
+            self.report[origin] |= {"events": staged.events, "refused_events": lost}
+
+    def _encode_batch(
+        self, batch: pa.RecordBatch, files: list[str], splits_of: np.ndarray, parts: Mapping[str, _Part]
+    ) -> None:
+        """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
+        lengths, arrays = encode(self.encoders, batch, staged=True)
+        labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
+        labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
+        limit = self.schema.max_length
+        chosen = splits_of >= 0
+        too_long = np.zeros(len(lengths), bool) if limit is None else (lengths > limit) & chosen
+        column = self.schema.fields[0].column
+
+        def refusal(row: int, column: str, reason: str) -> Refusal:
+            return Refusal(files[batch.column(FILE)[row].as_py()], batch.column(ROW)[row].as_py(), column, reason)
+
+        if too_long.any() and self.schema.truncate == "error":
+            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(lengths, limit))
+            raise InputError(f"{first} ({int(too_long.sum())} such rows so far)")
+        for row in np.flatnonzero(((labels < 0) | (lengths == 0)) & chosen).tolist():
+            if lengths[row] == 0:
+                found = refusal(row, column, EMPTY_REASON)
+            else:
+                text = f"is '{batch.column(LABEL)[row]}', which never occurs in the training rows"
+                found = refusal(row, self.schema.label or LABEL, text)
+            parts[SPLITS[splits_of[row]]].refused.append(found)
+            self.quarantine.add([found])
+        vocabularies = [name for name, encoder in self.encoders.items() if encoder.spec()["kind"] == "category"]
+        for name, part in parts.items():
+            keep = np.flatnonzero((labels >= 0) & (lengths > 0) & (splits_of == SPLITS.index(name)))
+            if len(keep):
+                sequences = cut(lengths, arrays, keep, limit, self.schema.truncate)
+                part.add(sequences, labels[keep], batch, keep)
+                unknown = sum(int((sequences.fields[field] == 0).sum()) for field in vocabularies)
+                part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
+
+
+class _Part:
+    """A split as it is written: its counts, its late refusals, the digests of its arrays."""
+
+    def __init__(self, writer: SplitWriter):
+        self.writer = writer
+        self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
+        self.counts = Counter(used=0, truncated=0, steps=0, unknown_steps=0)
+        self.refused: list[Refusal] = []
+
+    def add(self, sequences: Ragged, labels: np.ndarray, batch: pa.RecordBatch, keep: np.ndarray) -> None:
+        taken = pa.array(keep)
+        rows = batch.column(ROW).take(taken).to_numpy(zero_copy_only=False)
+        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows)
+        for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
+            self.digests[part].update(np.ascontiguousarray(values).data)
+        self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))
+
+    def digest(self) -> dict[str, str]:
+        return {part: digest.hexdigest() for part, digest in self.digests.items()}
+
+
+def _training_rows(staged: Staged, parts: np.ndarray, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Some columns of the staged rows that train."""
+    start = 0
+    for batch in staged.batches(*names):
+        own = parts[start : start + batch.num_rows] == 0
+        start += batch.num_rows
+        if own.all():
+            yield batch
+        elif own.any():
+            yield batch.filter(pa.array(own))
+
+
+def _codes(texts: pa.ChunkedArray) -> np.ndarray:
+    """(N,) a number for each text, equal where texts are."""
+    encoded = texts.combine_chunks().dictionary_encode()
+    return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1

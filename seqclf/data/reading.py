@@ -1,0 +1,123 @@
+"""Sources → Arrow batches of canonical columns, with the row each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.batches import Batch, Refusal
+from seqclf.data.canonical import FILE, canonical, quoted
+from seqclf.data.events import read_events
+from seqclf.data.relations import REJECT_SCANS, REJECTS, connected, described
+from seqclf.data.schema import Schema
+from seqclf.data.sources import Source, local_files, query_text
+
+BATCH_ROWS = 8192
+
+
+def column_types(source: Source) -> dict[str, str]:
+    """Column names and DuckDB types."""
+    with connected(source) as (connection, relation):
+        return described(connection, relation)
+
+
+def sample(source: Source, rows: int) -> pa.Table:
+    # The malformed lines of text files are skipped here; the read that follows tells of each.
+    with connected(source, keep_rejects=True) as (connection, relation):
+        return connection.sql(f"SELECT * FROM {relation} LIMIT {rows}").to_arrow_table()
+
+
+def count_rows(source: Source) -> int:
+    with connected(source) as (connection, relation):
+        return connection.execute(f"SELECT count(*) FROM {relation}").fetchone()[0]  # type: ignore[index]
+
+
+def read(
+    source: Source,
+    schema: Schema,
+    key: str | None = None,
+    rows: int = BATCH_ROWS,
+    malformed: list[Refusal] | None = None,
+) -> Iterator[Batch]:
+    """Stream the canonical columns of every sequence; in file order, or, of event tables, in the order of the groups.
+
+    Columns: `label` (string) and `id` where the schema has them, one per field (a list of integers, strings, doubles
+    or vectors of doubles; a string for text), `raw <field>` (how a text cell begins, for error lines) and, where it is
+    given, `split key`: the value of the SQL expression `key`. Files with a row per sequence come `rows` at a time,
+    whatever their own blocks. Malformed lines of text files stop the read, or are added to `malformed`.
+    """
+    several = not schema.group_by and query_text(source) is None and len(local_files(source)) > 1
+    with connected(source, several, malformed is not None) as (connection, relation):
+        types = described(connection, relation)
+        if schema.group_by:
+            yield from read_events(connection, relation, types, source, schema, key)
+        else:
+            expressions = canonical(schema, types, str(source), key) + ([quoted(FILE)] if several else [])
+            reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
+            yield from _numbered(_rechunked(reader, rows), str(source), several)
+        if malformed is not None:
+            malformed += _rejects(connection, source.encoding)
+
+
+def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[Batch]:
+    position = 1
+    for batch in batches:
+        for name, part in _runs(batch) if several else [(file, batch)]:
+            position = position if name == file else 1
+            file = name
+            yield Batch(file, np.arange(position, position + part.num_rows), part)
+            position += part.num_rows
+
+
+def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of exactly `rows`, the last one apart."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while count + batch.num_rows >= rows:
+            head = batch.slice(0, rows - count)
+            yield pa.concat_batches([*held, head]) if held else head
+            batch, held, count = batch.slice(rows - count), [], 0
+        if batch.num_rows:
+            held.append(batch)
+            count += batch.num_rows
+    if held:
+        yield pa.concat_batches(held)
+
+
+def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """Cut a batch where its file changes."""
+    runs = pc.run_end_encode(batch.column(FILE))
+    start = 0
+    for name, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        yield name, batch.slice(start, stop - start)
+        start = stop
+
+
+def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refusal]:
+    """The malformed lines that DuckDB kept, one refusal each."""
+    made = connection.execute(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{REJECTS}'").fetchone()
+    if not made or not made[0]:
+        return []
+    found = connection.execute(
+        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message FROM {REJECTS} "
+        f"JOIN {REJECT_SCANS} USING (scan_id, file_id) "
+        "ORDER BY file_path, line, column_idx"
+    ).fetchall()
+    return [
+        Refusal(file, None, column or "it", reason_of(message, encoding), line) for file, line, column, message in found
+    ]
+
+
+def reason_of(message: str, encoding: str) -> str:
+    """What DuckDB says of a malformed line, in this project's words."""
+    first = message.strip().splitlines()[0].rstrip(" .")
+    if "nicode" in first or "utf-8" in first.lower():
+        return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
+    if "line size" in first.lower():
+        return "is longer than the 2 MB a line of text can have; write such data as JSON lines, Parquet or Arrow"
+    return f"is malformed: {first}; mend the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"

@@ -1,0 +1,42 @@
+"""`python -m seqclf.describe`: a dataset looked over before it is trusted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqclf.command import command
+
+
+@command("describe")
+def main(config: dict[str, Any]) -> dict[str, Any]:
+    """Prepare, survey, show."""
+    import json
+    import time
+
+    from seqclf.data.prepare import DataOptions, prepare
+    from seqclf.data.sinks import check_place
+    from seqclf.reporting.console import console, show_dataset
+    from seqclf.reporting.survey_page import write_page
+    from seqclf.reporting.survey_tables import show_survey
+    from seqclf.survey import survey
+
+    started = time.perf_counter()
+    output = config["output"] and Path(str(config["output"]))
+    if output:
+        check_place(output)
+    options = DataOptions.build(**config["data"])
+    dataset = prepare(options)
+    show_dataset(dataset)
+    found = survey(dataset, options, config["batching"], baseline=config["baseline"])
+    show_survey(found)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_page(found, output)
+        console.print(f"page: {output}", soft_wrap=True)
+    result = json.loads(json.dumps({key: value for key, value in found.items() if key != "lengths"}))
+    return {**result, "lengths": found["lengths"]["all"], "seconds": round(time.perf_counter() - started, 2)}
+
+
+if __name__ == "__main__":
+    main()

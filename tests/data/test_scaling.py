@@ -1,0 +1,98 @@
+"""Scaled numbers are those of a plain loop over each channel, with and without missing values."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqclf.data.encoders import encode, fit_encoders, make_encoders
+from seqclf.data.fields import Field
+
+MAYBE = st.one_of(st.none(), st.floats(-1e6, 1e6))
+ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
+    lambda rows: any(value is not None for row in rows for value in row)
+)
+
+
+def encoded(rows, options, others=None, others_fields=(), width=1):
+    """The array of the field `x`; fit on the same rows."""
+    kind = pa.list_(pa.float64()) if width == 1 else pa.list_(pa.list_(pa.float64()))
+    batch = pa.record_batch({"x": pa.array(rows, kind), **(others or {})})
+    encoders = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
+    staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
+    fit_encoders(encoders, lambda *names: iter([staged.slice(0, 1), staged.slice(1)]))
+    one, other = encode(encoders, staged, staged=True), encode(encoders, batch)
+    np.testing.assert_array_equal(one.fields["x"], other.fields["x"])
+    assert one.fields["x"].shape[1] == encoders["x"].spec()["width"]
+    restored = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
+    for name, encoder in restored.items():
+        encoder.restore(encoders[name].state())
+    np.testing.assert_array_equal(encode(restored, batch).fields["x"], one.fields["x"])
+    return one.fields["x"]
+
+
+@given(ROWS, st.sampled_from(["mean", "last", "zero"]))
+def test_missing_values_are_filled_masked_and_dated(rows, missing):
+    found = encoded(rows, {"missing": missing, "since": "steps"})
+    seen = np.array([value for row in rows for value in row if value is not None])
+    mean, deviation = seen.mean(), seen.std()
+    deviation = deviation if deviation > 1e-12 * max(1, abs(mean)) else 1.0
+    values, ages, place = [], [], 0
+    for row in rows:
+        last, at = None, 0
+        for step, value in enumerate(row):
+            ages.append(np.log1p(step - at))
+            if value is not None:
+                values.append((value - mean) / deviation)
+                last, at = values[-1], step
+            else:
+                fallback = {"mean": 0.0, "last": last if last is not None else 0.0, "zero": -mean / deviation}
+                values.append(fallback[missing])
+            assert found[place, 1] == (value is not None)
+            place += 1
+    np.testing.assert_allclose(found[:, 0], values, rtol=1e-4, atol=1e-5)
+    ages = np.array(ages)
+    spread = ages.std() if ages.std() > 1e-12 else 1.0
+    np.testing.assert_allclose(found[:, 2], (ages - ages.mean()) / spread, rtol=1e-4, atol=1e-5)
+
+
+def test_since_counts_the_seconds_of_a_time_field():
+    clock = Field("when", "time", ("when",), width=1)
+    when = pa.array([[0.0, 10.0, 40.0], [5.0]], pa.list_(pa.float64()))
+    options = {"missing": "mean", "since": "when", "scale": "none"}
+    found = encoded([[1.0, None, None], [None]], options, {"when": when}, [clock])
+    np.testing.assert_allclose(found[:, 2], np.log1p([0, 10, 40, 0]), rtol=1e-6)
+
+
+def test_numbers_are_scaled_within_the_values_of_a_category():
+    kind = Field("kind", "category", ("kind",))
+    names = [["hr", "temp", "hr"], ["temp", "hr", "rare"]]
+    values = [[70.0, 36.0, 90.0], [38.0, 80.0, 5.0]]
+    found = encoded(values, {"by": "kind"}, {"kind": pa.array(names)}, [kind])[:, 0]
+    hr, temp = np.array([70, 90, 80.0]), np.array([36, 38.0])
+    np.testing.assert_allclose(found[[0, 2, 4]], (hr - hr.mean()) / hr.std(), rtol=1e-5)
+    np.testing.assert_allclose(found[[1, 3]], (temp - temp.mean()) / temp.std(), rtol=1e-5)
+    every = np.array([70, 36, 90, 38, 80, 5.0])
+    np.testing.assert_allclose(found[5], (5 - every.mean()) / every.std(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_robust_scales_are_median_and_quartiles(width):
+    generator = np.random.default_rng(0)
+    values = generator.standard_cauchy((200, width)) * 3 + 7
+    rows = [values[:, 0].tolist()] if width == 1 else [values.tolist()]
+    found = encoded(rows, {"scale": "robust"}, width=width)
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    np.testing.assert_allclose(found, (values - middle) / ((high - low) / 1.349), rtol=1e-4, atol=1e-4)
+
+
+def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
+    found = encoded([[0.0, 9.0, -9.0]], {"log": True, "scale": "none"})
+    np.testing.assert_allclose(found[:, 0], [0, np.log(10), -np.log(10)], rtol=1e-6)
+    assert encoded([[0.0, None]], {"missing": "mean", "mask": False}).shape == (2, 1)
+
+
+def test_a_constant_stays_finite():
+    assert np.isfinite(encoded([[3.0, 3.0], [3.0]], {})).all()
+    assert np.isfinite(encoded([[3.0, None], [3.0]], {"scale": "robust", "missing": "last"})).all()

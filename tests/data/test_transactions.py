@@ -1,0 +1,152 @@
+"""Generated card payments follow the rules written above their generator, and tell fraud by order alone."""
+
+from collections import Counter
+from itertools import pairwise
+from statistics import mean
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from seqclf.data.builtin import transactions
+from seqclf.data.builtin.transactions import write
+
+ROWS = {"train": 3000, "validation": 200, "test": 500}
+FAR = {"US", "BR", "JP", "TH", "ZA", "AU"}
+
+
+def read(folder, split):
+    """The events of each card as a list of rows in order of time."""
+    cards = {}
+    for event in pq.read_table(folder / f"{split}.parquet").to_pylist():
+        cards.setdefault(event["card"], []).append(event)
+    return cards
+
+
+@pytest.fixture(scope="module")
+def splits(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("transactions")
+    write(folder, rows=ROWS, mean_length=12, fraud_share=0.05, seed=0)
+    return {split: read(folder, split) for split in ROWS}
+
+
+def patterns_in(events):
+    """The documented rules, read off the events of a card in order: the names of the patterns found."""
+    found = set()
+    minutes = [(event["time"] - before["time"]).total_seconds() / 60 for before, event in pairwise(events)]
+    for end in range(1, len(events)):
+        before, event = events[end - 1], events[end]
+        at_home = before["channel"] != "online" and before["country"] not in FAR
+        far_away = event["channel"] != "online" and event["country"] in FAR
+        if at_home and far_away and minutes[end - 1] <= 120:
+            found.add("travel")
+        last = events[max(0, end - 2) : end + 1]
+        if len(last) == 3 and all(e["channel"] == "online" for e in last) and max(minutes[end - 2 : end]) <= 10:
+            amounts = [e["amount"] for e in last]
+            if max(amounts[:2]) < 2 and amounts[2] >= 300:
+                found.add("testing")
+        if end >= 4 and max(minutes[end - 4 : end]) <= 10:
+            last = events[end - 3 : end + 1]
+            if all(e["merchant"] == "gift cards" for e in last):
+                found.add("burst")
+    return found
+
+
+def score(cards):
+    """Recall and precision of the rules."""
+    flagged = {card for card, events in cards.items() if patterns_in(events)}
+    frauds = {card for card, events in cards.items() if events[0]["fraud"] == "yes"}
+    return len(flagged & frauds) / len(frauds), len(flagged & frauds) / max(1, len(flagged))
+
+
+def test_the_rules_find_the_frauds(splits):
+    recall, precision = score(splits["train"])
+    assert recall >= 0.95 and precision >= 0.95
+    counts = Counter(name for events in splits["train"].values() for name in patterns_in(events))
+    assert set(counts) == {"testing", "burst", "travel"} and min(counts.values()) > 30
+
+
+def test_out_of_order_the_rules_find_nothing(splits):
+    """The payments of a card change places while the times stay."""
+    generator, shuffled = np.random.default_rng(0), {}
+    for card, events in splits["train"].items():
+        order = generator.permutation(len(events))
+        shuffled[card] = [{**events[i], "time": event["time"]} for i, event in zip(order, events, strict=True)]
+    recall, precision = score(shuffled)
+    assert recall < 0.25 and precision < 0.6
+
+
+@pytest.mark.parametrize("draw", [draw for draw, _, _ in transactions.PATTERNS])
+def test_decoys_hold_the_events_of_frauds(tmp_path, monkeypatch, draw):
+    """With one pattern only and every card a fraud or a decoy, means over events cannot be told apart."""
+    monkeypatch.setattr(transactions, "PATTERNS", [pattern for pattern in transactions.PATTERNS if pattern[0] is draw])
+    monkeypatch.setattr(transactions, "DECOY_SHARE", 1.0)
+    write(tmp_path, rows={"train": 4000}, mean_length=4, fraud_share=0.5, seed=0)
+    facts = {"yes": [], "no": []}
+    for events in read(tmp_path, "train").values():
+        gaps = np.array([(event["time"] - before["time"]).total_seconds() for before, event in pairwise(events)])
+        amounts, far = np.array([e["amount"] for e in events]), np.array([e["country"] in FAR for e in events])
+        merchants, channels = [e["merchant"] for e in events], [e["channel"] for e in events]
+        of_gaps = [(gaps <= 600).sum(), (gaps <= 7200).sum(), np.log(gaps).mean(), np.log(gaps).std()]
+        of_values = [amounts.mean(), np.log(amounts).std(), far.sum(), channels.count("online"), len(events)]
+        of_both = [((amounts[1:] >= 300) & (gaps <= 600)).sum(), (far[1:] & (gaps <= 7200)).sum()]
+        shops = [merchants.count(name) for name in ("gift cards", "app store", "electronics")]
+        facts[events[0]["fraud"]].append([*of_gaps, *of_values, *of_both, *shops])
+    frauds, decoys = np.array(facts["yes"]), np.array(facts["no"])
+    noise = np.sqrt(frauds.var(axis=0) / len(frauds) + decoys.var(axis=0) / len(decoys))
+    assert np.all(abs(frauds.mean(axis=0) - decoys.mean(axis=0)) < 4 * noise + 1e-9)
+
+
+def test_cards_are_unique_over_splits_and_hold_one_label(splits):
+    assert {split: len(cards) for split, cards in splits.items()} == ROWS
+    assert len(set().union(*splits.values())) == sum(ROWS.values())
+    assert all(len({event["fraud"] for event in events}) == 1 for cards in splits.values() for events in cards.values())
+
+
+def test_lengths_and_fraud_share_are_about_those_asked_for(splits):
+    lengths = [len(events) for events in splits["train"].values()]
+    assert min(lengths) >= 4 and 12 <= mean(lengths) <= 14
+    assert 0.035 < mean(events[0]["fraud"] == "yes" for events in splits["train"].values()) < 0.065
+
+
+def test_cards_interleave_in_order_of_time_and_never_pay_twice_at_once(splits, tmp_path):
+    write(tmp_path, rows={"train": 100}, mean_length=12, fraud_share=0.05, seed=0)
+    table = pq.read_table(tmp_path / "train.parquet")
+    times, cards = table["time"].to_numpy(), table["card"].to_numpy()
+    assert np.all(np.diff(times) >= np.timedelta64(0)) and np.count_nonzero(np.diff(cards)) > 0.5 * len(cards)
+    for events in splits["train"].values():
+        assert all(before["time"] < event["time"] for before, event in pairwise(events))
+
+
+def test_columns_are_of_the_documented_types(tmp_path):
+    write(tmp_path, rows={"train": 10, "test": 0}, mean_length=12, fraud_share=0.05, seed=0)
+    schema, text = pq.read_schema(tmp_path / "train.parquet"), "string"
+    assert dict(zip(schema.names, map(str, schema.types), strict=True)) == {
+        **{"card": "int64", "time": "timestamp[ms]", "merchant": text, "amount": "double"},
+        **{"channel": text, "country": text, "fraud": text},
+    }
+    assert pq.read_table(tmp_path / "test.parquet").schema.equals(schema)
+
+
+def test_a_split_depends_on_the_seed_but_not_on_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(transactions, "EVENTS_AT_ONCE", 600)  # 50 cards at once
+    tables = []
+    for number, (rows, seed) in enumerate(
+        [({"train": 120, "test": 30}, 0), ({"test": 90, "train": 120}, 0), ({"train": 170}, 0), ({"train": 120}, 1)]
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        write(folder, rows=rows, mean_length=12, fraud_share=0.05, seed=seed)
+        tables.append(pq.read_table(folder / "train.parquet"))
+    first, second, longer, other = tables
+    assert first.equals(second) and not first.equals(other)
+    assert len(set(longer["card"].to_pylist())) == 170
+    whole = np.isin(first["card"].to_numpy(), range(10**9, 10**9 + 100))  # full chunks are the same in a larger split
+    assert first.filter(whole).equals(longer.slice(0, int(whole.sum())))
+
+
+def test_arguments_out_of_range_are_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"mean_length=3: must be at least 4"):
+        write(tmp_path, rows={"train": 1}, mean_length=3, fraud_share=0.01, seed=0)
+    with pytest.raises(ValueError, match=r"fraud_share=1.5: must be in \[0, 1\]"):
+        write(tmp_path, rows={"train": 1}, mean_length=9, fraud_share=1.5, seed=0)
