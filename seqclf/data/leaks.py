@@ -23,13 +23,12 @@ def find_leaks(
     sequences, member = np.unique(keys[used], return_inverse=True)
     pairs = np.unique(member.astype(np.int64) * (int(labels.max(initial=0)) + 1) + labels[used])
     kinds = np.bincount(pairs // (int(labels.max(initial=0)) + 1), minlength=len(sequences))
+    later = {name: parts == part for part, name in enumerate(names) if part and (parts == part).any()}
     report: dict[str, Any] = {
         "rows": int(used.sum()),
         "distinct": len(sequences),
-        "seen_before": {name: int(repeated[parts == part].sum()) for part, name in enumerate(names) if part},
-        "ids_seen_before": None
-        if ids is None
-        else {name: int(shared[parts == part].sum()) for part, name in enumerate(names) if part},
+        "seen_before": {name: int(repeated[own].sum()) for name, own in later.items()},
+        "ids_seen_before": None if ids is None else {name: int(shared[own].sum()) for name, own in later.items()},
         "conflicting_sequences": int((kinds > 1).sum()),
         "conflicting_rows": int((kinds > 1)[member].sum()),
     }
