@@ -40,6 +40,12 @@ def test_every_option_of_every_group_composes(group, option):
     DataOptions.build(**{**config["data"], "label": config["data"]["label"] or "label"})
 
 
+@pytest.mark.parametrize("option", options_of("experiment"))
+def test_every_experiment_can_be_described(option):
+    train, describe = (composed(command, f"experiment={option}", "path=folder") for command in ("train", "describe"))
+    assert describe["data"] == train["data"] and describe["batching"] == train["batching"]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_module_a_config_and_help(command):
     required = {"export": ["checkpoint=x", "bundle=y"], "predict": ["bundle=y"], "evaluate": ["bundle=y"]}
