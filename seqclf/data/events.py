@@ -1,7 +1,7 @@
 """Event tables, a row per step → sequences, a row per group.
 
-DuckDB sorts by group, within its memory limit and spilling to disk; the stream is then cut where the group changes,
-which is ten times faster than gathering lists in SQL.
+DuckDB sorts by group, within its memory limit and spilling to disk, unless the table is sorted already; the stream is
+then cut where the group changes, which is ten times faster than gathering lists in SQL.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ def read_events(
 ) -> Iterator[Batch]:
     """See `reading.read`. Groups come sorted by their key; their `id`, unless the schema names one, is the key."""
     columns = event_columns(schema, types, str(source), key)
-    if relation.startswith("read_parquet("):
+    is_parquet = relation.startswith("read_parquet(")
+    if is_parquet:
         columns = _narrowed(connection, relation, columns)
     keys = [quoted(group(place)) for place in range(len(schema.group_by))]
     files = [str(source)]
     place = [quoted(ROW)]
-    if relation.startswith("read_parquet("):
+    if is_parquet:
         relation = relation[:-1] + ", file_row_number = true)"
         columns.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quoted(ROW)}")
         paths = local_files(source)
@@ -49,13 +50,46 @@ def read_events(
             place = [quoted(PLACE), quoted(ROW)]
     else:
         columns.append(f"row_number() OVER () AS {quoted(ROW)}")
-    order = ", ".join([*keys, *event_order(schema, types), *place])
-    query = f"SELECT {', '.join(columns)} FROM {relation} ORDER BY {order}"
+    query = f"SELECT {', '.join(columns)} FROM {relation}"
+    order = event_order(schema, types)
+    if not (is_parquet and _is_sorted(connection, relation, [*map(quoted, schema.group_by), *order])):
+        query += f" ORDER BY {', '.join([*keys, *order, *place])}"
     if replaced := event_seconds(schema, types):
         query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
     reader = connection.sql(query).to_arrow_reader(READ_EVENTS)
     for events in _whole_groups(reader, len(keys)):
         yield _batch(events, schema, files)
+
+
+def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> bool:
+    """Whether the rows already ascend by all expressions; the first that does not ends the search."""
+    names = [f"e{place}" for place in range(len(expressions))]
+    chosen = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
+    before: pa.RecordBatch | None = None
+    for batch in connection.sql(f"SELECT {chosen} FROM {relation}").to_arrow_reader(READ_EVENTS):
+        joined = batch if before is None else pa.concat_batches([before, batch])
+        try:
+            if not _ascends([joined.column(name) for name in names]):
+                return False
+        except pa.ArrowNotImplementedError:  # of a type that Arrow does not compare
+            return False
+        before = joined.slice(joined.num_rows - 1) if joined.num_rows else None
+    return True
+
+
+def _ascends(columns: list[pa.Array]) -> bool:
+    """Whether rows never fall, compared column by column as words are letter by letter; nulls count as falling."""
+    if not len(columns[0]):
+        return True
+    equal = np.ones(len(columns[0]) - 1, bool)
+    for column in columns:
+        if column.null_count:
+            return False
+        before, after = column.slice(0, len(column) - 1), column.slice(1)
+        if (equal & pc.less(after, before).to_numpy(zero_copy_only=False)).any():
+            return False
+        equal &= pc.equal(after, before).to_numpy(zero_copy_only=False)
+    return True
 
 
 def _narrowed(connection: duckdb.DuckDBPyConnection, relation: str, columns: list[str]) -> list[str]:

@@ -15,6 +15,7 @@ from seqclf.data import events
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 
+is_sorted = events._is_sorted
 FIELDS = {"gap": {"kind": "time", "column": "time"}, "shop": "category", "amount": {"kind": "number", "scale": "none"}}
 
 
@@ -88,6 +89,31 @@ def test_groups_are_cut_exactly_where_the_key_changes(keys, size):
     assert [x for part in found for x in part.column("x").to_pylist()] == list(range(len(keys)))
     ends = [part.column("group 0").to_pylist() for part in found]
     assert all(one[-1] != other[0] for one, other in itertools.pairwise(ends))
+
+
+@given(st.data(), st.integers(0, 12))
+def test_a_sorted_table_is_recognised(data, count):
+    def draw(kind):
+        return data.draw(st.lists(kind, min_size=count, max_size=count))
+
+    keys, times = draw(st.sampled_from("abc")), draw(st.floats(0, 3))
+    rows = list(zip(keys, times, strict=True))
+    columns = [pa.array(keys, pa.string()), pa.array(times, pa.float64())]
+    assert events._ascends(columns) == (rows == sorted(rows))
+    ordered = sorted(rows)
+    assert events._ascends([pa.array([row[0] for row in ordered], pa.string())])
+
+
+def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_path, monkeypatch):
+    columns = table()
+    order = sorted(range(len(columns["card"])), key=lambda row: (columns["card"][row], columns["time"][row]))
+    ascending = {name: [values[row] for row in order] for name, values in columns.items()}
+    path = write(tmp_path / "t.parquet", ascending)
+    seen = []
+    monkeypatch.setattr(events, "_is_sorted", lambda *given: seen.append(is_sorted(*given)) or seen[-1])
+    one = grouped(options, path, cache_dir=tmp_path / "one")
+    monkeypatch.setattr(events, "_is_sorted", lambda *given: False)
+    assert grouped(options, path, cache_dir=tmp_path / "two").digest == one.digest and seen == [True]
 
 
 def test_several_columns_can_make_the_key(options, tmp_path):
