@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -21,20 +18,15 @@ import pyarrow.compute as pc
 
 from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
-from seqclf.data.batches import Refusal
-from seqclf.data.canonical import ID, LABEL, ROW, quoted
-from seqclf.data.encoders import encode, fit_encoders, make_encoders, save_encoders
+from seqclf.data.canonical import quoted
+from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.labels import LabelTable
 from seqclf.data.options import DataOptions
-from seqclf.data.prefetch import prefetched
 from seqclf.data.quarantine import Quarantine
-from seqclf.data.rows import EMPTY_REASON, too_long_reason
 from seqclf.data.sources import Source
-from seqclf.data.staging import FILE, Staged, check_columns, stage
-from seqclf.data.store import Ragged, SplitWriter, cut
+from seqclf.data.staging import Staged, check_columns, stage
+from seqclf.data.writing import SPLITS, Writing
 from seqclf.errors import InputError
-
-SPLITS = ("train", "validation", "test")
 
 
 class Preparation:
@@ -46,7 +38,6 @@ class Preparation:
         self.work = work
         self.target = work / "dataset"
         self.quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
-        self.report: dict[str, dict[str, int]] = {}
         chosen = options.split
         self.split_column = None if chosen["column"] is None else str(chosen["column"])
         self.shares = {name: chosen[name] for name in ("validation", "test") if name not in given}
@@ -75,14 +66,15 @@ class Preparation:
         self.classes = self._classes(staged["train"], chosen["train"])
         fit_encoders(self.encoders, lambda *names: _training_rows(staged["train"], chosen["train"], names))
         save_encoders(self.encoders, self.target / "encoders")
-        digests = self._encode(staged, chosen)
+        written = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
+        digests, report = written.run(staged, chosen)
         self.quarantine.write(self.target / "quarantine.jsonl")
         content = [self.classes, digests, {name: encoder.state() for name, encoder in self.encoders.items()}]
         state = {
             "schema": self.schema.to_dict(),
             "classes": self.classes,
             "splits": list(digests),
-            "report": self.report,
+            "report": report,
             "leaks": self.leaks,
             "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
             "reader": {key: getattr(self.options, key) for key in ("header", "encoding", "quote", "delimiter")},
@@ -202,94 +194,6 @@ class Preparation:
             return sorted(found, key=lambda label: (int(label), label))
         except ValueError:
             return sorted(found)
-
-    def _encode(self, staged: Mapping[str, Staged], chosen: Mapping[str, np.ndarray]) -> dict[str, dict[str, str]]:
-        """Write every split; returns the digests of the parts of their content."""
-        digests: dict[str, dict[str, str]] = {}
-        for origin, own in staged.items():
-            wanted = [name for part, name in enumerate(SPLITS) if (chosen[origin] == part).any()]
-            with ExitStack() as stack:
-                parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in wanted}
-                start = 0
-                for batch in prefetched(own.batches()):
-                    splits_of = chosen[origin][start : start + batch.num_rows]
-                    start += batch.num_rows
-                    self._encode_batch(batch, own.files, splits_of, parts)
-            self._report(origin, own, parts)
-            digests |= {name: part.digest() for name, part in parts.items()}
-        digests = {name: digests[name] for name in SPLITS if name in digests}
-        self.report = {name: self.report[name] for name in digests}
-        return digests
-
-    def _report(self, origin: str, staged: Staged, parts: Mapping[str, _Part]) -> None:
-        late = [refusal for part in parts.values() for refusal in part.refused]
-        for name, part in parts.items():
-            if not part.counts["used"]:
-                why = [*staged.refused, *part.refused]
-                raise InputError(f"{staged.source}: none of the rows for {name} can be used: {why[-1] if why else ''}")
-            # What a shared file refused at once is counted with the split of its name.
-            refused = len(part.refused) + (len(staged.refused) if name == origin else 0)
-            self.report[name] = {**part.counts, "refused": refused}
-        self.quarantine.check_share(str(staged.source), staged.rows, [*staged.refused, *late])
-        if self.schema.group_by:
-            lost = sum(refusal.events or 0 for refusal in staged.refused)
-            self.report[origin] |= {"events": staged.events, "refused_events": lost}
-
-    def _encode_batch(
-        self, batch: pa.RecordBatch, files: list[str], splits_of: np.ndarray, parts: Mapping[str, _Part]
-    ) -> None:
-        """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        lengths, arrays = encode(self.encoders, batch, staged=True)
-        labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
-        labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
-        limit = self.schema.max_length
-        chosen = splits_of >= 0
-        too_long = np.zeros(len(lengths), bool) if limit is None else (lengths > limit) & chosen
-        column = self.schema.fields[0].column
-
-        def refusal(row: int, column: str, reason: str) -> Refusal:
-            return Refusal(files[batch.column(FILE)[row].as_py()], batch.column(ROW)[row].as_py(), column, reason)
-
-        if too_long.any() and self.schema.truncate == "error":
-            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(lengths, limit))
-            raise InputError(f"{first} ({int(too_long.sum())} such rows so far)")
-        for row in np.flatnonzero(((labels < 0) | (lengths == 0)) & chosen).tolist():
-            if lengths[row] == 0:
-                found = refusal(row, column, EMPTY_REASON)
-            else:
-                text = f"is '{batch.column(LABEL)[row]}', which never occurs in the training rows"
-                found = refusal(row, self.schema.label or LABEL, text)
-            parts[SPLITS[splits_of[row]]].refused.append(found)
-            self.quarantine.add([found])
-        vocabularies = [name for name, encoder in self.encoders.items() if encoder.spec()["kind"] == "category"]
-        for name, part in parts.items():
-            keep = np.flatnonzero((labels >= 0) & (lengths > 0) & (splits_of == SPLITS.index(name)))
-            if len(keep):
-                sequences = cut(lengths, arrays, keep, limit, self.schema.truncate)
-                part.add(sequences, labels[keep], batch, keep)
-                unknown = sum(int((sequences.fields[field] == 0).sum()) for field in vocabularies)
-                part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
-
-
-class _Part:
-    """A split as it is written: its counts, its late refusals, the digests of its arrays."""
-
-    def __init__(self, writer: SplitWriter):
-        self.writer = writer
-        self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = Counter(used=0, truncated=0, steps=0, unknown_steps=0)
-        self.refused: list[Refusal] = []
-
-    def add(self, sequences: Ragged, labels: np.ndarray, batch: pa.RecordBatch, keep: np.ndarray) -> None:
-        taken = pa.array(keep)
-        rows = batch.column(ROW).take(taken).to_numpy(zero_copy_only=False)
-        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows)
-        for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
-            self.digests[part].update(np.ascontiguousarray(values).data)
-        self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))
-
-    def digest(self) -> dict[str, str]:
-        return {part: digest.hexdigest() for part, digest in self.digests.items()}
 
 
 def _training_rows(staged: Staged, parts: np.ndarray, names: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
