@@ -27,7 +27,7 @@ def _texts(cells: pa.ChunkedArray) -> list[str]:
 
 
 def looks_bracketed(cells: pa.ChunkedArray) -> bool:
-    texts = _texts(cells)
+    texts = _texts(cells) if is_text(cells.type) else []
     return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
 
 
@@ -52,7 +52,7 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             parsed = [part.strip() for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
     return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
@@ -64,7 +64,9 @@ def look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
     Integers that go below zero, run upwards like a clock, or stand beside fractions are measurements, not names; those
     too large for 64 bits are names. A tenth of fractions decides: as names, that many rows would stop the run.
     """
-    rows = _texts(cells) if is_text(cells.type) else [cell for cell in cells.to_pylist() if isinstance(cell, list)]
+    # Nanoseconds have no Python value.
+    plain = is_list(cells.type) and not pa.types.is_temporal(cells.type.value_type)
+    rows = _texts(cells) if is_text(cells.type) else [cell for cell in cells.to_pylist() if cell] if plain else []
     lists = [split_cell(row, separator) if isinstance(row, str) else row for row in rows]
     kinds: dict[str, int] = {}
     widths: dict[int, int] = {}

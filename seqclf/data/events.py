@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch
 from seqclf.data.canonical import ID, KEY, LABEL, channel, event_columns, event_order, event_seconds, group, quoted
+from seqclf.data.relations import validated
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files
 
@@ -57,7 +58,7 @@ def read_events(
     if replaced := event_seconds(schema, types):
         query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
     reader = connection.sql(query).to_arrow_reader(READ_EVENTS)
-    for events in _whole_groups(reader, len(keys)):
+    for events in _whole_groups(validated(reader, relation), len(keys)):
         yield _batch(events, schema, files)
 
 
@@ -78,12 +79,13 @@ def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions
 
 
 def _ascends(columns: list[pa.Array]) -> bool:
-    """Whether rows never fall, compared column by column as words are letter by letter; nulls count as falling."""
+    """Whether rows never fall, compared column by column as words are letter by letter; nulls and NaN count as
+    falling."""
     if not len(columns[0]):
         return True
     equal = np.ones(len(columns[0]) - 1, bool)
     for column in columns:
-        if column.null_count:
+        if column.null_count or (pa.types.is_floating(column.type) and pc.any(pc.is_nan(column)).as_py()):
             return False
         before, after = column.slice(0, len(column) - 1), column.slice(1)
         if (equal & pc.less(after, before).to_numpy(zero_copy_only=False)).any():

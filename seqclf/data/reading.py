@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from seqclf.data.batches import Batch, Refusal
 from seqclf.data.canonical import FILE, canonical, quoted
 from seqclf.data.events import read_events
-from seqclf.data.relations import REJECT_SCANS, REJECTS, connected, described
+from seqclf.data.relations import REJECT_SCANS, REJECTS, connected, described, validated
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files, query_text
 
@@ -58,7 +58,7 @@ def read(
         else:
             expressions = canonical(schema, types, str(source), key) + ([quoted(FILE)] if several else [])
             reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
-            yield from _numbered(_rechunked(reader, rows), str(source), several)
+            yield from _numbered(_rechunked(validated(reader, relation), rows), str(source), several)
         if malformed is not None:
             malformed += _rejects(connection, source.encoding)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from glob import escape
@@ -82,7 +82,10 @@ def _table(
     options = {"filename": literal(FILE)} if named_files else {}
     if kind in separated.DELIMITERS:
         found = {key: getattr(source, key) for key in ("header", "encoding", "quote", "delimiter")}
-        if keep_rejects and paths:
+        facts = [separated.line_facts(path, path.stat().st_mtime) for path in paths]
+        if any(fact.mixed for fact in facts):  # strictly read, a line that ends otherwise swallows those after it
+            options["strict_mode"] = "false"
+        if keep_rejects and paths and not any(fact.long for fact in facts):
             options |= {
                 "store_rejects": "true",
                 "rejects_table": literal(REJECTS),
@@ -154,6 +157,14 @@ def _named(paths: list[Path]) -> str:
 
 def _function(name: str, paths: str, options: dict[str, str]) -> str:
     return f"{name}([{paths}]{''.join(f', {key} = {value}' for key, value in options.items())})"
+
+
+def validated(batches: Iterable[pa.RecordBatch], relation: str) -> Iterator[pa.RecordBatch]:
+    """The batches; those of Arrow files, which nobody has looked into yet, are checked to be whole and UTF-8."""
+    for batch in batches:
+        if REGISTERED in relation:
+            batch.validate(full=True)
+        yield batch
 
 
 def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:

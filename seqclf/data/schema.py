@@ -15,6 +15,7 @@ from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field,
 from seqclf.errors import InputError
 
 INFERENCE_ROWS = 1000
+LONGEST_NAME = 200  # bytes; files are called after fields
 
 
 @dataclass(frozen=True)
@@ -144,9 +145,10 @@ def _check_together(fields: tuple[Field, ...]) -> None:
                 f"data.fields: the {entry.kind} field '{entry.name}' makes steps of its own and cannot stand beside "
                 "other fields; name one text field, or only category, number and time fields"
             )
-        if entry.name in RESERVED_NAMES or not entry.name.isidentifier():
+        if entry.name in RESERVED_NAMES or not entry.name.isidentifier() or len(entry.name.encode()) > LONGEST_NAME:
             raise InputError(
-                f"data.fields.{entry.name}: is reserved or no identifier, and will be an input of the model; "
+                f"data.fields.{entry.name}: is reserved or no identifier of up to {LONGEST_NAME} bytes, and will be an "
+                "input of the model; "
                 f"rename it: data.fields.my_name={{kind: {entry.kind}, column: '{entry.column}'}}"
             )
         for option, kind in (("since", "time"), ("by", "category")):

@@ -10,10 +10,12 @@ import csv
 import io
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from seqclf.data.canonical import literal
@@ -25,6 +27,9 @@ CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 LOOKED_AT_LINES = 20
 LONGEST_LINE = 2_000_000  # characters; DuckDB reads no longer one
+LONGEST_REJECTED = 50_000  # bytes; of a malformed line DuckDB keeps a copy per column, in time of their square
+BLOCK = 2**20
+DEEPEST_LIST = 3
 
 
 def options(
@@ -60,6 +65,35 @@ def options(
     return {**chosen, "auto_detect": "false", "delim": literal(delimiter), "columns": f"{{{named}}}"}
 
 
+class LineFacts(NamedTuple):
+    """What the lines of a file are like: whether some are `long`, and whether their ends are `mixed`."""
+
+    long: bool
+    mixed: bool
+
+
+@lru_cache(maxsize=64)
+def line_facts(path: Path, state: float) -> LineFacts:
+    """Looks at every line, at the speed of the disk. `state`: of the file, to remember the answer by."""
+    begun = longest = windows = ends = 0
+    last = b""
+    with pa.input_stream(str(path), compression="detect") as stream:
+        while block := stream.read(BLOCK):
+            letters = np.frombuffer(last + block, np.uint8)
+            found = np.flatnonzero(letters == ord("\n"))
+            found = found[found >= len(last)]
+            if len(found):
+                lengths = np.diff(found, prepend=len(last) - begun - 1) - 1
+                longest = max(longest, int(lengths.max()))
+                begun = len(letters) - int(found[-1]) - 1
+                ends += len(found)
+                windows += int((letters[found[found > 0] - 1] == ord("\r")).sum())
+            else:
+                begun += len(block)
+            last = block[-1:]
+    return LineFacts(max(longest, begun) > LONGEST_REJECTED, 0 < windows < ends)
+
+
 def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
     """Arguments of `read_csv` that give each line whole, as the column `line`."""
     return {
@@ -82,9 +116,22 @@ def _known_encoding(encoding: str) -> str:
 
 
 def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
+    if encoding == "utf-16":
+        with pa.input_stream(str(path), compression="detect") as beginning:
+            if beginning.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise InputError(f"{path}: has no byte order mark, so it is not utf-16; set data.encoding=utf-8")
     # What is not valid is shown as �: DuckDB will name its line.
     stream: Any = pa.input_stream(str(path), compression="detect")
     return io.TextIOWrapper(stream, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
+
+
+def _bare(line: str, quote: str) -> str:
+    """A line without what stands in quotes and brackets, nested ones too."""
+    if quote:
+        line = re.sub(rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", line)
+    for _ in range(DEEPEST_LIST):
+        line = re.sub(r"\[[^\[\]]*\]", "", line)  # innermost first: a bracket that is never closed costs nothing
+    return line
 
 
 def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str:
@@ -94,10 +141,7 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     """
     with _opened(path, encoding) as file:
         lines = [line for line in islice(file, LOOKED_AT_LINES) if line.strip()]
-    hidden = re.compile(
-        (rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}|" if quote else "") + r"\[[^\]]*\]"
-    )
-    bare = [hidden.sub("", line) for line in lines] or [""]
+    bare = [_bare(line, quote) for line in lines] or [""]
 
     def agreement(mark: str) -> tuple[bool, int, int]:
         counts = [line.count(mark) for line in bare]
@@ -116,7 +160,9 @@ def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool
     limit = csv.field_size_limit(LONGEST_LINE)
     try:
         with _opened(path, encoding) as file:
-            first = next((row for row in csv.reader(file, delimiter=delimiter, **quoting) if row), None)
+            rows = csv.reader(file, delimiter=delimiter, **quoting)
+            began = next(rows, None)
+            first = began or next((row for row in rows if row), None)
     except csv.Error as error:
         raise InputError(
             f"{path}: line 1 cannot be read: {error}; mend it, or set data.delimiter, data.quote"
@@ -127,6 +173,8 @@ def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool
         raise InputError(f"{path}: has no rows; give a file with a row per sequence")
     if not header:
         return [f"column{position}" for position in range(len(first))]
+    if not began:  # DuckDB would take the empty line for the header, and the header for a row
+        raise InputError(f"{path}: line 1 is empty; remove what is before the line with the names of the columns")
     if any("\ufffd" in name for name in first):
         raise InputError(f"{path}: line 1 is not valid {encoding}; set data.encoding=latin-1 (or utf-16)")
     names = [name.strip() or f"column{position}" for position, name in enumerate(first)]

@@ -5,10 +5,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_files import write_lines
 
 from seqclf.data.contents import sequence_keys
 from seqclf.data.encoders import make_encoders
 from seqclf.data.fields import Field
+from seqclf.data.reading import read
+from seqclf.data.schema import Schema
+from seqclf.data.sources import Source
 
 FIELDS = [
     Field("shop", "category", ("shop",)),
@@ -61,3 +65,13 @@ def test_texts_are_compared_as_they_are_written():
     encoders = make_encoders([Field("text", "text", ("text",))])
     keys = sequence_keys(pa.record_batch({"text": ["Hi you", "hi you", "Hi you", "é"]}), encoders)
     assert keys[0] == keys[2] and len(set(keys.tolist())) == 3
+
+
+def test_equal_steps_share_a_key_however_they_are_written(tmp_path):
+    path = write_lines(tmp_path / "t.csv", ["x", '"[1, 2]"', '"[1,2.0]"', '" [1 ,2]"', '"[2, 1]"'])
+    field = Field("x", "category", ("x",), "integer")
+    (batch,) = read(Source(str(path), "data.train"), Schema((field,)))
+    encoders = make_encoders([field])
+    staged = pa.record_batch({"x": encoders["x"].stage(batch.columns.column("x"))})
+    one, two, three, other = sequence_keys(staged, encoders).tolist()
+    assert one == two == three != other

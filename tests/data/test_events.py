@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,11 @@ from hypothesis import strategies as st
 from table_files import write
 
 from seqclf.data import events
+from seqclf.data.fields import Field
 from seqclf.data.prepare import prepare
+from seqclf.data.reading import read
+from seqclf.data.schema import Schema
+from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
 is_sorted = events._is_sorted
@@ -102,6 +107,14 @@ def test_a_sorted_table_is_recognised(data, count):
     assert events._ascends(columns) == (rows == sorted(rows))
     ordered = sorted(rows)
     assert events._ascends([pa.array([row[0] for row in ordered], pa.string())])
+
+
+def test_nan_counts_as_falling_so_that_duckdb_sorts_it_last(tmp_path):
+    assert not events._ascends([pa.array([3.0, math.nan, 1.0])])
+    path = write(tmp_path / "t.parquet", {"g": [1, 1, 1], "t": [3.0, math.nan, 1.0], "x": [3, 9, 1]})
+    schema = Schema((Field("x", "category", ("x",), "integer"),), group_by=("g",), order_by=("t",))
+    (batch,) = read(Source(str(path), "data.train"), schema)
+    assert batch.columns["x"].to_pylist() == [[1, 3, 9]]
 
 
 def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_path, monkeypatch):

@@ -155,6 +155,11 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
             {"fields": {"a b": {"kind": "number", "column": "x"}}},
             "data.fields.a b: is reserved or no identifier",
         ),
+        (
+            LISTS,
+            {"fields": {"é" * 101: {"kind": "number", "column": "x"}}},
+            "data.fields.é+: is reserved or no identifier of up to 200 bytes",
+        ),
         (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' makes steps of its own"),
         (TEXTS, {}, r"t.csv: cannot tell which columns hold the steps \(.*: x, z\); name them: data.fields="),
         ({}, {}, r"cannot tell which columns hold the steps \(columns beside label and id: none\)"),

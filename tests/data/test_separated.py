@@ -4,8 +4,11 @@ import gzip
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from table_files import simple, write_csv, write_lines
 
+from seqclf.data import separated
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import column_types
 from seqclf.data.relations import connected
@@ -95,10 +98,6 @@ def test_the_wrong_line_is_named_wherever_it_is(tmp_path, position, line, messag
         ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3; mend the line, or set data.delimiter"),
         ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1; mend the line"),
         ("[1é],a", "is not valid utf-8; set data.encoding=latin-1 (or utf-16)"),
-        (
-            f'"[{"1," * 1_200_000}1]",a',
-            "is longer than the 2 MB a line of text can have; write such data as JSON lines",
-        ),
     ],
 )
 def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_path, position, line, reason):
@@ -110,6 +109,32 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     counts = dataset.report
     assert counts["train"]["refused"] == 1
     assert sum(split["used"] for split in counts.values()) == len(lines) - 1
+
+
+@given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from(["\n", "\r\n"])), max_size=12), st.integers(1, 9))
+def test_facts_of_lines_are_those_of_a_loop(tmp_path_factory, lines, block):
+    path = tmp_path_factory.mktemp("lines") / "t.csv"
+    path.write_bytes("".join("x" * length + end for length, end in lines).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(separated, "BLOCK", block)
+        patch.setattr(separated, "LONGEST_REJECTED", 8)
+        found = separated.line_facts.__wrapped__(path, 0)
+    assert found.mixed == (len({end for _, end in lines}) > 1)
+    assert found.long == any(length + len(end) - 1 > 8 for length, end in lines)
+
+
+@pytest.mark.parametrize("ends", [("\r\n", "\n"), ("\n", "\r\n")])
+def test_lines_with_mixed_ends_are_all_read(tmp_path, ends):
+    rows = ["tokens,label", *(f'"[""w{row}"", ""x""]",a' for row in range(20))]
+    (tmp_path / "t.csv").write_bytes("".join(row + ends[place % 3 == 1] for place, row in enumerate(rows)).encode())
+    assert read(tmp_path / "t.csv")["tokens"] == [f'["w{row}", "x"]' for row in range(20)]
+
+
+def test_a_malformed_line_too_long_to_keep_stops_training_at_once(options, tmp_path):
+    """DuckDB would keep a copy of the line for each of its columns."""
+    path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, "1," * 500_000])
+    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; mend the line"):
+        prepare(options(train=path, label="label"))
 
 
 def test_a_line_beyond_two_megabytes_is_named(tmp_path):
