@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 
 class Refusal(NamedTuple):
@@ -33,3 +34,23 @@ class Batch(NamedTuple):
     rows: np.ndarray
     columns: pa.RecordBatch
     event_rows: np.ndarray | None = None
+
+
+def as_text(ids: pa.Array) -> pa.Array:
+    """Ids as they are written, whatever they are."""
+    try:
+        return ids.cast(pa.string())
+    except pa.ArrowException:  # lists, bytes, intervals
+        return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
+
+
+def joined_key(columns: list[pa.Array]) -> pa.Array:
+    """The id of rows that several columns make: their texts with a bar between; null only where all are."""
+    if len(columns) == 1:
+        return columns[0]
+    texts = [as_text(column) for column in columns]
+    joined = pc.binary_join_element_wise(*(pc.fill_null(text, "") for text in texts), " | ")
+    missing = texts[0].is_null()
+    for text in texts[1:]:
+        missing = pc.and_(missing, text.is_null())
+    return pc.if_else(missing, None, joined)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.batches import Batch
+from seqclf.data.batches import Batch, joined_key
 from seqclf.data.canonical import ID, KEY, LABEL, channel, event_columns, event_order, event_seconds, group, quoted
 from seqclf.data.relations import validated
 from seqclf.data.schema import Schema
@@ -138,8 +138,7 @@ def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, keys: int) -> bool:
     return all(
-        before.column(group(place))[before.num_rows - 1].as_py() == after.column(group(place))[0].as_py()
-        for place in range(keys)
+        before.column(group(place))[before.num_rows - 1].equals(after.column(group(place))[0]) for place in range(keys)
     )
 
 
@@ -169,9 +168,8 @@ def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> Batch:
     columns: dict[str, pa.Array] = {}
     if schema.label is not None:
         columns[LABEL] = _constant(events.column(LABEL), starts)
-    columns[ID] = (
-        _plain(events.column(ID).take(first)) if schema.id is not None else _group_names(events, schema, first)
-    )
+    keys = [_named(events.column(group(place)).take(first)) for place in range(len(schema.group_by))]
+    columns[ID] = _plain(events.column(ID).take(first)) if schema.id is not None else joined_key(keys)
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
         columns[field.name] = pa.ListArray.from_arrays(offsets, _steps(channels))
@@ -191,6 +189,12 @@ def _steps(channels: list[pa.Array]) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array(stacked.reshape(-1)), len(channels))
 
 
+def _named(keys: pa.Array) -> pa.Array:
+    """Keys of groups; NaN names none."""
+    is_nan = pc.is_nan(keys) if pa.types.is_floating(keys.type) else None
+    return keys if is_nan is None else pc.if_else(is_nan, pa.scalar(None, keys.type), keys)
+
+
 def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
@@ -204,12 +208,3 @@ def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
     mask = np.zeros(len(starts), bool)
     mask[bad] = True
     return pc.if_else(pa.array(mask), pa.scalar(None, pa.string()), labels)
-
-
-def _group_names(events: pa.RecordBatch, schema: Schema, first: pa.Array) -> pa.Array:
-    """The key of each group; of several columns, their texts one after the other; null where all are."""
-    keys = [events.column(group(place)).take(first) for place in range(len(schema.group_by))]
-    if len(keys) == 1:
-        return keys[0]
-    texts = [pc.fill_null(key.cast(pa.string()), "") for key in keys]
-    return pc.binary_join_element_wise(*texts, " ")

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.batches import as_text, joined_key
 from seqclf.data.canonical import quoted
 from seqclf.data.relations import connected, described
 from seqclf.data.schema import require_columns
@@ -21,8 +22,8 @@ class LabelTable:
 
     def __init__(self, source: Source, keys: tuple[str, ...], label: str, key: str | None, key_column: str | None):
         self.source = source
-        text = f"concat_ws(' ', {', '.join(quoted(column) for column in keys)})" if len(keys) > 1 else quoted(keys[0])
-        chosen = [f"CAST({text} AS VARCHAR) AS id", f"CAST({quoted(label)} AS VARCHAR) AS label"]
+        chosen = [f"{quoted(column)} AS k{place}" for place, column in enumerate(keys)]
+        chosen.append(f"CAST({quoted(label)} AS VARCHAR) AS label")
         with connected(source) as (connection, relation):
             self.columns = described(connection, relation)
             require_columns(
@@ -33,7 +34,9 @@ class LabelTable:
             self.has_key = key is not None and key_column in self.columns
             if self.has_key:
                 chosen.append(f"{key} AS key")
-            table = connection.sql(f"SELECT {', '.join(chosen)} FROM {relation} WHERE id IS NOT NULL").to_arrow_table()
+            table = connection.sql(f"SELECT {', '.join(chosen)} FROM {relation}").to_arrow_table()
+        names = as_text(joined_key([table.column(f"k{place}").combine_chunks() for place in range(len(keys))]))
+        table = table.append_column("id", names).filter(names.is_valid())
         ids = _bytes(table.column("id"))
         order = np.argsort(ids, kind="stable")
         self.ids = ids[order]

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from seqclf.data.batches import Batch, Refusal
 from seqclf.data.canonical import FILE, canonical, quoted
 from seqclf.data.events import read_events
-from seqclf.data.relations import REJECT_SCANS, REJECTS, connected, described, validated
+from seqclf.data.relations import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described, validated
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files, query_text
 
@@ -109,14 +109,15 @@ def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
         "ORDER BY file_path, line, column_idx"
     ).fetchall()
     return [
-        Refusal(file, None, column or "it", reason_of(message, encoding), line) for file, line, column, message in found
+        Refusal(file, None, column or "the line", reason_of(message, encoding), line)
+        for file, line, column, message in found
     ]
 
 
 def reason_of(message: str, encoding: str) -> str:
     """What DuckDB says of a malformed line, in this project's words."""
     first = message.strip().splitlines()[0].rstrip(" .")
-    if "nicode" in first or "utf-8" in first.lower():
+    if NOT_UTF8.search(first):
         return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
     if "line size" in first.lower():
         return "is longer than the 2 MB a line of text can have; write such data as JSON lines, Parquet or Arrow"

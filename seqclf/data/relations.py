@@ -30,6 +30,7 @@ JSON = (".json", ".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 TIME_SERIES = (".ts",)
+NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINES = (".txt", "")  # in a folder with a file per class
 REGISTERED = "arrow_files"
 ARROW_FILE = "__filename"  # as Arrow calls the file of a row
@@ -220,7 +221,7 @@ def _explanation(source: Source, text: str) -> str:
             f"{source.key}={source.path}: needs DuckDB's extension '{extension[1]}', which is not installed and cannot "
             f"be fetched; run INSTALL {extension[1]} in DuckDB once with a network, or copy the files here"
         )
-    if "nicode" in text or "utf-8" in text.lower():
+    if NOT_UTF8.search(text):
         return f"{where} is not valid {source.encoding}; set data.encoding=latin-1 (or utf-16)"
     if "Maximum line size" in text:
         return (

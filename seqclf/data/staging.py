@@ -8,10 +8,9 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqclf.data import reading
-from seqclf.data.batches import Batch, Refusal
+from seqclf.data.batches import Batch, Refusal, as_text
 from seqclf.data.canonical import ID, KEY, LABEL, ROW
 from seqclf.data.contents import sequence_keys
 from seqclf.data.encoders import Encoder
@@ -32,7 +31,7 @@ class Staged:
 
     `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers; `keys`: what
     `data.split.column` says, if it was read; `rows`: of the source, refused ones included; `events` of an event table
-    likewise; `files`: the names that `file` counts.
+    likewise, `lost_events` those of malformed lines; `files`: the names that `file` counts.
     """
 
     source: Source
@@ -44,6 +43,7 @@ class Staged:
     rows: int
     events: int
     refused: list[Refusal]
+    lost_events: int
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
@@ -80,7 +80,6 @@ class _Stage:
         self.keys: list[np.ndarray] = []
         self.refused: list[Refusal] = []
         self.files: list[str] = []
-        self.counted = True
 
     def add(self, batch: Batch) -> list[Refusal]:
         """Write the good rows of a batch; gives the refusals of the others."""
@@ -99,7 +98,6 @@ class _Stage:
         self.labels.append(staged.column(LABEL))
         if self.schema.id is not None or self.schema.group_by:
             self.ids.append(staged.column(ID))
-            self.counted &= _counts_rows(staged)
         self.contents.append(sequence_keys(staged, self.encoders))
         if KEY in columns.schema.names:
             self.keys.append(columns.column(KEY).to_numpy(zero_copy_only=False))
@@ -135,8 +133,12 @@ def stage(
     for batch in prefetched(reading.read(source, asked, key, malformed=malformed)):
         quarantine.add(staged.add(batch if table is None else labelled(batch, table)))
     quarantine.add(malformed)
-    staged.refused += malformed
-    staged.rows += len(malformed)
+    if schema.group_by:  # a line is an event; which group it belongs to nobody knows
+        staged.events += len(malformed)
+        quarantine.check_share(str(source), staged.events, malformed)
+    else:
+        staged.refused += malformed
+        staged.rows += len(malformed)
     if staged.writer is None:
         why = f": {malformed[0]}" if malformed else ""
         raise InputError(f"{source}: has no rows{why}; give a file with a row per sequence")
@@ -144,16 +146,18 @@ def stage(
     if len(staged.refused) == staged.rows:
         raise InputError(f"{staged.refused[0]} (all {staged.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staged.rows, staged.refused)
+    ids = pa.chunked_array(staged.ids, pa.string()) if staged.ids else None
     return Staged(
         source,
         path,
         pa.chunked_array(staged.labels, pa.string()),
-        pa.chunked_array(staged.ids, pa.string()) if staged.ids and not staged.counted else None,
+        None if ids is None or _counts_rows(ids, staged.rows) else ids,
         np.concatenate(staged.contents),
         np.concatenate(staged.keys) if staged.keys else None,
         staged.rows,
         staged.events,
         staged.refused,
+        len(malformed) if schema.group_by else 0,
         staged.files,
     )
 
@@ -168,14 +172,11 @@ def labelled(batch: Batch, table: LabelTable) -> Batch:
     return batch._replace(columns=pa.record_batch(columns))
 
 
-def _counts_rows(staged: pa.RecordBatch) -> bool:
-    """Whether the ids are nothing but the row numbers, from 0 or from 1, so that they say nothing of identity."""
-    rows = staged.column(ROW)
-    return any(staged.column(ID).equals(pc.subtract(rows, start).cast(pa.string())) for start in (0, 1))
-
-
-def as_text(ids: pa.Array) -> pa.Array:
+def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
+    """Whether ids do nothing but count the rows, from 0 or from 1 and with gaps at most where rows were refused: such
+    say nothing of identity."""
     try:
-        return ids.cast(pa.string())
-    except pa.ArrowException:  # lists, bytes, intervals
-        return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
+        numbers = ids.cast(pa.int64()).to_numpy()
+    except pa.ArrowException:
+        return False
+    return len(numbers) > 0 and numbers[0] >= 0 and numbers[-1] <= rows and bool((np.diff(numbers) > 0).all())

@@ -78,7 +78,7 @@ class Writing:
             self.report[name] = {**part.counts, "refused": refused}
         self.quarantine.check_share(str(staged.source), staged.rows, [*staged.refused, *late])
         if self.schema.group_by:
-            lost = sum(refusal.events or 0 for refusal in staged.refused)
+            lost = staged.lost_events + sum(refusal.events or 0 for refusal in staged.refused)
             self.report[origin] |= {"events": staged.events, "refused_events": lost}
 
     def _encode_batch(

@@ -132,7 +132,7 @@ def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_
 def test_several_columns_can_make_the_key(options, tmp_path):
     columns = {**table(), "day": [place % 2 for place in range(len(table()["card"]))]}
     dataset = grouped(options, write(tmp_path / "t.parquet", columns), group_by=["card", "day"])
-    keys = {f"{card} {day}" for card, day in zip(columns["card"], columns["day"], strict=True)}
+    keys = {f"{card} | {day}" for card, day in zip(columns["card"], columns["day"], strict=True)}
     assert {id for split in dataset.splits.values() for id in split.ids.to_pylist()} == keys
 
 
@@ -192,6 +192,31 @@ def test_events_without_a_group_are_refused(options, tmp_path):
     refused = json.loads((dataset.folder / "quarantine.jsonl").read_text().splitlines()[-1])
     assert refused["column"] == "card" and refused["reason"] == "is empty; an event needs its group"
     assert refused["events"] == 2
+
+
+def test_events_of_a_key_that_is_no_number_have_no_group(options, tmp_path):
+    columns = table()
+    columns["card"] = [float("nan") if row < 3 else float(card) for row, card in enumerate(columns["card"])]
+    dataset = grouped(options, write(tmp_path / "t.parquet", columns), max_bad_share=1)
+    refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
+    assert [entry["reason"] for entry in refused] == ["is empty; an event needs its group"] * 3
+    assert not any("nan" in split.ids.to_pylist() for split in dataset.splits.values())
+
+
+def test_a_malformed_line_of_an_event_table_is_an_event_that_is_lost(options, tmp_path):
+    columns = table()
+    path = write(tmp_path / "t.csv", columns)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:5], '"1"', *lines[5:], ""]))
+    dataset = grouped(options, path, max_bad_share=0.05)
+    assert '"line": 6' in (dataset.folder / "quarantine.jsonl").read_text()
+    counts = dataset.report["train"]
+    assert (counts["events"], counts["refused_events"], counts["refused"]) == (len(columns["card"]) + 1, 1, 0)
+
+
+def test_groups_that_are_only_numbered_are_no_identities(options, tmp_path):
+    train, test = (write(tmp_path / f"{name}.parquet", table(seed=seed)) for name, seed in (("a", 0), ("b", 1)))
+    assert grouped(options, train, test=test).leaks["ids_seen_before"] is None
 
 
 def test_hours_and_minutes_sort_as_times_not_as_text(options, tmp_path):

@@ -78,6 +78,22 @@ def test_rows_of_sequences_are_joined_by_their_id(options, tmp_path):
     assert labels_by_id(dataset) == dict(zip(*labels.values(), strict=True))
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.timestamp("s"), pa.date32()])
+def test_keys_of_any_type_find_their_labels(options, tmp_path, kind):
+    keys = pa.array(range(12), pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    train = write(tmp_path / "t.parquet", {"key": keys, "shop": list("abcdefghijkl")})
+    labels = write(tmp_path / "l.parquet", {"key": keys, "y": ["a", "b"] * 6})
+    dataset = prepare(options(train=train, labels=labels, label="y", group_by="key", fields={"shop": "category"}))
+    assert sum(len(split.sequences) for split in dataset.splits.values()) == 12
+
+
+def test_keys_of_several_columns_are_not_run_together(tmp_path):
+    columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
+    path = write(tmp_path / "l.parquet", columns)
+    table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y", None, None)
+    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", "3"]
+
+
 def test_a_table_needs_something_to_be_joined_by(options):
     with pytest.raises(InputError, match=r"data.labels: is joined by data.id; name the id that both files have"):
         options(train="t.csv", labels="l.csv", label="y")
