@@ -29,8 +29,12 @@ def kept_rows(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:
         yield f"rows: {total} used and refused, but {len(found.places or {})} are untouched"
     path = dataset.folder / "quarantine.jsonl"
     written = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    if len(written) != refused:
-        yield f"quarantine: {len(written)} lines for {refused} refused rows"
+    of_rows = [line for line in written if not base.events or "line" not in json.loads(line)]
+    if len(of_rows) != refused:
+        yield f"quarantine: {len(of_rows)} lines for {refused} refused rows"
+    events = sum(part.get("events", 0) for part in dataset.report.values())
+    if found.events is not None and events != found.events:
+        yield f"events: {events} used and refused, but the file has {found.events}"
     for line in written:
         if not str(json.loads(line).get("reason", "")).strip():
             yield f"quarantine: no reason: {line[:300]}"

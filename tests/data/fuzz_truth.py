@@ -23,10 +23,11 @@ csv.field_size_limit(2**31 - 1)
 @dataclass
 class Truth:
     """`rows`: the fewest and the most that may be used or refused (an empty line may count as a row), null where nobody
-    can say; `keys`: of all rows in order, where each number of a row is known; `places`: key → where its untouched
-    record stands, the only one that mentions the key; `damage`: why the file cannot be taken for whole."""
+    can say; `events`: likewise of an event table, malformed lines included; `keys`: of all rows in order, where each
+    number of a row is known; `places`: key → where its untouched record stands, the only one that mentions the key; `damage`: why the file cannot be taken for whole."""
 
     rows: tuple[int, int] | None = None
+    events: int | None = None
     keys: list[str] | None = None
     places: dict[str, int] | None = None
     damage: str | None = None
@@ -86,7 +87,7 @@ def _columnar(base: Base, path: Path) -> Truth:
         after = _by_key(keys, *(table.column(name).to_pylist() for name in names))
         same = {key: keys.index(key) for key, rows in after.items() if before.get(key) == rows}
         if base.events:
-            return Truth(rows=(len(set(cells)),) * 2, places=same)
+            return Truth(rows=(len(set(cells)),) * 2, events=len(cells), places=same)
         known = all(isinstance(cell, str) for cell in cells)
         return Truth(rows=(len(keys),) * 2, keys=keys if known else None, places=same)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, OverflowError):
@@ -112,7 +113,7 @@ def _json(base: Base, data: bytes) -> Truth:
     keys = [entry.get("id") for entry in parsed]
     if base.events:
         known = {json.dumps(key) for key in keys}
-        return Truth(rows=(len(known),) * 2, places=_places(base, data))
+        return Truth(rows=(len(known),) * 2, events=len(keys), places=_places(base, data))
     usual = all(isinstance(key, str) for key in keys)
     return Truth(rows=(len(parsed),) * 2, keys=keys if usual else None, places=_places(base, data))
 
@@ -120,7 +121,7 @@ def _json(base: Base, data: bytes) -> Truth:
 def _separated(base: Base, contents: list[bytes]) -> Truth:
     """Rows are counted where every line is a record of its own, so that no quote can hide a line end."""
     places = _places(base, b"".join(contents))
-    count = 0
+    count = events = 0
     for data in contents:
         text = data.decode(base.encoding, "replace").removeprefix("\ufeff")
         found = [line for line in re.split("\r\n|\n|\r", text) if line]
@@ -133,8 +134,8 @@ def _separated(base: Base, contents: list[bytes]) -> Truth:
             whole = [record for record in records if len(record) == len(header)]
             if "id" not in header or "\ufffd" in text:
                 return Truth(places=places)
-            count += len({record[header.index("id")] for record in whole}) - len(whole)
-    return Truth(rows=(count, count), places=places)
+            count, events = len({record[header.index("id")] for record in whole}), len(found) - 1
+    return Truth(rows=(count, count), events=events if base.events else None, places=places)
 
 
 def _is_record(base: Base, line: str) -> bool:

@@ -34,6 +34,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.rows import inspect
 from seqclf.data.schema import require_columns
 from seqclf.data.sources import Source
+from seqclf.data.staging import as_text
 from seqclf.errors import InputError
 
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
@@ -204,7 +205,7 @@ def _read(case: Case, findings: list[str]) -> None:
     ids: list[Any] = []
     for batch in reading.read(source, schema):
         rows += batch.rows.tolist()
-        ids += batch.columns.column("id").to_pylist() if "id" in batch.columns.schema.names else []
+        ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
         usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
         encode(known.encoders, batch.columns.take(usable))
     found = truth(case.base, case.files)
