@@ -22,9 +22,10 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass
 class Truth:
-    """`rows`: the fewest and the most that may be used or refused (an empty line may count as a row), null where nobody
-    can say; `events`: likewise of an event table, malformed lines included; `keys`: of all rows in order, where each
-    number of a row is known; `places`: key → where its untouched record stands, the only one that mentions the key; `damage`: why the file cannot be taken for whole."""
+    """`rows`: the fewest and the most that may be used or refused (an empty line may count as a row), null where
+    nobody can say; `events`: likewise of an event table, malformed lines included; `keys`: of all rows in order,
+    where each number of a row is known; `places`: key → where its untouched record stands, the only one that
+    mentions the key; `damage`: why the file cannot be taken for whole."""
 
     rows: tuple[int, int] | None = None
     events: int | None = None
