@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch, joined_key
 from seqclf.data.canonical import ID, KEY, LABEL, channel, event_columns, event_order, event_seconds, group, quoted
-from seqclf.data.relations import validated
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files
 
@@ -58,7 +57,7 @@ def read_events(
     if replaced := event_seconds(schema, types):
         query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
     reader = connection.sql(query).to_arrow_reader(READ_EVENTS)
-    for events in _whole_groups(validated(reader, relation), len(keys)):
+    for events in _whole_groups(reader, len(keys)):
         yield _batch(events, schema, files)
 
 

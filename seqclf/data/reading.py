@@ -12,9 +12,11 @@ import pyarrow.compute as pc
 from seqclf.data.batches import Batch, Refusal
 from seqclf.data.canonical import FILE, canonical, quoted
 from seqclf.data.events import read_events
-from seqclf.data.relations import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described, validated
+from seqclf.data.line_ends import original
+from seqclf.data.relations import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files, query_text
+from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
 
@@ -58,7 +60,7 @@ def read(
         else:
             expressions = canonical(schema, types, str(source), key) + ([quoted(FILE)] if several else [])
             reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
-            yield from _numbered(_rechunked(validated(reader, relation), rows), str(source), several)
+            yield from _numbered(_rechunked(reader, rows), str(source), several)
         if malformed is not None:
             malformed += _rejects(connection, source.encoding)
 
@@ -104,13 +106,20 @@ def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
     if not made or not made[0]:
         return []
     found = connection.execute(
-        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message FROM {REJECTS} "
+        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line FROM {REJECTS} "
         f"JOIN {REJECT_SCANS} USING (scan_id, file_id) "
         "ORDER BY file_path, line, column_idx"
     ).fetchall()
+    found = [(original(file), *rest) for file, *rest in found]
+    for file, line, _, message, text in found:
+        if "unterminated quote" in message and (not text or "\n" in text.strip()):  # nobody knows how many rows it took
+            raise InputError(
+                f"{file}: line {line}: a quote is never closed and swallows the lines after it; mend the line, or set "
+                "data.quote='' to turn quoting off"
+            )
     return [
         Refusal(file, None, column or "the line", reason_of(message, encoding), line)
-        for file, line, column, message in found
+        for file, line, column, message, _ in found
     ]
 
 

@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from glob import escape
 from pathlib import Path
+from shutil import rmtree
 
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 import pyarrow.parquet as pq
 
-from seqclf.data import separated
+from seqclf.data import line_ends, separated
 from seqclf.data.canonical import FILE, literal, quoted
 from seqclf.data.schema import check_names
 from seqclf.data.sources import Source, class_folder, has_folders, is_remote, local_files, query_text, source_digest
@@ -34,7 +35,9 @@ NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IG
 LINES = (".txt", "")  # in a folder with a file per class
 REGISTERED = "arrow_files"
 ARROW_FILE = "__filename"  # as Arrow calls the file of a row
+BY_LINES = {*separated.DELIMITERS, *LINES, *TIME_SERIES}
 REJECTS, REJECT_SCANS = "malformed_lines", "malformed_scans"
+KEPT = {"store_rejects": "true", "rejects_table": literal(REJECTS), "rejects_scan": literal(REJECT_SCANS)}
 
 
 @contextmanager
@@ -46,23 +49,42 @@ def connected(
     With `named_files` the relation has the column `in file`; with `keep_rejects`, malformed lines of text files go to
     the table `REJECTS` instead of stopping the read.
     """
-    with _explained(source), duckdb.connect() as connection:
+    copies = line_ends.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
+    with _explained(source), _removed(copies), duckdb.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
         connection.execute(f"SET temp_directory = {literal(source.spill or tempfile.gettempdir())}")
         if source.memory_limit is not None:
             connection.execute(f"SET memory_limit = {literal(source.memory_limit)}")
-        yield connection, _relation(source, connection, named_files, keep_rejects)
+        relation = _relation(source, connection, copies, named_files, keep_rejects)
+        if named_files and copies.exists():
+            name = quoted(FILE)
+            original = f"regexp_replace({name}, {literal(line_ends.COPY)}, '') AS {name}"
+            relation = f"(SELECT * REPLACE ({original}) FROM {relation})"
+        yield connection, relation
 
 
-def _relation(source: Source, connection: duckdb.DuckDBPyConnection, named_files: bool, keep_rejects: bool) -> str:
+@contextmanager
+def _removed(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        rmtree(folder, ignore_errors=True)
+
+
+def _relation(
+    source: Source, connection: duckdb.DuckDBPyConnection, copies: Path, named_files: bool, keep_rejects: bool
+) -> str:
     query = query_text(source)
     if query is not None:
         return f"({query.strip().rstrip(';')}\n)"
     paths = [] if is_remote(source) else _readable(source)
     kind = suffix(paths[0] if paths else source.path)
     folder = class_folder(source)
-    if folder is not None and (kind in LINES or has_folders(folder)):
-        return _class_texts(source, folder, paths, kind, named_files)
+    whole = folder is not None and has_folders(folder)  # each file is a sequence
+    if kind in BY_LINES and not whole and source.encoding != "utf-16":
+        paths = line_ends.uniform(paths, copies)
+    if folder is not None and (kind in LINES or whole):
+        return _class_texts(source, folder, paths, kind, named_files, keep_rejects)
     relation = _table(source, connection, paths, kind, named_files or folder is not None, keep_rejects)
     if folder is None:
         return relation
@@ -83,16 +105,10 @@ def _table(
     options = {"filename": literal(FILE)} if named_files else {}
     if kind in separated.DELIMITERS:
         found = {key: getattr(source, key) for key in ("header", "encoding", "quote", "delimiter")}
-        facts = [separated.line_facts(path, path.stat().st_mtime) for path in paths]
-        if any(fact.mixed for fact in facts):  # strictly read, a line that ends otherwise swallows those after it
-            options["strict_mode"] = "false"
-        if keep_rejects and paths and not any(fact.long for fact in facts):
-            options |= {
-                "store_rejects": "true",
-                "rejects_table": literal(REJECTS),
-                "rejects_scan": literal(REJECT_SCANS),
-            }
-        return _function("read_csv", named, {**options, **separated.options(paths, kind, **found)})
+        layout = separated.layout(paths, kind, **found)
+        if keep_rejects and paths and sum(map(partial(_surplus, layout), paths)) <= separated.MOST_KEPT:
+            options |= KEPT
+        return _function("read_csv", named, {**options, **layout.options()})
     if kind in JSON:
         types = _json_types(named, source_digest(source)) if paths else {}
         named_types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
@@ -102,6 +118,8 @@ def _table(
             check_names(_parquet_names(paths[0]), str(paths[0]))
         return _function("read_parquet", named, options)
     if kind in ARROW and paths:
+        for path in paths:
+            _check_arrow(path, path.stat().st_mtime)
         connection.register(REGISTERED, _arrow_files(paths, named_files))
         return f"(SELECT * RENAME ({ARROW_FILE} AS {quoted(FILE)}) FROM {REGISTERED})" if named_files else REGISTERED
     if kind in TIME_SERIES and paths:
@@ -113,7 +131,13 @@ def _table(
     )
 
 
-def _class_texts(source: Source, folder: Path, paths: list[Path], kind: str, named_files: bool) -> str:
+def _surplus(layout: separated.Layout, path: Path) -> int:
+    return separated.surplus(path, path.stat().st_mtime, layout)
+
+
+def _class_texts(
+    source: Source, folder: Path, paths: list[Path], kind: str, named_files: bool, keep_rejects: bool
+) -> str:
     """Columns `text` and `label`: a line per sequence in its class's file, or a file in its class's folder."""
     file = f", filename AS {quoted(FILE)}" if named_files else ""
     if has_folders(folder):
@@ -125,7 +149,8 @@ def _class_texts(source: Source, folder: Path, paths: list[Path], kind: str, nam
         text = f"SELECT content AS text, parse_path(filename)[-2] AS label{file} FROM read_text([{_named(paths)}])"
         return f"({text} ORDER BY filename)"
     lines = separated.lines(source.encoding, header=False)
-    files = _function("read_csv", _named(paths), {**lines, "filename": "true"})
+    kept = KEPT if keep_rejects else {}
+    files = _function("read_csv", _named(paths), {**lines, "filename": "true", **kept})
     return f"(SELECT line AS text, {_stem('filename')} AS label{file} FROM {files})"
 
 
@@ -160,14 +185,6 @@ def _function(name: str, paths: str, options: dict[str, str]) -> str:
     return f"{name}([{paths}]{''.join(f', {key} = {value}' for key, value in options.items())})"
 
 
-def validated(batches: Iterable[pa.RecordBatch], relation: str) -> Iterator[pa.RecordBatch]:
-    """The batches; those of Arrow files, which nobody has looked into yet, are checked to be whole and UTF-8."""
-    for batch in batches:
-        if REGISTERED in relation:
-            batch.validate(full=True)
-        yield batch
-
-
 def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
     """Column names and DuckDB types of a relation."""
     rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
@@ -190,16 +207,23 @@ def _json_types(named: str, state: str) -> dict[str, str]:
     return {name: re.sub(dates, "VARCHAR", kind) for name, kind in found.items()}
 
 
-def _arrow_files(paths: list[Path], named_files: bool) -> arrow_dataset.Dataset | arrow_dataset.Scanner:
+@lru_cache(maxsize=64)
+def _check_arrow(path: Path, state: float) -> None:
+    """DuckDB trusts Arrow's buffers and falls over damaged ones. `state`: of the file, which is looked at once."""
     try:
-        with pa.memory_map(str(paths[0])) as file:
-            check_names(pa.ipc.open_file(file).schema.names, str(paths[0]))
-        found = arrow_dataset.dataset([str(path) for path in paths], format="ipc")
-    except (OSError, pa.ArrowInvalid):
-        raise InputError(f"{paths[0]}: is not a readable Arrow file; write it again, in the IPC file format") from None
-    if not named_files:
-        return found
-    return found.scanner(columns=[*found.schema.names, ARROW_FILE])
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
+            check_names(file.schema.names, str(path))
+            for batch in range(file.num_record_batches):
+                file.get_batch(batch).validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        if NOT_UTF8.search(str(error)):
+            raise InputError(f"{path}: holds text that is not valid utf-8; write it as utf-8") from None
+        raise InputError(f"{path}: is not a readable Arrow file; write it again, in the IPC file format") from None
+
+
+def _arrow_files(paths: list[Path], named_files: bool) -> arrow_dataset.Dataset | arrow_dataset.Scanner:
+    found = arrow_dataset.dataset([str(path) for path in paths], format="ipc")
+    return found.scanner(columns=[*found.schema.names, ARROW_FILE]) if named_files else found
 
 
 @contextmanager
@@ -209,7 +233,7 @@ def _explained(source: Source) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # Past the first batch DuckDB's errors come as Arrow's, an OSError or an ArrowInvalid of the same text.
-        raise InputError(_explanation(source, str(error))) from None
+        raise InputError(_explanation(source, line_ends.original(str(error)))) from None
 
 
 def _explanation(source: Source, text: str) -> str:

@@ -9,13 +9,14 @@ import codecs
 import csv
 import io
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from seqclf.data.canonical import literal
@@ -27,17 +28,41 @@ CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 LOOKED_AT_LINES = 20
 LONGEST_LINE = 2_000_000  # characters; DuckDB reads no longer one
-LONGEST_REJECTED = 50_000  # bytes; of a malformed line DuckDB keeps a copy per column, in time of their square
+MOST_KEPT = 50_000_000  # characters; of a malformed line DuckDB keeps a copy per surplus cell, in ten times the memory
 BLOCK = 2**20
 DEEPEST_LIST = 3
 
 
-def options(
+@dataclass(frozen=True)
+class Layout:
+    """How the text files of one source are written; no `delimiter` and `columns` where nobody could look: of a URL."""
+
+    header: bool
+    encoding: str
+    quote: str
+    delimiter: str | None
+    columns: tuple[str, ...] | None
+
+    def options(self) -> dict[str, str]:
+        """Arguments of DuckDB's `read_csv` as SQL."""
+        chosen = {
+            "header": str(self.header).lower(),
+            "encoding": literal(self.encoding),
+            "quote": literal(self.quote),
+            "escape": literal(self.quote),
+        }
+        if self.delimiter is not None:
+            chosen["delim"] = literal(self.delimiter)
+        if self.columns is None:
+            return {**chosen, "all_varchar": "true"}
+        named = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self.columns)
+        return {**chosen, "auto_detect": "false", "columns": f"{{{named}}}"}
+
+
+def layout(
     paths: Sequence[Path], suffix: str, *, header: bool, encoding: str, quote: str | None, delimiter: str | None
-) -> dict[str, str]:
-    """Arguments of DuckDB's `read_csv` as SQL, for files of the same columns; without `paths`, for a URL, which only
-    DuckDB can look into. `suffix`: which kind the files are.
-    """
+) -> Layout:
+    """The layout of files of the same columns, found out where the user has not said it. `suffix`: their kind."""
     known = _known_encoding(encoding)
     quote = '"' if quote is None else quote
     if len(quote) > 1:
@@ -45,14 +70,8 @@ def options(
     delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is not None and len(delimiter) != 1:
         raise InputError(f"data.delimiter={delimiter}: must be one character, or null to find it out")
-    chosen = {
-        "header": str(header).lower(),
-        "encoding": literal(known),
-        "quote": literal(quote),
-        "escape": literal(quote),
-    }
     if not paths:
-        return {**chosen, "all_varchar": "true", **({"delim": literal(delimiter)} if delimiter else {})}
+        return Layout(header, known, quote, delimiter, None)
     delimiter = delimiter or _likely_delimiter(paths[0], known, quote, suffix)
     columns = [_columns(path, known, quote, delimiter, header) for path in paths]
     for path, others in zip(paths, columns, strict=True):
@@ -61,37 +80,38 @@ def options(
                 f"{path}: has the columns {', '.join(others)}, but {paths[0]} has {', '.join(columns[0])}; "
                 "give files of the same columns"
             )
-    named = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in columns[0])
-    return {**chosen, "auto_detect": "false", "delim": literal(delimiter), "columns": f"{{{named}}}"}
-
-
-class LineFacts(NamedTuple):
-    """What the lines of a file are like: whether some are `long`, and whether their ends are `mixed`."""
-
-    long: bool
-    mixed: bool
+    return Layout(header, known, quote, delimiter, tuple(columns[0]))
 
 
 @lru_cache(maxsize=64)
-def line_facts(path: Path, state: float) -> LineFacts:
-    """Looks at every line, at the speed of the disk. `state`: of the file, to remember the answer by."""
-    begun = longest = windows = ends = 0
-    last = b""
+def surplus(path: Path, state: float, layout: Layout) -> int:
+    """How many characters DuckDB would keep of lines with surplus cells, counted until it is more than `MOST_KEPT`.
+
+    `state`: of the file, to remember the answer by.
+    """
+    if layout.delimiter is None or layout.columns is None or not _has_surplus(path, layout):
+        return 0
+    found = 0
+    # A cell of over 2 MB ends the count: DuckDB does not keep its line.
+    with suppress(csv.Error), _long_cells(), _opened(path, layout.encoding) as file:
+        for row in csv.reader(file, delimiter=layout.delimiter, **_quoting(layout.quote)):
+            cells = len(row) - len(layout.columns)
+            if cells > 0:
+                found += cells * (sum(map(len, row)) + len(row))
+                if found > MOST_KEPT:
+                    break
+    return found
+
+
+def _has_surplus(path: Path, layout: Layout) -> bool:
+    """Whether the file holds more delimiters, quoted or not, than its columns need; at the speed of the disk."""
+    mark = (layout.delimiter or "").encode("latin-1" if layout.encoding == "latin-1" else "utf-8")
+    marks = lines = 0
     with pa.input_stream(str(path), compression="detect") as stream:
         while block := stream.read(BLOCK):
-            letters = np.frombuffer(last + block, np.uint8)
-            found = np.flatnonzero(letters == ord("\n"))
-            found = found[found >= len(last)]
-            if len(found):
-                lengths = np.diff(found, prepend=len(last) - begun - 1) - 1
-                longest = max(longest, int(lengths.max()))
-                begun = len(letters) - int(found[-1]) - 1
-                ends += len(found)
-                windows += int((letters[found[found > 0] - 1] == ord("\r")).sum())
-            else:
-                begun += len(block)
-            last = block[-1:]
-    return LineFacts(max(longest, begun) > LONGEST_REJECTED, 0 < windows < ends)
+            marks += block.count(mark)
+            lines += block.count(b"\n")
+    return marks > lines * (len(layout.columns or ()) - 1)
 
 
 def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
@@ -154,21 +174,31 @@ def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str
     return best if best in bare[0] else ","
 
 
-def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
-    """The names in the first line, or `column0`, `column1`, … where it is not a header or leaves one out."""
-    quoting: dict[str, Any] = {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+def _quoting(quote: str) -> dict[str, Any]:
+    return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let Python's reader take cells as long as DuckDB's does."""
     limit = csv.field_size_limit(LONGEST_LINE)
     try:
-        with _opened(path, encoding) as file:
-            rows = csv.reader(file, delimiter=delimiter, **quoting)
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
+    """The names in the first line, or `column0`, `column1`, … where it is not a header or leaves one out."""
+    try:
+        with _long_cells(), _opened(path, encoding) as file:
+            rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))
             began = next(rows, None)
             first = began or next((row for row in rows if row), None)
     except csv.Error as error:
         raise InputError(
             f"{path}: line 1 cannot be read: {error}; mend it, or set data.delimiter, data.quote"
         ) from None
-    finally:
-        csv.field_size_limit(limit)
     if first is None:
         raise InputError(f"{path}: has no rows; give a file with a row per sequence")
     if not header:

@@ -1,6 +1,7 @@
 """A folder with a file, or a folder, per class is a table of texts and labels."""
 
 import gzip
+import json
 
 import pytest
 from table_files import write
@@ -78,3 +79,12 @@ def test_what_a_folder_must_hold_is_said(options, tmp_path):
     write(tmp_path / "deep" / "a" / "b.parquet", {"x": [[1]]})
     with pytest.raises(InputError, match=r"a folder per class must hold text files, not '.parquet'; give the files"):
         prepare(options(train=tmp_path / "deep", label="label"))
+
+
+def test_a_line_that_is_not_utf8_is_refused_alone(folder, options):
+    with (folder / "Korean.txt").open("ab") as file:
+        file.write(b"Caf\xe9\n")
+    dataset = prepare(options(train=folder, label="label"))
+    (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
+    assert (refused["line"], refused["file"]) == (7, str(folder / "Korean.txt"))
+    assert refused["reason"].startswith("is not valid utf-8")

@@ -50,7 +50,6 @@ def test_json_types_follow_the_file(tmp_path):
         ("t.arrow", bytes(range(256)) * 9, r"t.arrow: is not a readable Arrow file; write it again, in the IPC file"),
         ("t.feather", bytes(range(256)) * 9, r"t.feather: is not a readable Arrow file"),
         ("t.jsonl", bytes(range(256)) * 9, r"t.jsonl: cannot be read: Malformed JSON.*; mend or replace the file"),
-        ("t.csv", bytes(range(256)) * 9, r"t.csv"),
         (
             "t.jsonl",
             b'{"x": 1}\n{"x": \n{"x": 3}\n',
@@ -121,3 +120,14 @@ def test_the_file_of_each_row_is_known_where_it_is_asked_for(tmp_path, kind):
         found = connection.sql(f'SELECT "in file", count(*) FROM {relation} GROUP BY ALL ORDER BY ALL').fetchall()
         assert list(described(connection, relation)) == ["tokens", "label"]
     assert found == [(str(path), 20) for path in paths]
+
+
+@pytest.mark.parametrize("place", [0.05, 0.2, 0.3, 0.4])
+def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, place):
+    path = write(tmp_path / "t.arrow", {"x": ["some text"] * 999 + ["é"], "label": [[1, 2]] * 1000})
+    data = bytearray(path.read_bytes())
+    begin = int(len(data) * place)
+    data[begin : begin + 400] = b"\xff" * 400
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):
+        column_types(source(path))
