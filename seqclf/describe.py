@@ -19,7 +19,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.reporting.console import console, show_dataset
     from seqclf.reporting.survey_page import write_page
     from seqclf.reporting.survey_tables import show_survey
-    from seqclf.survey import survey
+    from seqclf.survey.whole import survey
 
     started = time.perf_counter()
     output = config["output"] and Path(str(config["output"]))

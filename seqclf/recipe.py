@@ -27,7 +27,7 @@ from seqclf.learning.scores import MAIN, scores
 from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
 from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_epoch, show_scores
-from seqclf.survey import score_baseline
+from seqclf.survey.evidence import score_baseline
 
 
 def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any] | None:

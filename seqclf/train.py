@@ -14,7 +14,7 @@ def main(config: dict[str, Any]) -> dict[str, Any] | None:
     from seqclf.data.leaks import leak_lines
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.reporting.console import console, show_dataset, warn
-    from seqclf.survey import survey
+    from seqclf.survey.whole import survey
 
     check_ranges(config)
     options = DataOptions.build(**config["data"])

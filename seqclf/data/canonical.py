@@ -35,90 +35,28 @@ def literal(text: str) -> str:
 
 def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
     """The SELECT list of a file with a row per sequence; `types`: column → DuckDB type. See `reading.read`."""
-    expressions = _beside(schema, types, key)
+    expressions = beside(schema, types, key)
     for field in schema.fields:
         expressions.append(f"{steps(field, types, where)} AS {quoted(field.name)}")
         column = field.columns[0]
         if not field.running_text and types[column] in ("VARCHAR", "JSON"):
-            text = f"CAST({_plain(column, types)} AS VARCHAR)"
+            text = f"CAST({plain(column, types)} AS VARCHAR)"
             expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quoted(raw(field.name))}")
     return expressions
 
 
-def _beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
+def beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
     expressions = []
     if schema.label is not None:
-        expressions.append(f"CAST({_plain(schema.label, types)} AS VARCHAR) AS {LABEL}")
+        expressions.append(f"CAST({plain(schema.label, types)} AS VARCHAR) AS {LABEL}")
     if schema.id is not None:
-        expressions.append(f"{_plain(schema.id, types)} AS {ID}")
+        expressions.append(f"{plain(schema.id, types)} AS {ID}")
     if key is not None:
         expressions.append(f"{key} AS {quoted(KEY)}")
     return expressions
 
 
-def channel(field: str, position: int) -> str:
-    """The column of an event table that holds one channel of `field`."""
-    return f"{field} {position}"
-
-
-def group(position: int) -> str:
-    return f"group {position}"
-
-
-def event_columns(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
-    """The SELECT list of an event table: a row per step, a column per channel of each field. See `events.read`."""
-    expressions = [f"{quoted(column)} AS {quoted(group(place))}" for place, column in enumerate(schema.group_by)]
-    expressions += _beside(schema, types, key)
-    for field in schema.fields:
-        for position, column in enumerate(field.columns):
-            value = _event(field, column, types[column], where)
-            expressions.append(f"{value} AS {quoted(channel(field.name, position))}")
-    return expressions
-
-
-def is_point_in_time(kind: str) -> bool:
-    """Types that are sorted as they are and become seconds only afterwards: a column that is sorted by and also
-    selected is moved once."""
-    return kind.startswith("TIMESTAMP")
-
-
-def event_seconds(schema: Schema, types: dict[str, str]) -> list[str]:
-    """What is to be replaced in the sorted `event_columns`."""
-    times = [field for field in schema.fields if field.kind == "time" and is_point_in_time(types[field.columns[0]])]
-    names = [quoted(channel(field.name, 0)) for field in times]
-    return [f"epoch({name}) AS {name}" for name in names]
-
-
-def event_order(schema: Schema, types: dict[str, str]) -> list[str]:
-    """What sorts the events of a group; text is sorted as the number or the time that it means, where it means one."""
-    order = []
-    for column in schema.order_by:
-        plain = _plain(column, types)
-        order += [seconds(plain), plain] if types[column] in ("VARCHAR", "JSON") else [plain]
-    return order
-
-
-def _event(field: Field, column: str, kind: str, where: str) -> str:
-    """One value of one step, null where it is missing; text that is no number is made infinite, to be refused."""
-    if kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION")):
-        raise InputError(
-            f"{where}: column '{column}' holds {kind}, but with data.group_by a row is one event of one value "
-            f"(data.fields.{field.name}={field.kind}); leave out data.group_by, or name another column"
-        )
-    plain = _plain(column, {column: kind})
-    text = kind in ("VARCHAR", "JSON")
-    if field.kind == "time":
-        return plain if is_point_in_time(kind) else _moment(plain, kind, field.option("unit"))
-    if field.kind == "number":
-        return _number(plain) if text else f"TRY_CAST({plain} AS DOUBLE)"
-    if field.values == "integer":
-        if WHOLE_NUMBERS.fullmatch(kind):
-            return f"TRY_CAST({plain} AS BIGINT)"
-        return f"CASE WHEN {WHOLE.format(entry=f'CAST({plain} AS VARCHAR)')} THEN TRY_CAST({plain} AS BIGINT) END"
-    return f"NULLIF(CAST({plain} AS VARCHAR), '')" if text else f"CAST({plain} AS VARCHAR)"
-
-
-def _number(text: str) -> str:
+def number(text: str) -> str:
     missing = ", ".join(literal(word) for word in MISSING_WORDS)
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE), "
@@ -135,7 +73,7 @@ def seconds(text: str, unit: str = "second") -> str:
     )
 
 
-def _moment(value: str, kind: str, unit: str) -> str:
+def moment(value: str, kind: str, unit: str) -> str:
     """A value of DuckDB type `kind` → seconds."""
     if kind in ("VARCHAR", "JSON"):
         return seconds(value, unit)
@@ -146,7 +84,7 @@ def _moment(value: str, kind: str, unit: str) -> str:
     return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
 
 
-def _plain(column: str, types: dict[str, str]) -> str:
+def plain(column: str, types: dict[str, str]) -> str:
     """A column as it is; of JSON values, their text without the quotes."""
     return f"({quoted(column)} ->> '$')" if types[column] == "JSON" else quoted(column)
 
@@ -169,7 +107,7 @@ def _steps(field: Field, name: str, kind: str, where: str) -> str:
                 f"{where}: column '{name}' holds lists ({kind}), not text; "
                 f"set data.fields.{field.name}=category or number"
             )
-        return f"CAST({_plain(name, {name: kind})} AS VARCHAR)"
+        return f"CAST({plain(name, {name: kind})} AS VARCHAR)"
     if kind == "VARCHAR":
         return _from_text(field, f"NULLIF(trim({column}), '')")
     if kind == "JSON" and field.separator is not None:
@@ -226,10 +164,10 @@ def _from_list(field: Field, column: str, element: str, depth: str) -> str:
     if field.kind == "time":
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
-        return f"list_transform({column}, lambda entry: {_moment('entry', element, field.option('unit'))})"
+        return f"list_transform({column}, lambda entry: {moment('entry', element, field.option('unit'))})"
     if field.kind == "number":
         if element == "VARCHAR" and field.separator is not None and field.option("missing") != "refuse":
-            return f"list_transform({column}, lambda entry: {_number('entry')})"
+            return f"list_transform({column}, lambda entry: {number('entry')})"
         return f"TRY_CAST({column} AS DOUBLE{depth})"
     if field.values == "integer":
         return f"TRY_CAST({column} AS BIGINT[])" if WHOLE_NUMBERS.fullmatch(element) else _whole(column)

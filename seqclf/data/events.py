@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch, joined_key
-from seqclf.data.canonical import ID, KEY, LABEL, channel, event_columns, event_order, event_seconds, group, quoted
+from seqclf.data.canonical import ID, KEY, LABEL, quoted
+from seqclf.data.event_columns import channel, event_columns, event_order, event_seconds, group
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files
 

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from seqclf.command import CONF
 from seqclf.data.leaks import leak_lines
 from seqclf.data.prepare import prepare
-from seqclf.survey import survey
+from seqclf.survey.whole import survey
 
 SPLITS = ("train", "validation", "test")
 

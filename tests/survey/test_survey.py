@@ -9,7 +9,8 @@ import pytest
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
-from seqclf.survey import score_baseline, survey
+from seqclf.survey.evidence import score_baseline
+from seqclf.survey.whole import survey
 
 BATCHING = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 
