@@ -128,7 +128,12 @@ class Classifier:
             wanted.append(("data.label", label))
         id = self.schema.id if self.schema.id in types else None
         if table is not None and id is None and not self.schema.group_by:
-            raise InputError(f"{source}: no column '{self.schema.id}' (data.id), by which {table.source} is joined")
+            lacking = (
+                f"no column '{self.schema.id}' (data.id)"
+                if self.schema.id
+                else "the bundle was trained without data.id"
+            )
+            raise InputError(f"{source}: {lacking}, by which the labels of {table.source} are joined")
         require_columns(wanted, types, str(source))
         schema = replace(self.schema, label=label, id=id)
         for batch in reading.read(source, schema, rows=WINDOW_ROWS):
