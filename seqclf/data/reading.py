@@ -19,6 +19,7 @@ from seqclf.data.sources import Source, local_files, query_text
 from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
+MOST_SHOWN = 10_000  # characters that DuckDB keeps of a malformed line
 
 
 def column_types(source: Source) -> dict[str, str]:
@@ -112,10 +113,16 @@ def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
     ).fetchall()
     found = [(original(file), *rest) for file, *rest in found]
     for file, line, _, message, text in found:
-        if "unterminated quote" in message and (not text or "\n" in text.strip()):  # nobody knows how many rows it took
+        whole = text and len(text) < MOST_SHOWN and "\n" not in text.strip()
+        if "unterminated quote" in message and not whole:  # nobody knows how many rows it took
             raise InputError(
                 f"{file}: line {line}: a quote is never closed and swallows the lines after it; mend the line, or set "
                 "data.quote='' to turn quoting off"
+            )
+        if "line size" in message.lower():  # in a quote, the lines after it are skipped unseen
+            raise InputError(
+                f"{file}: line {line} is longer than the 2 MB a line of text can have; take it out, or write such data "
+                "as JSON lines, Parquet or Arrow"
             )
     return [
         Refusal(file, None, column or "the line", reason_of(message, encoding), line)
@@ -128,6 +135,4 @@ def reason_of(message: str, encoding: str) -> str:
     first = message.strip().splitlines()[0].rstrip(" .")
     if NOT_UTF8.search(first):
         return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
-    if "line size" in first.lower():
-        return "is longer than the 2 MB a line of text can have; write such data as JSON lines, Parquet or Arrow"
     return f"is malformed: {first}; mend the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"

@@ -249,7 +249,8 @@ def _explanation(source: Source, text: str) -> str:
         return f"{where} is not valid {source.encoding}; set data.encoding=latin-1 (or utf-16)"
     if "Maximum line size" in text:
         return (
-            f"{where} is longer than the 2 MB a line of text can have; write such data as JSON lines, Parquet or Arrow"
+            f"{where} is longer than the 2 MB a line of text can have; take it out, or write such data as JSON lines, "
+            "Parquet or Arrow"
         )
     if "Out of Memory" in text or "failed to allocate" in text.lower():
         return f"{where}: data.memory_limit={source.memory_limit} is too little to read it; raise data.memory_limit"

@@ -108,9 +108,10 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     assert sum(split["used"] for split in counts.values()) == len(lines) - 1
 
 
-def test_a_quote_that_is_never_closed_stops_training_and_loses_no_row_in_silence(options, tmp_path):
+@pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
+def test_a_quote_that_is_never_closed_stops_training_and_loses_no_row_in_silence(options, tmp_path, tail):
     rows = [f"{row},[k],{'ab'[row % 2]}" for row in range(100)]
-    rows[30] = '30,"[1],a'
+    rows[30] = f"30,{tail}"
     path = write_lines(tmp_path / "t.csv", ["id,tokens,label", *rows])
     with pytest.raises(InputError, match=r"t.csv: line 32: a quote is never closed and swallows the lines after it"):
         prepare(options(train=path, label="label"))
@@ -138,10 +139,12 @@ def test_long_lists_in_quotes_are_no_surplus(options, tmp_path):
     assert dataset.report["train"]["refused"] == 1
 
 
-def test_a_line_beyond_two_megabytes_is_named(tmp_path):
+def test_a_line_beyond_two_megabytes_is_named(options, tmp_path):
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, f'"[{"1," * 1_200_000}1]",a'])
     with pytest.raises(InputError, match=r"t.csv: line 42 is longer than the 2 MB .*write such data as JSON lines"):
         read(path)
+    with pytest.raises(InputError, match=r"t.csv: line 42 is longer than the 2 MB .*write such data as JSON lines"):
+        prepare(options(train=path, label="label"))
     long = write_lines(tmp_path / "long.csv", ["tokens,label", f'"[{"1," * 900_000}1]",a'])
     assert len(read(long)["tokens"][0]) == 1_800_003
 
