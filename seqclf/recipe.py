@@ -44,8 +44,8 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     if config["checkpoint"] is not None:
         _check_resumable(config, task)
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
-    best, last = callbacks.checkpoints(run / "checkpoints")
-    trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last], run)
+    best, last, *inside = callbacks.checkpoints(run / "checkpoints", config["checkpoint_every"])
+    trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last, *inside], run)
     logger = None
     if trainer.is_global_zero:
         logger = make_logger(config["logger"], run, config)
@@ -113,6 +113,7 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
         "default_root_dir": run,
         "use_distributed_sampler": False,
         "enable_model_summary": False,
+        "reload_dataloaders_every_n_epochs": 1,  # epochs are of different numbers of batches
     }
     try:
         return pl.Trainer(**{**settings, **fixed})

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 
+from seqclf.batching.edges import round_up
 from seqclf.data.store import Ragged
 
 
-def pad(sequences: Ragged, rows: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def pad(
+    sequences: Ragged, rows: np.ndarray, edges: np.ndarray | None = None
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """The rows as `fields[name]`: (B, T) int64 or (B, T, D) float32, zero beyond each length, and lengths (B,) int64.
 
-    T is the longest of the batch.
+    T is the longest of the batch, rounded up to the next of `edges`.
     """
     starts = sequences.offsets[rows]
     lengths = sequences.offsets[rows + 1] - starts
-    steps = np.arange(lengths.max())
+    longest = lengths.max(keepdims=True) if edges is None else round_up(lengths.max(keepdims=True), edges)
+    steps = np.arange(longest[0])
     inside = steps < lengths[:, None]
     places = np.where(inside, starts[:, None] + steps, starts[:, None])
     fields = {}

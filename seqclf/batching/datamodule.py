@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -12,7 +12,9 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
+from seqclf.batching.plan import plan_settings
 from seqclf.batching.sampler import PlanSampler
+from seqclf.data.prefetch import prefetched
 from seqclf.data.store import Split, release, size_in_bytes
 
 RESIDENT_BYTES = 256 * 2**20
@@ -40,8 +42,9 @@ class BatchDataset(Dataset):
     flat: every row that is touched makes the system map some 64 kB around it.
     """
 
-    def __init__(self, split: Split):
+    def __init__(self, split: Split, edges: np.ndarray | None):
         self.split = split
+        self.edges = edges
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
         self.rows_read = 0
 
@@ -50,85 +53,108 @@ class BatchDataset(Dataset):
         if self.large and self.rows_read > RESIDENT_ROWS:
             self.rows_read = 0
             release(self.split.sequences)
-        fields, lengths = pad(self.split.sequences, rows)
+        fields, lengths = pad(self.split.sequences, rows, self.edges)
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
         return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows)
 
 
-class LateLoader(DataLoader):
-    """Begins an epoch when its first batch is asked for, not when the iterator is made: Lightning makes the first one
-    before a resumed run knows its epoch."""
+class TrainingLoader(DataLoader):
+    """Works one batch ahead of the trainer, and its state is (epoch, step): how many batches were *trained on*.
+
+    `trained` tells (epoch, step) of the running fit.
+    """
+
+    sampler: PlanSampler
+
+    def __init__(self, *arguments: Any, trained: Callable[[], tuple[int, int]], **options: Any):
+        super().__init__(*arguments, **options)
+        self.trained = trained
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        yield from super().__iter__()
+        # A generator: it begins when its first batch is asked for, and only then does a resumed run know its epoch.
+        batches = super().__iter__()
+        yield from batches if self.num_workers else prefetched(batches)
+
+    def state_dict(self) -> dict[str, int]:
+        epoch, step = self.trained()
+        return {"epoch": epoch, "step": step}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.sampler.begin(state["epoch"], state["step"])
 
 
 class SequenceDataModule(pl.LightningDataModule):
     """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for the rest.
 
     Evaluation batches hold `evaluation_factor` times the tokens and sequences of training ones, as they keep no
-    gradients.
+    gradients. The rest of `batching` is explained in conf/batching/token_budget.yaml.
     """
 
     def __init__(
-        self,
-        splits: dict[str, Split],
-        *,
-        max_tokens: int,
-        max_sequences: int | None,
-        pool_batches: int,
-        evaluation_factor: int,
-        num_workers: int,
-        seed: int,
+        self, splits: dict[str, Split], *, seed: int, evaluation_factor: int, num_workers: int, **batching: Any
     ):
         super().__init__()
         self.splits = splits
-        self.max_tokens = max_tokens
-        self.max_sequences = max_sequences
-        self.pool_batches = pool_batches
+        self.seed = seed
         self.evaluation_factor = evaluation_factor
         self.num_workers = num_workers
-        self.seed = seed
+        self.batching = batching
+        self.training: TrainingLoader | None = None
 
     def train_dataloader(self) -> DataLoader:
-        return self._loader("train", self.pool_batches, self._ranks())
+        """One loader for all epochs, so that its workers stay; asked for anew before each epoch, as epochs are of
+        different numbers of batches and Lightning counts them then."""
+        if self.training is None:
+            data = self.splits["train"]
+            plan = plan_settings(self.batching, data.sequences.lengths, data.labels)
+            sampler = PlanSampler(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
+            self.training = TrainingLoader(
+                BatchDataset(data, plan["edges"]), sampler=sampler, trained=self._trained, **self._options()
+            )
+        self.training.sampler.set_epoch(self.trainer.current_epoch if self.trainer else 0)
+        return self.training
 
     def val_dataloader(self) -> DataLoader:
-        return self._loader("validation", None, self._ranks())
+        return self._sorted("validation", self._ranks())
 
     def test_dataloader(self) -> DataLoader:
-        return self._loader("test", None, self._ranks())
+        return self._sorted("test", self._ranks())
 
     def evaluation_loader(self, split: str) -> DataLoader:
         """Every row of a split exactly once, on this process alone."""
-        return self._loader(split, None, {})
+        return self._sorted(split, {})
 
     def _ranks(self) -> dict[str, int]:
         if self.trainer is None:
             return {}
         return {"world_size": self.trainer.world_size, "rank": self.trainer.global_rank}
 
-    def _loader(self, split: str, pool_batches: int | None, ranks: dict[str, int]) -> DataLoader:
-        data = self.splits[split]
-        factor = 1 if pool_batches is not None else self.evaluation_factor
+    def _trained(self) -> tuple[int, int]:
+        assert self.trainer is not None
+        steps: Any = self.trainer.fit_loop.epoch_loop.batch_progress.current
+        return self.trainer.current_epoch, steps.processed
+
+    def _sorted(self, split: str, ranks: dict[str, int]) -> DataLoader:
+        data, most = self.splits[split], self.batching["max_sequences"]
         sampler = PlanSampler(
             data.sequences.lengths,
-            max_tokens=self.max_tokens * factor,
-            max_sequences=self.max_sequences and self.max_sequences * factor,
-            pool_batches=pool_batches,
+            max_tokens=self.batching["max_tokens"] * self.evaluation_factor,
+            max_sequences=most and most * self.evaluation_factor,
+            pool_batches=None,
             seed=self.seed,
             **ranks,
         )
-        workers: dict[str, Any] = {"num_workers": self.num_workers, "persistent_workers": self.num_workers > 0}
-        return LateLoader(
-            BatchDataset(data),
-            batch_size=None,
-            sampler=sampler,
-            collate_fn=_as_is,  # type: ignore[arg-type]
-            pin_memory=torch.cuda.is_available(),
-            **workers,
-        )
+        return DataLoader(BatchDataset(data, None), sampler=sampler, **self._options())
+
+    def _options(self) -> dict[str, Any]:
+        return {
+            "batch_size": None,
+            "collate_fn": _as_is,
+            "pin_memory": torch.cuda.is_available(),
+            "num_workers": self.num_workers,
+            "persistent_workers": self.num_workers > 0,
+        }
 
 
 def _as_is(batch: Batch) -> Batch:

@@ -1,4 +1,4 @@
-"""The plan as a sampler: it yields the rows of a whole batch, and knows its epoch."""
+"""The plan as a sampler: it yields the rows of a whole batch, and knows its epoch and where in it to begin."""
 
 from __future__ import annotations
 
@@ -21,15 +21,23 @@ class PlanSampler(Sampler[np.ndarray]):
         self.lengths = np.asarray(lengths)
         self.plan = plan
         self.epoch = -1
+        self.first = 0
         self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
             self.epoch = epoch
+            self.first = 0
             self.batches = plan_batches(self.lengths, epoch=epoch, **self.plan)
 
+    def begin(self, epoch: int, step: int) -> None:
+        """Go on with `step` of `epoch`; the epochs after it begin at their first step."""
+        self.set_epoch(epoch)
+        self.first = step
+
     def __iter__(self) -> Iterator[np.ndarray]:
-        return iter(self.batches)
+        return iter(self.batches[self.first :])
 
     def __len__(self) -> int:
+        """Steps of the whole epoch, wherever it begins: Lightning counts a resumed run from where it was."""
         return len(self.batches)

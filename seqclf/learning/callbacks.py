@@ -40,14 +40,18 @@ def _copy(source: Path, target: Path) -> None:
     shutil.copy(source, target)
 
 
-def checkpoints(folder: Path) -> list[ModelCheckpoint]:
-    """`best.ckpt`, of the best epoch, and `last.ckpt`, of every epoch.
+def checkpoints(folder: Path, every: int | None = None) -> list[ModelCheckpoint]:
+    """`best.ckpt`, of the best epoch, and `last.ckpt`, of every epoch and of each `every` steps inside one.
 
-    Two callbacks, because Lightning's `save_last` saves only where the best is saved too.
+    Callbacks of their own, because Lightning's `save_last` saves only where the best is saved too.
     """
-    common: dict[str, Any] = {"dirpath": folder, "save_on_train_epoch_end": True, "enable_version_counter": False}
-    best = CarriedCheckpoint(filename="best", monitor=MONITORED, mode="max", **common)
-    return [best, ModelCheckpoint(filename="last", monitor=None, **common)]
+    common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    best = CarriedCheckpoint(filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=True, **common)
+    last = ModelCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
+    if every is None:
+        return [best, last]
+    inside = ModelCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
+    return [best, last, inside]
 
 
 def early_stopping(patience: int) -> EarlyStopping:
@@ -69,16 +73,23 @@ class EpochRecord(Checkpoint):
         self.path = path
         self.show = show
         self.history: list[dict[str, Any]] = []
+        self._begin(0, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history}
+        return {"history": self.history, "tokens": self.tokens, "seconds": time.perf_counter() - self.start}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = state_dict["history"]
+        self._begin(state_dict["tokens"], state_dict["seconds"])
+
+    def _begin(self, tokens: int, seconds: float) -> None:
+        """Start to count an epoch, or go on where a run was broken off inside it."""
+        self.tokens = tokens
+        self.start = time.perf_counter() - seconds
+        self.trained = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self.start = self.trained = time.perf_counter()
-        self.tokens = 0
+        self._begin(0, 0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
         self.tokens += int(batch.host_lengths.sum())

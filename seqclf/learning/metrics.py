@@ -21,8 +21,10 @@ class Tally(Metric):
     def __init__(self, num_classes: int):
         super().__init__()
         self.num_classes = num_classes
-        self.add_state("confusion", torch.zeros(num_classes**2, dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("loss", torch.zeros(()), dist_reduce_fx="sum")
+        # Persistent: a run resumed inside an epoch goes on counting.
+        counts = torch.zeros(num_classes**2, dtype=torch.int64)
+        self.add_state("confusion", counts, dist_reduce_fx="sum", persistent=True)
+        self.add_state("loss", torch.zeros(()), dist_reduce_fx="sum", persistent=True)
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """`logits`: (B, C); `labels`: (B,); `loss`: the batch's mean."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
 from seqclf.data.dataset import Dataset
 
 QUANTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -89,12 +89,13 @@ def try_limits(dataset: Dataset) -> dict[str, Any]:
 
 def try_batches(dataset: Dataset, batching: Mapping[str, Any]) -> dict[str, Any]:
     """What the plan of the first epoch makes of the training lengths, and what padding all to the longest would."""
-    lengths = dataset.splits["train"].sequences.lengths[:MOST_PLANNED]
-    chosen = {key: batching[key] for key in ("max_tokens", "max_sequences", "pool_batches")}
-    batches = plan_batches(lengths, **chosen, seed=0, epoch=0)
+    train = dataset.splits["train"]
+    lengths = train.sequences.lengths[:MOST_PLANNED]
+    plan = plan_settings(batching, lengths, train.labels[:MOST_PLANNED])
+    batches = plan_batches(lengths, **plan, seed=0, epoch=0)
     return {
         "batches": len(batches),
         "rows_per_batch": float(np.mean([len(rows) for rows in batches])),
-        "padding_efficiency": padding_efficiency(lengths, batches),
+        "padding_efficiency": padding_efficiency(lengths, batches, plan["edges"]),
         "padding_efficiency_static": float(lengths.mean() / lengths.max()),
     }

@@ -1,5 +1,7 @@
 """Batches as Lightning gets them."""
 
+import threading
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -15,6 +17,10 @@ SETTINGS = {
     "max_tokens": 100,
     "max_sequences": 6,
     "pool_batches": 3,
+    "multiple_of": 1,
+    "edges": None,
+    "balance": 0.0,
+    "largest_first": False,
     "evaluation_factor": 4,
     "num_workers": 0,
     "seed": 7,
@@ -128,3 +134,37 @@ def test_the_loader_passes_whole_batches_through(module):
     loader = module.train_dataloader()
     assert isinstance(loader, DataLoader) and loader.batch_size is None
     assert isinstance(loader.sampler, PlanSampler), "Lightning calls set_epoch on `loader.sampler`"
+
+
+def test_a_sampler_goes_on_inside_an_epoch_and_begins_the_next_at_its_start(split):
+    lengths = split.sequences.lengths
+    drawn, whole = sampler(lengths), sampler(lengths)
+    whole.set_epoch(3)
+    drawn.begin(3, 4)
+    drawn.set_epoch(3)  # as Lightning does before it asks for the first batch
+    assert len(drawn) == len(whole)
+    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole][4:]
+    drawn.set_epoch(4)
+    whole.set_epoch(4)
+    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole]
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_an_epoch_that_is_left_early_leaves_no_thread(split, num_workers):
+    before = threading.active_count()
+    batches = iter(SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers}).train_dataloader())
+    next(batches)
+    batches.close()
+    if not num_workers:
+        assert threading.active_count() == before
+
+
+def test_training_batches_are_rounded_up_to_edges_and_evaluation_ones_are_not(split):
+    module = SequenceDataModule({"train": split, "validation": split}, **{**SETTINGS, "edges": 3})
+    widths = {batch.fields["token"].shape[1] for batch in module.train_dataloader()}
+    assert len(widths) <= 3 and max(widths) == split.sequences.lengths.max()
+    for batch in module.train_dataloader():
+        width = batch.fields["token"].shape[1]
+        assert len(batch.ids) * width <= 100 or len(batch.ids) == 1
+        assert not batch.fields["token"][:, batch.host_lengths.max() :].any()
+    assert len({batch.fields["token"].shape[1] for batch in module.val_dataloader()}) > 3

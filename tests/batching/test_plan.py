@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqclf.batching.edges import bucket_edges, round_up
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.errors import InputError
 
@@ -153,3 +154,63 @@ def test_buckets_waste_less_than_random_batches():
     mean = max(len(rows) for rows in bucketed)
     arrival = [np.arange(start, min(start + mean, 4000)) for start in range(0, 4000, mean)]
     assert padding_efficiency(lengths, bucketed) > 0.9 > padding_efficiency(lengths, arrival) + 0.2
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, st.integers(2, 8))
+def test_batches_hold_a_multiple_where_they_can(lengths, max_tokens, max_sequences, pool_batches, multiple_of):
+    limits = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": pool_batches}
+    batches = plan(lengths, **limits, multiple_of=multiple_of)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    if pool_batches is None:  # elsewhere the end of each pool is what is left
+        batches = batches[:-1]
+        for rows in batches:
+            most = min(max_tokens // lengths[rows[0]], max_sequences or len(lengths))
+            assert len(rows) % multiple_of == 0 or len(rows) == most < multiple_of or len(rows) == 1
+
+
+@many
+@given(LENGTHS, BUDGETS, st.integers(1, 30), st.integers(1, 6))
+def test_batches_keep_to_their_budget_after_rounding_up(lengths, max_tokens, pool_batches, count):
+    edges = bucket_edges(lengths, count)
+    batches = plan(lengths, max_tokens=max_tokens, pool_batches=pool_batches, edges=edges)
+    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
+    for rows in batches:
+        assert len(rows) * round_up(lengths[rows], edges).max() <= max_tokens or len(rows) == 1
+
+
+@many
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=200).map(np.array), st.sampled_from([0.25, 0.5, 1.0]), SEEDS)
+def test_balanced_epochs_draw_the_classes_as_asked_and_their_rows_alike(labels, balance, seed):
+    lengths = np.random.default_rng(0).integers(1, 30, len(labels))
+    rows = np.concatenate(plan(lengths, labels=labels, balance=balance, seed=seed))
+    assert len(rows) == len(labels)
+    sizes = np.bincount(labels)
+    present = np.flatnonzero(sizes)
+    shares = sizes[present] ** (1 - balance)
+    np.testing.assert_allclose(
+        np.bincount(labels[rows], minlength=len(sizes))[present], shares / shares.sum() * len(labels), atol=1
+    )
+    times = np.bincount(rows, minlength=len(labels))
+    for label in present:
+        assert np.ptp(times[labels == label]) <= 1
+
+
+def test_balanced_epochs_differ_and_stay_in_length_buckets():
+    generator = np.random.default_rng(0)
+    lengths, labels = generator.integers(1, 400, 4000), (generator.random(4000) < 0.02).astype(int)
+    one, other = (plan(lengths, max_tokens=8192, pool_batches=20, labels=labels, balance=1.0, epoch=e) for e in (0, 1))
+    assert as_lists(one) != as_lists(other)
+    assert padding_efficiency(lengths, one) > 0.9
+
+
+@settings(max_examples=30, deadline=None)
+@given(LENGTHS, SEEDS, st.integers(1, 3))
+def test_the_largest_batch_comes_first_in_the_first_epoch_only(lengths, seed, world_size):
+    plain, first = [plan(lengths, seed=seed, largest_first=chosen, world_size=world_size) for chosen in (False, True)]
+    costs = [len(rows) * lengths[rows].max() for rows in plain]
+    assert len(first[0]) * lengths[first[0]].max() == max(costs, default=0)
+    assert sorted(as_lists(first)) == sorted(as_lists(plain))
+    assert as_lists(plan(lengths, seed=seed, epoch=1, largest_first=True)) == as_lists(
+        plan(lengths, seed=seed, epoch=1)
+    )

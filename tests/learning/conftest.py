@@ -73,16 +73,21 @@ def batches(splits) -> SequenceDataModule:
     return make_batches(splits)
 
 
-def make_batches(splits: dict[str, Split], num_workers: int = 0) -> SequenceDataModule:
-    return SequenceDataModule(
-        splits,
-        max_tokens=120,
-        max_sequences=9,
-        pool_batches=3,
-        evaluation_factor=2,
-        num_workers=num_workers,
-        seed=0,
-    )
+BATCHING = {
+    "max_tokens": 120,
+    "max_sequences": 9,
+    "pool_batches": 3,
+    "multiple_of": 1,
+    "edges": None,
+    "balance": 0.0,
+    "largest_first": False,
+    "evaluation_factor": 2,
+    "num_workers": 0,
+}
+
+
+def make_batches(splits: dict[str, Split], **batching: Any) -> SequenceDataModule:
+    return SequenceDataModule(splits, **{**BATCHING, **batching}, seed=0)
 
 
 def make_split(rows: int, seed: int) -> Split:
@@ -99,9 +104,9 @@ def make_split(rows: int, seed: int) -> Split:
 
 @pytest.fixture
 def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
-    """`fit(task, callbacks=[…], max_epochs=2)`: Lightning's trainer, after training on batches of its own."""
+    """`fit(task, callbacks=[…], batching={…}, max_epochs=2)`: Lightning's trainer, after training."""
 
-    def run(module: SequenceTask, checkpoint: Any = None, num_workers: int = 0, **settings: Any) -> pl.Trainer:
+    def run(module: SequenceTask, checkpoint: Any = None, batching: Any = None, **settings: Any) -> pl.Trainer:
         trainer = pl.Trainer(
             default_root_dir=tmp_path,
             accelerator="cpu",
@@ -110,9 +115,12 @@ def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
             enable_model_summary=False,
             use_distributed_sampler=False,
             num_sanity_val_steps=0,
+            reload_dataloaders_every_n_epochs=1,
             **{"enable_checkpointing": bool(settings.get("callbacks")), "max_epochs": 2, **settings},
         )
-        trainer.fit(module, datamodule=make_batches(splits, num_workers), ckpt_path=checkpoint, weights_only=True)
+        trainer.fit(
+            module, datamodule=make_batches(splits, **(batching or {})), ckpt_path=checkpoint, weights_only=True
+        )
         return trainer
 
     return run

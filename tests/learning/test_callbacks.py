@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqclf.batching.plan import plan_batches
 from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
 from seqclf.learning.classify import classify
 from seqclf.learning.scores import scores
@@ -78,7 +79,7 @@ def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_pat
         return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder)]
 
     whole, part, resumed = task(**options), task(**options), task(**options, seed=0)
-    settings = {"max_epochs": 4, "num_workers": num_workers}
+    settings = {"max_epochs": 4, "batching": {"num_workers": num_workers}}
     fit(whole, callbacks=hooks(folders[0]), **settings)
     fit(part, callbacks=[*hooks(folders[1]), StopAfter(1)], **settings)
     assert len(rows_of(folders[1] / "metrics.csv")) == 2
@@ -90,6 +91,69 @@ def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_pat
         [{k: v for k, v in row.items() if k not in measured} for row in rows_of(f / "metrics.csv")] for f in folders
     )
     assert first == second, "the resumed run keeps the rows of the epochs before it"
+
+
+class BreakOff(pl.Callback):
+    """Ends a run after a step of an epoch, as a lost machine would: with what was written by then."""
+
+    def __init__(self, epoch: int, step: int):
+        self.place = (epoch, step)
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        if (trainer.current_epoch, batch_idx) == self.place:
+            raise ConnectionError
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_run_broken_off_twice_inside_an_epoch_ends_in_the_weights_of_an_unbroken_one(
+    task, fit, tmp_path, num_workers
+):
+    def hooks(folder):
+        return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder, 2)]
+
+    settings = {"max_epochs": 3, "batching": {"num_workers": num_workers}}
+    whole, parts = task(), [task() for _ in range(3)]
+    folders = [tmp_path / "whole", tmp_path / "part"]
+    trainer = fit(whole, callbacks=hooks(folders[0]), **settings)
+    assert trainer.global_step > 3 * 6, "or else there is no inside"
+    for module, end in zip(parts, [BreakOff(1, 3), BreakOff(1, 5), None], strict=True):
+        left = folders[1] / "last.ckpt"
+        chosen = {
+            "checkpoint": left if left.exists() else None,
+            "callbacks": [*hooks(folders[1]), *([end] if end else [])],
+        }
+        if end is None:
+            fit(module, **chosen, **settings)
+        else:
+            with pytest.raises(ConnectionError):
+                fit(module, **chosen, **settings)
+    for name, weight in whole.state_dict().items():
+        assert torch.equal(weight, parts[-1].state_dict()[name]), name
+    first, second = (
+        [{k: row[k] for k in ("epoch", "step", "train/loss", "validation/loss")} for row in rows_of(f / "metrics.csv")]
+        for f in folders
+    )
+    assert first == second, "the metrics of a resumed epoch are of all its steps"
+
+
+class CountRows(pl.Callback):
+    def __init__(self):
+        self.rows = []
+
+    def on_train_epoch_start(self, trainer, task):
+        self.rows.append([])
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        self.rows[-1] += batch.ids.tolist()
+
+
+def test_every_epoch_trains_on_every_row_once_however_many_batches_it_has(task, fit, splits):
+    seen, plan = CountRows(), {"max_tokens": 40, "max_sequences": None, "pool_batches": 2}
+    fit(task(), callbacks=[seen], batching=plan, max_epochs=12, enable_checkpointing=False)
+    assert [sorted(rows) for rows in seen.rows] == [list(range(len(splits["train"].labels)))] * 12
+    lengths = splits["train"].sequences.lengths
+    counts = [len(plan_batches(lengths, **plan, seed=0, epoch=epoch)) for epoch in range(12)]
+    assert max(counts) > counts[0], "or else there is nothing to see"
 
 
 def test_a_run_resumed_in_another_folder_remembers_its_best_epoch(task, fit, tmp_path):
