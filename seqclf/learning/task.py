@@ -60,7 +60,10 @@ class SequenceTask(pl.LightningModule):
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # The noise of a step is a function of its place alone, so a resumed run draws what an unbroken one would.
         place = (self.current_epoch << 24) + batch_idx
-        torch.manual_seed(((self.seed + 1) * 0x9E3779B1 + (self.global_rank << 44) + place) % 2**63)
+        seed = ((self.seed + 1) * 0x9E3779B1 + (self.global_rank << 44) + place) % 2**63
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes 1 ms where there is no GPU
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step(batch, self.train_tally)
