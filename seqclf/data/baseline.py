@@ -14,6 +14,7 @@ import numpy as np
 from seqclf.data.store import Ragged, Split, sampled
 
 MOST_STEPS = 8_000_000  # of train that the baseline is fit on; of more, as many rows as fit, drawn at random
+SMALL = 5_000  # rows that one thread fits sooner: waiting for each other costs more, and on busy cores very much more
 MOST_BAGGED = 200  # values of a category that the trees count
 
 
@@ -37,7 +38,10 @@ def fit_baseline(
     sizes = {field["name"]: field["size"] for field in fields if field["kind"] == "category"}
     numbers = [field["name"] for field in fields if field["kind"] == "number"]
     found: dict[str, dict[str, np.ndarray]] = {}
-    with warnings.catch_warnings():
+    from threadpoolctl import threadpool_limits
+
+    threads = 1 if len(train.labels) < SMALL else None
+    with warnings.catch_warnings(), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # of convergence: the scores say how good it is
         for name, fit in (("logistic regression", _fit_logistic), ("gradient boosting", _fit_boosting)):
             predict = fit(train, sizes, numbers, seed)

@@ -1,0 +1,39 @@
+"""`python -m seqclf.bench`: the price of dynamic against static graphs, on this machine and this data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqclf.command import command
+
+
+@command("bench")
+def main(config: dict[str, Any]) -> dict[str, Any]:
+    """Race, watch the memory, change the structure, judge, show."""
+    import time
+
+    from seqclf.benching.whole import bench, make_workloads, settings_of
+    from seqclf.data.sinks import check_place
+    from seqclf.reporting.bench_page import write_page
+    from seqclf.reporting.bench_picture import write_picture
+    from seqclf.reporting.bench_tables import show_bench, show_workload
+    from seqclf.reporting.console import console
+
+    started = time.perf_counter()
+    output = config["output"] and Path(str(config["output"]))
+    if output:
+        check_place(output.with_suffix(".html"))
+    settings = settings_of(config)
+    found = bench(config, settings, make_workloads(config), show_workload)
+    show_bench(found)
+    if output:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_picture(found, output.with_suffix(".png"))
+        write_page(found, output.with_suffix(".html"))
+        console.print(f"written: {output.with_suffix('.html')}, {output.with_suffix('.png')}", soft_wrap=True)
+    return {**found, "seconds": round(time.perf_counter() - started, 1)}
+
+
+if __name__ == "__main__":
+    main()

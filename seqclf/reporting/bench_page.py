@@ -1,0 +1,57 @@
+"""The benchmark as a page of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from seqclf.reporting import html
+from seqclf.reporting.bench_tables import COLUMNS, leak_line, structure_line, told, written
+
+
+def write_page(found: dict[str, Any], path: Path) -> None:
+    """Needs no other file and no network."""
+    machine = found["machine"]
+    summary = (
+        f"{machine['name']}, {machine['threads']} threads, {machine['precision']}, PyTorch {machine['torch']}: "
+        "the same model, weights, sequences and updates in every mode; medians of interleaved rounds."
+    )
+    parts = [_workload(name, own) for name, own in found["workloads"].items()]
+    path.write_text(html.page("Dynamic against static graphs", summary, [*parts, _meaning()]), encoding="utf-8")
+
+
+def _workload(name: str, own: dict[str, Any]) -> html.Html:
+    fastest = max(figures.get("tokens_per_s", 0.0) for figures in own["modes"].values())
+    columns = {"mode": "text", "": "bar", **dict.fromkeys(COLUMNS, "number")}
+    rows = [
+        [mode, html.bar(figures["tokens_per_s"] / fastest), *written(figures)]
+        for mode, figures in own["modes"].items()
+        if "error" not in figures
+    ]
+    failed = [f"{mode} did not run: {figures['error']}" for mode, figures in own["modes"].items() if "error" in figures]
+    problems = [*failed, *own["structure"]["errors"]]
+    return html.section(
+        name.replace("_", " "),
+        html.paragraph(f"Dynamic is {own['verdict']['word']}: {own['verdict']['reason']}."),
+        html.paragraph(told(name, own), soft=True),
+        html.table(columns, rows, stacked=True),
+        html.paragraph(f"{leak_line(own['leak'])}; {structure_line(own['structure'])}.", soft=True),
+        *([html.alerts(problems)] if problems else []),
+    )
+
+
+def _meaning() -> html.Html:
+    meanings = {
+        "dynamic, packed": "each batch as long as its longest sequence; packed sequences leave out the rest too",
+        "static, compiled": "all batches as long as the longest sequence; compiled by torch.compile with fixed shapes",
+        "steps/s": "real steps of sequences trained on in a second, padding not counted",
+        "of static": "time of all updates, static = 1",
+        "padding": "real steps over computed steps",
+        "memory MB, of training": "peak of a process of its own (on a GPU of the device), and what training added",
+        "graph ms": "what building the graph adds to a forward pass",
+        "first s": "seconds of the first update beyond a later one: warming up, compiling",
+        "loss, recall": "over the same sequences after the same updates",
+        "good, bad": "up to 1.15 times the static iteration time; from 1.30 on, or with more memory, leaks or errors",
+    }
+    rows = [[name, meaning] for name, meaning in meanings.items()]
+    return html.section("What the columns mean", html.table({"": "text", " ": "text"}, rows))
