@@ -14,6 +14,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     import time
 
     from seqclf.benching.whole import bench, make_workloads, settings_of
+    from seqclf.checks import check_ranges
     from seqclf.data.sinks import check_place
     from seqclf.reporting.bench_page import write_page
     from seqclf.reporting.bench_picture import write_picture
@@ -24,6 +25,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     output = config["output"] and Path(str(config["output"]))
     if output:
         check_place(output.with_suffix(".html"))
+    check_ranges(config)
     settings = settings_of(config)
     found = bench(config, settings, make_workloads(config), show_workload)
     show_bench(found)

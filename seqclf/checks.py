@@ -24,6 +24,11 @@ OPEN = {"data.fields", "data.generator", "loss.class_weights"}  # mappings whose
 ANY_KIND = {"trainer.devices"}  # "auto", a count or a list
 PASSED_ON = {"trainer", "optimizer"}  # whose further keys go to Lightning and PyTorch
 RANGES: dict[str, tuple[float, float]] = {
+    "sequences": (1, float("inf")),
+    "batch_size": (1, float("inf")),
+    "updates": (1, float("inf")),
+    "rounds": (1, float("inf")),
+    "leak_steps": (20, float("inf")),  # one for each block of the slope
     "seed": (0, 2**32 - 1),
     "patience": (0, float("inf")),
     "checkpoint_every": (1, float("inf")),
