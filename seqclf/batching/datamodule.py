@@ -42,7 +42,7 @@ class BatchDataset(Dataset):
     flat: every row that is touched makes the system map some 64 kB around it.
     """
 
-    def __init__(self, split: Split, edges: np.ndarray | None):
+    def __init__(self, split: Split, edges: np.ndarray | None = None):
         self.split = split
         self.edges = edges
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES

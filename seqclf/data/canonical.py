@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from seqclf.data.cells import MISSING_WORDS
 from seqclf.data.fields import UNITS, Field
 from seqclf.data.schema import Schema
 from seqclf.errors import InputError
@@ -14,8 +15,10 @@ from seqclf.errors import InputError
 LABEL, ID = "label", "id"
 KEY, FILE, ROW = "split key", "in file", "row number"
 SHOWN_CHARACTERS = 40
-MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
 WHOLE = r"regexp_full_match(trim({entry}), '[+-]?[0-9]+([.]0*)?')"
+DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
+OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
+SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
 WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -65,11 +68,15 @@ def number(text: str) -> str:
 
 
 def seconds(text: str, unit: str = "second") -> str:
-    """Text → seconds: a number of `unit`, a date or time, or hours and minutes (47:30)."""
-    clock = f"CASE WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN {text} || ':00' ELSE {text} END"
+    """Text → seconds: a number of `unit`, a date or time (at an offset from UTC, if it ends with one), or hours and
+    minutes (47:30). DuckDB's own casts skip whatever follows a time, an offset or PM too.
+    """
     return (
-        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, epoch(TRY_CAST({text} AS TIMESTAMP)), "
-        f"epoch(TRY_CAST({clock} AS INTERVAL)))"
+        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN epoch(TRY_CAST({text} AS TIMESTAMPTZ)) "
+        f"WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN epoch(TRY_CAST({text} || ':00' AS INTERVAL)) "
+        f"WHEN regexp_full_match({text}, '{SPAN}') THEN epoch(TRY_CAST({text} AS INTERVAL)) END)"
     )
 
 
@@ -84,9 +91,10 @@ def moment(value: str, kind: str, unit: str) -> str:
     return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
 
 
-def plain(column: str, types: dict[str, str]) -> str:
-    """A column as it is; of JSON values, their text without the quotes."""
-    return f"({quoted(column)} ->> '$')" if types[column] == "JSON" else quoted(column)
+def plain(column: str, types: dict[str, str], table: str = "") -> str:
+    """A column, of `table`, as it is; of JSON values, their text without the quotes."""
+    name = f"{table}.{quoted(column)}" if table else quoted(column)
+    return f"({name} ->> '$')" if types[column] == "JSON" else name
 
 
 def steps(field: Field, types: dict[str, str], where: str) -> str:

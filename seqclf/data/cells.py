@@ -11,6 +11,7 @@ import pyarrow as pa
 
 MOST_CLOCK_CODES = 100
 TIMED = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
+MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
 LARGEST_INTEGER = 2**63 - 1
 
 
@@ -72,13 +73,15 @@ def look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
     widths: dict[int, int] = {}
     distinct: set[int] = set()
     for entries in lists:
-        kind = max((_kind_of(entry, distinct, widths) for entry in entries if entry is not None), default=None)
+        told = [entry for entry in entries if not _is_missing(entry)]
+        kind = max((_kind_of(entry, distinct, widths) for entry in told), default=None)
         if kind is not None:
             kinds[kind[1]] = kinds.get(kind[1], 0) + 1
     if not kinds:
         return "string", 1
     common = max(kinds, key=lambda name: kinds[name])
-    if common == "integer" and max(distinct) > LARGEST_INTEGER:
+    words = any(isinstance(entry, str) and _is_missing(entry) for entries in lists for entry in entries)
+    if common == "integer" and (words or max(distinct) > LARGEST_INTEGER):  # among codes NA is one more
         common = "string"
     elif common == "integer" and (
         min(distinct) < 0
@@ -88,6 +91,28 @@ def look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
         common = "number"
     width = max(widths, key=lambda size: widths[size]) if common == "vector" and widths else 1
     return common, width
+
+
+def _is_missing(entry: Any) -> bool:
+    return entry is None or (isinstance(entry, str) and entry.strip().lower() in MISSING_WORDS)
+
+
+def names_missing(cells: pa.ChunkedArray) -> bool:
+    """Whether a text cell says that there is no value, as NA does."""
+    return is_text(cells.type) and any(isinstance(cell, str) and _is_missing(cell) for cell in cells.to_pylist())
+
+
+def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
+    """Whether lists are of points in time, or of texts that all are."""
+    if is_list(cells.type):
+        kind = cells.type.value_type
+        if pa.types.is_temporal(kind):
+            return not pa.types.is_duration(kind)
+        rows = [row for row in cells.to_pylist() if row] if is_text(kind) else []
+    else:
+        rows = [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
+    entries = [entry for row in rows for entry in row if entry is not None]
+    return bool(entries) and all(isinstance(entry, str) and TIMED.fullmatch(entry.strip()) for entry in entries)
 
 
 def _never_fall(lists: list[list[Any]]) -> bool:

@@ -13,6 +13,7 @@ from seqclf.data.fields import CYCLES, Field
 from seqclf.data.moments import Sample
 
 SMALLEST_SHARE = 0.05
+MICROSECONDS = 6  # decimals of a second; seconds since 1970 have hardly more
 
 
 class Clock:
@@ -37,7 +38,7 @@ class Clock:
         and weekdays count."""
         lengths, seconds = _seconds(column)
         if not self.cycles and len(seconds):
-            seconds = seconds - np.repeat(seconds[np.cumsum(lengths) - lengths], lengths)
+            seconds = np.round(seconds - np.repeat(seconds[np.cumsum(lengths) - lengths], lengths), MICROSECONDS)
         return (seconds + 0.0).view(np.uint64)
 
     def fit(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:

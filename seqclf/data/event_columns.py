@@ -7,6 +7,8 @@ from seqclf.data.fields import Field
 from seqclf.data.schema import Schema
 from seqclf.errors import InputError
 
+EVENTS = "events"  # the table, in what it is sorted by: a plain name there may be one of `event_columns`
+
 
 def channel(field: str, position: int) -> str:
     """The column of an event table that holds one channel of `field`."""
@@ -45,7 +47,7 @@ def event_order(schema: Schema, types: dict[str, str]) -> list[str]:
     """What sorts the events of a group; text is sorted as the number or the time that it means, where it means one."""
     order = []
     for column in schema.order_by:
-        value = plain(column, types)
+        value = plain(column, types, EVENTS)
         order += [seconds(value), value] if types[column] in ("VARCHAR", "JSON") else [value]
     return order
 

@@ -15,9 +15,10 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch, joined_key
 from seqclf.data.canonical import ID, KEY, LABEL, quoted
-from seqclf.data.event_columns import channel, event_columns, event_order, event_seconds, group
+from seqclf.data.event_columns import EVENTS, channel, event_columns, event_order, event_seconds, group
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source, local_files
+from seqclf.errors import InputError
 
 READ_EVENTS = 122_880
 ROW = "row number"
@@ -51,9 +52,10 @@ def read_events(
             place = [quoted(PLACE), quoted(ROW)]
     else:
         columns.append(f"row_number() OVER () AS {quoted(ROW)}")
-    query = f"SELECT {', '.join(columns)} FROM {relation}"
+    query = f"SELECT {', '.join(columns)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, types)
-    if not (is_parquet and _is_sorted(connection, relation, [*map(quoted, schema.group_by), *order])):
+    groups = [f"{EVENTS}.{quoted(name)}" for name in schema.group_by]
+    if not (is_parquet and _is_sorted(connection, relation, [*groups, *order])):
         query += f" ORDER BY {', '.join([*keys, *order, *place])}"
     if replaced := event_seconds(schema, types):
         query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
@@ -67,7 +69,7 @@ def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions
     names = [f"e{place}" for place in range(len(expressions))]
     chosen = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
     before: pa.RecordBatch | None = None
-    for batch in connection.sql(f"SELECT {chosen} FROM {relation}").to_arrow_reader(READ_EVENTS):
+    for batch in connection.sql(f"SELECT {chosen} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS):
         joined = batch if before is None else pa.concat_batches([before, batch])
         try:
             if not _ascends([joined.column(name) for name in names]):
@@ -175,6 +177,8 @@ def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> Batch:
         columns[field.name] = pa.ListArray.from_arrays(offsets, _steps(channels))
     if KEY in events.schema.names:
         columns[KEY] = events.column(KEY).take(first)
+        if pa.types.is_integer(columns[KEY].type):  # times differ within a sequence, of which the first one counts
+            _check_one(events.column(KEY), starts, columns[ID])
     numbers = events.column(ROW).to_numpy().astype(np.int64)
     places = np.unique(events.column(PLACE).to_numpy()[starts]) if len(files) > 1 else np.zeros(1, np.int64)
     file = files[int(places[0])] if len(places) == 1 else ", ".join(files[place] for place in places[:3])
@@ -199,12 +203,26 @@ def _plain(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
+def _check_one(keys: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
+    """Raise unless each group's events say the same of where it belongs."""
+    bad = _changing(keys, starts)
+    if len(bad):
+        raise InputError(
+            f"data.split.column: changes inside the sequence '{ids[int(bad[0])]}'; name a column that is the same in "
+            "all events of a sequence, or split by data.split.by=random or distinct"
+        )
+
+
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
     """The label of each group, null where its events disagree."""
-    changed = _differs(labels)
-    changed[starts[1:] - 1] = False
-    labels = labels.take(pa.array(starts)).cast(pa.string())
-    bad = np.unique(np.searchsorted(starts, np.flatnonzero(changed) + 1, side="right") - 1)
     mask = np.zeros(len(starts), bool)
-    mask[bad] = True
+    mask[_changing(labels, starts)] = True
+    labels = labels.take(pa.array(starts)).cast(pa.string())
     return pc.if_else(pa.array(mask), pa.scalar(None, pa.string()), labels)
+
+
+def _changing(column: pa.Array, starts: np.ndarray) -> np.ndarray:
+    """Which groups hold more than one value."""
+    changed = _differs(column)
+    changed[starts[1:] - 1] = False
+    return np.unique(np.searchsorted(starts, np.flatnonzero(changed) + 1, side="right") - 1)

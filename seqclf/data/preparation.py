@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
-from seqclf.data.canonical import quoted
+from seqclf.data.canonical import quoted, seconds
 from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.labels import LabelTable
 from seqclf.data.options import DataOptions
@@ -123,7 +123,7 @@ class Preparation:
         if self.split_column is None:
             return None
         if by == "time":
-            return f"COALESCE(TRY_CAST({column} AS DOUBLE), epoch(TRY_CAST({column} AS TIMESTAMP)))"
+            return f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds(f'CAST({column} AS VARCHAR)')})"
         return f"CAST(hash(CAST({column} AS VARCHAR)) >> 1 AS BIGINT)"
 
     def _assign(self, train: Staged) -> np.ndarray:
@@ -154,8 +154,9 @@ class Preparation:
     def _without_leaks(self, staged: Mapping[str, Staged], chosen: dict[str, np.ndarray]) -> None:
         """Count what splits share, and do with it what `data.split.on_leak` says; -1 in `chosen` is a dropped row."""
         parts = np.concatenate(list(chosen.values()))
-        # The groups of one event table have one id each.
-        ids = [own.ids for own in staged.values()] if len(staged) > 1 or not self.schema.group_by else []
+        # Without an id of their own, the groups of one event table have one each.
+        alone = len(staged) == 1 and self.schema.group_by and self.schema.id is None
+        ids = [] if alone else [own.ids for own in staged.values()]
         known = [one for one in ids if one is not None]
         keys = (
             _codes(pa.chunked_array([chunk for one in known for chunk in one.chunks])) if known == ids != [] else None

@@ -25,7 +25,7 @@ from seqclf.data.preparation import SPLITS, Preparation
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
-FORMAT = 3
+FORMAT = 4
 NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that change nothing in the dataset
 
 
@@ -73,8 +73,8 @@ def _fingerprint(options: DataOptions, given: Mapping[str, Source]) -> str:
     every = [*given.values(), *([labels] if labels is not None else [])]
     states: list[Any] = [sources.source_digest(source) for source in every]
     states += [_vector_file(spec["vectors"]) for spec in (options.fields or {}).values() if _has_vectors(spec)]
-    if any(sources.is_remote(source) for source in every):
-        states.append(os.urandom(8).hex())  # what a URL gives may change without a sign
+    if any(sources.is_volatile(source) for source in every):
+        states.append(os.urandom(8).hex())
     keys = {key: value for key, value in asdict(options).items() if key not in NOT_CONTENT}
     text = json.dumps([FORMAT, __version__, keys, states], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -31,6 +31,7 @@ JSON = (".json", ".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 TIME_SERIES = (".ts",)
+AFTER_QUERY = r"\s*;(\s|;|--[^\n]*)*\Z"
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINES = (".txt", "")  # in a folder with a file per class
 REGISTERED = "arrow_files"
@@ -76,7 +77,7 @@ def _relation(
 ) -> str:
     query = query_text(source)
     if query is not None:
-        return f"({query.strip().rstrip(';')}\n)"
+        return f"({re.sub(AFTER_QUERY, '', query)}\n)"
     paths = [] if is_remote(source) else _readable(source)
     kind = suffix(paths[0] if paths else source.path)
     folder = class_folder(source)

@@ -92,14 +92,8 @@ class Scaler:
     def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         lengths, seen, raw = self._raw(batch)
         groups = self._groups(batch, staged)
-        mean, deviation = (
-            (self.mean[0], self.deviation[0])
-            if groups is None
-            else (
-                self.mean[groups],
-                self.deviation[groups],
-            )
-        )
+        own = 0 if groups is None or len(self.mean) == 1 else groups  # one for all where nothing is scaled
+        mean, deviation = self.mean[own], self.deviation[own]
         scaled = (raw - mean) / deviation
         if self.missing == "refuse":
             return lengths, {self.field.name: scaled.astype(np.float32)}

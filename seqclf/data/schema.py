@@ -10,7 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.cells import is_list, is_text, look_into, looks_bracketed, looks_like_lists, looks_timed, mean_words
+from seqclf.data.cells import (
+    holds_times,
+    is_list,
+    is_text,
+    look_into,
+    looks_bracketed,
+    looks_like_lists,
+    looks_timed,
+    mean_words,
+    names_missing,
+)
 from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field, named_field
 from seqclf.errors import InputError
 
@@ -174,7 +184,8 @@ def _inferred_events(sample: pa.Table, where: str, skip: set[str | None], order_
             continue
         values, _ = look_into(pa.chunked_array([pa.array([cells.to_pylist()])]), None)
         kind = "number" if values == "number" or pa.types.is_floating(cells.type) else "category"
-        options = {"missing": "value" if kind == "category" else "last"} if cells.null_count else {}
+        lacking = cells.null_count or (kind == "number" and names_missing(cells))
+        options = {"missing": "value" if kind == "category" else "last"} if lacking else {}
         found.append(event_field(name, kind, (column,), sample, options))
     if not found:
         others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
@@ -213,8 +224,10 @@ def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separa
 
 
 def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
-    values, width = look_into(cells, separator)
     name = _free_name(column, taken)
+    if holds_times(cells, separator):
+        return Field(name, "time", (column,), separator=separator)
+    values, width = look_into(cells, separator)
     if values in ("string", "integer"):
         return Field(name, "category", (column,), values, None, separator)
     return Field(name, "number", (column,), width=width, separator=separator)

@@ -12,6 +12,7 @@ from pathlib import Path
 from seqclf.errors import InputError
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
+NAMED = re.compile(r"""'((?:[^']|'')+)'|"([^"]+)"|(?<![\w'"])([\w./~*?-]+\.\w+)""")  # what may be a file in a query
 COMPRESSED = (".gz", ".zst")
 
 
@@ -48,7 +49,7 @@ def local_files(source: Source) -> list[Path]:
         if own.is_dir():
             return sorted(path for path in own.glob("*/*" if has_folders(own) else "*") if _counts(path))
         return [own] if own.exists() else _matches(str(own))
-    found = [path for named in re.findall(r"'((?:[^']|'')+)'", text) for path in _matches(named)]
+    found = [path for named in NAMED.findall(text) for path in _matches(next(filter(None, named)))]
     return ([Path(source.path)] if source.path.endswith(".sql") else []) + found
 
 
@@ -74,6 +75,12 @@ def _matches(pattern: str) -> list[Path]:
 
 def is_remote(source: Source) -> bool:
     return "://" in (query_text(source) or source.path)
+
+
+def is_volatile(source: Source) -> bool:
+    """Whether what it gives may change without a sign: a URL, or a query of which no file is known."""
+    files = [path for path in local_files(source) if path.suffix != ".sql"]
+    return is_remote(source) or (query_text(source) is not None and not files)
 
 
 def query_text(source: Source) -> str | None:

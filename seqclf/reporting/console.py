@@ -36,12 +36,12 @@ def show_dataset(dataset: Dataset) -> None:
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, counts in dataset.report.items():
         lengths = dataset.splits[name].sequences.lengths
-        refused = counts["refused"]
-        share = f"{refused} ({refused / (refused + counts['used']):.1%})" if refused else "0"
         unknown = f"{counts['unknown_steps'] / max(1, counts['steps']):.1%}"
         spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
-        table.add_row(name, str(counts["used"]), share, str(counts["truncated"]), str(counts["steps"]), unknown, spread)
+        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "steps")), unknown, spread)
     console.print(table)
+    if any(counts["refused"] for counts in dataset.report.values()):
+        console.print(f"  refused, and why: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
     for line in leak_lines(dataset.leaks):
         warn(line)
     for name, count in dataset.leaks["dropped"].items():

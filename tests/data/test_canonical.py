@@ -1,12 +1,13 @@
 """Cells of any type are read as what they say, or refused: never rounded, renamed or merged."""
 
-import datetime
 from decimal import Decimal
 
+import duckdb
 import pyarrow as pa
 import pytest
 from table_files import LABELS, write
 
+from seqclf.data.canonical import literal, seconds
 from seqclf.data.fields import Field
 from seqclf.data.reading import column_types, read, sample
 from seqclf.data.schema import Schema, build_schema
@@ -96,7 +97,6 @@ def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
         (pa.array([[5]] * 19 + [[2**64 - 1]], pa.list_(pa.uint64())), ("category", "string")),
         (pa.array([[True, False]] * 20), ("category", "string")),
         (pa.array([[Decimal("1.50")]] * 20), ("number", 1)),
-        (pa.array([[datetime.date(2020, 1, 1)]] * 20), ("category", "string")),
         (pa.array([[1, 2]] * 20, pa.list_(pa.int8())), ("category", "integer")),
         (pa.array([[-1, 2]] * 20), ("number", 1)),
         (pa.array([[[1, 2]]] * 20), ("number", 2)),
@@ -147,3 +147,30 @@ def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
         found = batch.columns.to_pylist()[0]
         assert [found[name] for name in names] == [[position] for position in range(len(names))]
         assert (found["label"], found["id"], found["split key"]) == ("a", 7, 8)
+
+
+MOMENTS = {
+    "2024-01-01": 1704067200.0,
+    "2024-01-01 10:30": 1704105000.0,
+    "2024-01-01T10:30:15.25": 1704105015.25,
+    " 2024/01/01 10:30:00 ": 1704105000.0,
+    "2024-01-01T10:30:00Z": 1704105000.0,
+    "2024-01-01T02:01:00+02:00": 1704067260.0,
+    "2024-01-01 00:00:00-0530": 1704087000.0,
+    "2024-01-01 00:00:00+01": 1704063600.0,
+    "1700000000.5": 1700000000.5,
+    "47:30": 171000.0,
+    "1:02:03.5": 3723.5,
+    "2 days 01:00:00": 176400.0,
+    "2024-01-01 10:00 garbage": None,
+    "2024-01-01 1:00 PM": None,
+    "1:00 AM": None,
+    "10:00x": None,
+    "soon": None,
+}
+
+
+@pytest.mark.parametrize("text", MOMENTS)
+def test_texts_of_times_are_read_whole_or_not_at_all(text):
+    query = f"SELECT {seconds('given')} FROM (SELECT {literal(text)} AS given)"
+    assert duckdb.connect().execute(query).fetchone() == (MOMENTS[text],)

@@ -74,3 +74,11 @@ def test_all_ways_to_write_times_mean_the_same(options, tmp_path):
     assert seconds_of(options, write(tmp_path / "e.jsonl", {"t": texts, "y": labels})) == plain
     clock = {"t": [[f"{s // 3600}:{s // 60 % 60:02}:{s % 60:02}" for s in row] for row in times], "y": labels}
     assert seconds_of(options, write(tmp_path / "f.parquet", clock)) == plain
+
+
+def test_the_same_gaps_at_another_time_are_the_same_sequence_to_the_microsecond(options, tmp_path):
+    starts = np.random.default_rng(0).uniform(0, 1e8, 40)
+    times = [[1.7e9 + start + 0.137001 * step for step in range(5)] for start in starts]
+    labels = ["a", "b"] * 20
+    path = write(tmp_path / "t.parquet", {"at": times, "label": labels})
+    assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks["distinct"] == 1

@@ -256,3 +256,54 @@ def test_a_row_of_lists_is_no_event(options, tmp_path):
     columns = {"card": [1, 2], "x": [[1], [2]], "fraud": ["a", "b"]}
     with pytest.raises(InputError, match=r"column 'x' holds BIGINT\[\], but with data.group_by a row is one event"):
         grouped(options, write(tmp_path / "t.parquet", columns), fields={"x": "category"}, order_by=None)
+
+
+@pytest.mark.parametrize("order", ["id", "label", "row number", "k 0", "group 0"])
+def test_a_column_that_orders_may_have_any_name(options, tmp_path, order):
+    rows = [(stay, place) for stay in range(24) for place in range(6)]
+    rows = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]
+    table = {
+        order: [place for _, place in rows],
+        "stay": [f"s{stay}" for stay, _ in rows],
+        "patient": [f"p{stay // 2}" for stay, _ in rows],
+        "k": ["abcdef"[place] for _, place in rows],
+        "outcome": ["xy"[stay % 2] for stay, _ in rows],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"group_by": "stay", "order_by": order, "id": "patient", "fields": {"k": "category"}}
+    dataset = prepare(options(train=path, label="outcome", **chosen))
+    names = dataset.encoders["k"].values.to_pylist()
+    for split in dataset.splits.values():
+        for row in range(len(split.labels)):
+            codes = split.sequences.fields["k"][split.sequences.offsets[row] : split.sequences.offsets[row + 1]]
+            assert "".join(names[code - 1] for code in codes) == "abcdef"
+
+
+def test_ids_other_than_the_group_are_compared_across_splits_of_one_table(options, tmp_path):
+    stays = [stay for stay in range(40) for _ in range(3)]
+    table = {
+        "stay": [f"s{stay}" for stay in stays],
+        "patient": [f"p{stay // 4}" for stay in stays],
+        "k": [f"k{(stay * 7 + place) % 31}" for place, stay in enumerate(stays)],
+        "outcome": ["xy"[stay % 2] for stay in stays],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    seen = prepare(options(**chosen, id="patient")).leaks["ids_seen_before"]
+    assert seen["validation"] == 8, "four stays a patient: each of the eight validation rows has one in train"
+    with pytest.raises(InputError, match="rows of validation have an id"):
+        prepare(options(**chosen, id="patient", split={"on_leak": "error"}))
+    assert prepare(options(**chosen)).leaks["ids_seen_before"] is None
+
+
+def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_path):
+    table = {
+        "stay": [f"s{stay}" for stay in range(30) for _ in range(3)],
+        "site": ["a", "b", "b"] * 30,
+        "k": ["x", "y", "z"] * 30,
+        "outcome": ["xy"[stay % 2] for stay in range(30) for _ in range(3)],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    with pytest.raises(InputError, match=r"data.split.column: changes inside the sequence 's0'; name a column"):
+        prepare(options(**chosen, split={"by": "group", "column": "site"}))

@@ -131,3 +131,10 @@ def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, place):
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):
         column_types(source(path))
+
+
+@pytest.mark.parametrize("end", ["", ";", "; ", ";\n-- the end", " -- the end", ";;"])
+def test_a_query_may_end_as_it_likes(tmp_path, end):
+    path = write(tmp_path / "t.parquet", simple())
+    (tmp_path / "q.sql").write_text(f"SELECT * FROM '{path}'{end}")
+    assert sample(source(tmp_path / "q.sql"), 5).num_rows == 5

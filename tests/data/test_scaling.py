@@ -5,9 +5,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from table_files import write
 
 from seqclf.data.encoders import encode, fit_encoders, make_encoders
 from seqclf.data.fields import Field
+from seqclf.data.prepare import prepare
 
 MAYBE = st.one_of(st.none(), st.floats(-1e6, 1e6))
 ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
@@ -96,3 +98,10 @@ def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
 def test_a_constant_stays_finite():
     assert np.isfinite(encoded([[3.0, 3.0], [3.0]], {})).all()
     assert np.isfinite(encoded([[3.0, None], [3.0]], {"scale": "robust", "missing": "last"})).all()
+
+
+def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
+    table = {"shop": [["a", "b"], ["b"]] * 10, "amount": [[1.0, 20.0], [5.0]] * 10, "label": ["x", "y"] * 10}
+    fields = {"shop": "category", "amount": {"kind": "number", "scale": "none", "by": "shop"}}
+    dataset = prepare(options(train=write(tmp_path / "t.parquet", table), label="label", fields=fields))
+    assert set(np.unique(dataset.splits["train"].sequences.fields["amount"])) == {1.0, 5.0, 20.0}

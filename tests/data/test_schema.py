@@ -197,3 +197,54 @@ def test_what_makes_no_sense_is_named(columns, options, message):
 def test_unusable_field_options_are_named(kind, option, message):
     with pytest.raises(InputError, match=message):
         schema({"x": ["one two"] * 10}, fields={"x": {"kind": kind, **option}})
+
+
+TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms")))
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "kind"),
+    [
+        (TIMES, None, "time"),
+        (pa.array([["2024-01-01T10:00:00Z", "2024-01-02"]] * 4), None, "time"),
+        (pa.array(["2024-01-01 2024-01-02"] * 4), " ", "time"),
+        (pa.array([["2024-01-01", "none of these"]] * 4), None, "category"),
+        (pa.array(["1.5 NA 3"] * 4), " ", "number"),
+        (pa.array(["15 NA 3"] * 4), " ", "category"),
+    ],
+)
+def test_lists_of_times_and_numbers_with_gaps_are_known(cells, separator, kind):
+    sample = pa.table({"x": cells, "label": ["a", "b"] * 2})
+    found = build_schema(
+        sample,
+        "t",
+        label="label",
+        id=None,
+        fields=None,
+        list_separator=separator,
+        max_length=None,
+        truncate="error",
+        group_by=(),
+        order_by=(),
+    )
+    assert found.fields[0].kind == kind
+
+
+@pytest.mark.parametrize(("cells", "kind"), [(["1.5", "NA", "?"], "number"), (["15", "NA", "3"], "category")])
+def test_numbers_of_events_may_be_missing_in_words(cells, kind):
+    sample = pa.table({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]})
+    found = build_schema(
+        sample,
+        "t",
+        label="label",
+        id=None,
+        fields=None,
+        list_separator=None,
+        max_length=None,
+        truncate="error",
+        group_by=("g",),
+        order_by=(),
+    )
+    assert found.fields[0].kind == kind
+    if kind == "number":
+        assert found.fields[0].option("missing") == "last"

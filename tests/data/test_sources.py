@@ -5,7 +5,7 @@ import os
 import pytest
 from table_files import simple, write
 
-from seqclf.data.sources import Source, class_folder, is_remote, local_files, source_digest, suffix_of
+from seqclf.data.sources import Source, class_folder, is_remote, is_volatile, local_files, source_digest, suffix_of
 from seqclf.errors import InputError
 
 
@@ -60,3 +60,15 @@ def test_the_kind_of_a_file_is_told_without_its_compression(name, suffix):
 def test_a_built_in_file_that_does_not_exist_is_named():
     with pytest.raises(InputError, match=r"data.train=builtin:nope.parquet: no such built-in file"):
         local_files(source("builtin:nope.parquet"))
+
+
+@pytest.mark.parametrize("name", ["'{}'", '"{}"', "{}"])
+def test_files_of_a_query_are_known_however_they_are_named(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "t.parquet", simple())
+    source = Source(f"SELECT * FROM {name.format('t.parquet')}", "data.train")
+    assert [path.name for path in local_files(source)] == ["t.parquet"] and not is_volatile(source)
+
+
+def test_a_query_without_a_known_file_is_volatile():
+    assert is_volatile(Source("SELECT * FROM range(5)", "data.train"))
