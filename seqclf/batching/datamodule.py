@@ -101,6 +101,7 @@ class SequenceDataModule(pl.LightningDataModule):
         self.num_workers = num_workers
         self.batching = batching
         self.training: TrainingLoader | None = None
+        self.validation: DataLoader | None = None
 
     def train_dataloader(self) -> DataLoader:
         """One loader for all epochs, so that its workers stay; asked for anew before each epoch, as epochs are of
@@ -116,7 +117,10 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.training
 
     def val_dataloader(self) -> DataLoader:
-        return self._sorted("validation", self._ranks())
+        """Likewise one for all epochs."""
+        if self.validation is None:
+            self.validation = self._sorted("validation", self._ranks())
+        return self.validation
 
     def test_dataloader(self) -> DataLoader:
         return self._sorted("test", self._ranks())
@@ -145,7 +149,7 @@ class SequenceDataModule(pl.LightningDataModule):
             seed=self.seed,
             **ranks,
         )
-        return DataLoader(BatchDataset(data, None), sampler=sampler, **self._options())
+        return DataLoader(BatchDataset(data), sampler=sampler, **self._options())
 
     def _options(self) -> dict[str, Any]:
         return {
