@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import resource
-import sys
 from concurrent.futures import ProcessPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,8 +11,8 @@ import torch
 
 from seqclf.benching.contenders import MODES, Contender, Settings
 from seqclf.benching.workload import Workload
+from seqclf.resident import peak_mb, resident_mb
 
-STATUS = Path("/proc/self/status")
 BLOCKS = 20
 T_95 = 2.10  # Student's t for BLOCKS - 2 degrees of freedom
 MOST_GROWTH = 0.01
@@ -69,19 +66,3 @@ def slope(used: np.ndarray) -> dict[str, Any]:
 
 def _used_mb(device: str) -> float:
     return torch.cuda.memory_allocated() / 1e6 if device == "cuda" else resident_mb()
-
-
-def resident_mb() -> float:
-    return _status_mb("VmRSS") if STATUS.exists() else peak_mb()
-
-
-def peak_mb() -> float:
-    """Of this process alone: what `getrusage` says is handed on by the process that started it."""
-    if STATUS.exists():
-        return _status_mb("VmHWM")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
-
-
-def _status_mb(name: str) -> float:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1.024e-3

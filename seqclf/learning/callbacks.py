@@ -5,19 +5,23 @@ from __future__ import annotations
 import csv
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.learning.scores import MAIN
 from seqclf.learning.task import MONITORED
+from seqclf.resident import resident_mb
 
-COLUMNS = ["epoch", "step", "seconds", "tokens_per_s", "lr"]
+SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
+COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr"]
 COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
 
 
@@ -63,7 +67,7 @@ def early_stopping(patience: int) -> EarlyStopping:
 
 
 class EpochRecord(Checkpoint):
-    """Keeps a row per epoch in `history` and in `metrics.csv`, and hands it to `show`.
+    """Keeps a row per epoch in `history` and in `metrics.csv`, and hands it to `show`; its speed goes to the loggers.
 
     The rows travel in checkpoints, so a resumed run keeps those before it. A `Checkpoint`, because Lightning calls
     those after the module has logged its epoch, and all other callbacks before.
@@ -73,26 +77,28 @@ class EpochRecord(Checkpoint):
         self.path = path
         self.show = show
         self.history: list[dict[str, Any]] = []
-        self._begin(0, 0.0)
+        self._begin(Counter(), 0.0)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "tokens": self.tokens, "seconds": time.perf_counter() - self.start}
+        return {"history": self.history, "seen": dict(self.seen), "seconds": time.perf_counter() - self.start}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = state_dict["history"]
-        self._begin(state_dict["tokens"], state_dict["seconds"])
+        self._begin(Counter(state_dict["seen"]), state_dict["seconds"])
 
-    def _begin(self, tokens: int, seconds: float) -> None:
-        """Start to count an epoch, or go on where a run was broken off inside it."""
-        self.tokens = tokens
+    def _begin(self, seen: Counter[str], seconds: float) -> None:
+        """Start to count an epoch, or go on where a run was broken off inside it. `seen`: updates, steps of sequences
+        (`tokens`) and what was computed for them, padding included (`cells`)."""
+        self.seen = seen
         self.start = time.perf_counter() - seconds
         self.trained = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self._begin(0, 0.0)
+        self._begin(Counter(), 0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        self.tokens += int(batch.host_lengths.sum())
+        width = next(iter(batch.fields.values())).shape[1]
+        self.seen.update(updates=1, tokens=int(batch.host_lengths.sum()), cells=len(batch.host_lengths) * width)
         self.trained = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
@@ -101,14 +107,29 @@ class EpochRecord(Checkpoint):
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
             "seconds": round(time.perf_counter() - self.start, 3),
-            "tokens_per_s": round(self.tokens / max(self.trained - self.start, 1e-9), 1),
+            **self._speed(task.device),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
         row |= {name: metrics[name] for name in COLUMNS if name in metrics}
         self.history.append(row)
         if trainer.is_global_zero:
+            for logger in trainer.loggers:
+                logger.log_metrics(
+                    {f"train/{name}": row[name] for name in SPEED} | {"epoch": row["epoch"]}, row["step"]
+                )
             self._write()
             self.show(row)
+
+    def _speed(self, device: torch.device) -> dict[str, float]:
+        """From the first update to the end of the last, loading included; validation is not."""
+        seconds = max(self.trained - self.start, 1e-9)
+        memory = torch.cuda.max_memory_reserved(device) / 1e6 if device.type == "cuda" else resident_mb()
+        return {
+            "step_ms": round(1e3 * seconds / max(1, self.seen["updates"]), 3),
+            "tokens_per_s": round(self.seen["tokens"] / seconds, 1),
+            "padding_efficiency": round(self.seen["tokens"] / max(1, self.seen["cells"]), 4),
+            "memory_mb": round(memory, 1),
+        }
 
     def _write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)

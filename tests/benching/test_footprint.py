@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from seqclf.benching.footprint import peak_mb, resident_mb, slope
+from seqclf.benching.footprint import slope
+from seqclf.resident import peak_mb, resident_mb
 
 GENERATOR = np.random.default_rng(0)
 

@@ -65,11 +65,13 @@ def test_the_config_is_recorded_as_it_was(recorded, trained):
     assert {key: found[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize("name", ["train/loss", "train/recall", "validation/loss", "validation/recall"])
+@pytest.mark.parametrize(
+    "name", ["train/loss", "train/recall", "train/step_ms", "validation/loss", "validation/recall"]
+)
 def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
     rows = history(recorded, "epoch", name)
     with (trained.run / "metrics.csv").open(newline="") as file:
-        expected = [float(row[name]) for row in csv.DictReader(file)]
+        expected = [float(row.get(name) or row[name.removeprefix("train/")]) for row in csv.DictReader(file)]
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
 

@@ -110,13 +110,12 @@ def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
         trainer = pl.Trainer(
             default_root_dir=tmp_path,
             accelerator="cpu",
-            logger=False,
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
             num_sanity_val_steps=0,
             reload_dataloaders_every_n_epochs=1,
-            **{"enable_checkpointing": bool(settings.get("callbacks")), "max_epochs": 2, **settings},
+            **{"logger": False, "enable_checkpointing": bool(settings.get("callbacks")), "max_epochs": 2, **settings},
         )
         trainer.fit(
             module, datamodule=make_batches(splits, **(batching or {})), ckpt_path=checkpoint, weights_only=True

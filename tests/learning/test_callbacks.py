@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from seqclf.batching.plan import plan_batches
+from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
 from seqclf.learning.classify import classify
 from seqclf.learning.scores import scores
@@ -86,11 +86,40 @@ def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_pat
     fit(resumed, checkpoint=folders[1] / "last.ckpt", callbacks=hooks(folders[1]), **settings)
     for name, weight in whole.state_dict().items():
         assert torch.equal(weight, resumed.state_dict()[name]), name
-    measured = {"seconds", "tokens_per_s"}
+    measured = {"seconds", "tokens_per_s", "step_ms", "memory_mb"}
     first, second = (
         [{k: v for k, v in row.items() if k not in measured} for row in rows_of(f / "metrics.csv")] for f in folders
     )
     assert first == second, "the resumed run keeps the rows of the epochs before it"
+
+
+class KeptLogger(pl.loggers.logger.Logger):
+    name, version = "kept", 0
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def log_hyperparams(self, *arguments):
+        pass
+
+    def log_metrics(self, metrics, step=None):
+        self.kept.append((step, metrics))
+
+
+def test_every_logger_is_told_the_speed_of_each_epoch(task, fit, splits, tmp_path):
+    logger, path = KeptLogger(), tmp_path / "metrics.csv"
+    fit(task(), callbacks=[EpochRecord(path, lambda row: None)], logger=logger, log_every_n_steps=1, max_epochs=2)
+    told = [(step, metrics) for step, metrics in logger.kept if "train/step_ms" in metrics]
+    lengths = splits["train"].sequences.lengths
+    for (step, metrics), row in zip(told, rows_of(path), strict=True):
+        assert step == int(row["step"]) and metrics["epoch"] == int(row["epoch"])
+        plan = {"max_tokens": 120, "max_sequences": 9, "pool_batches": 3, "seed": 0}
+        batches = plan_batches(lengths, **plan, epoch=metrics["epoch"])
+        assert metrics["train/padding_efficiency"] == pytest.approx(padding_efficiency(lengths, batches), abs=1e-4)
+        seconds = lengths.sum() / metrics["train/tokens_per_s"]
+        assert metrics["train/step_ms"] == pytest.approx(1e3 * seconds / len(batches), rel=0.01)
+        assert 50 < metrics["train/memory_mb"] < 50_000
 
 
 class BreakOff(pl.Callback):
