@@ -10,7 +10,7 @@ import torch
 from seqclf.benching.contenders import MODES, STATIC, Contender, Settings
 from seqclf.benching.workload import Workload
 
-GRAPH_BATCHES = 20
+GRAPH_PAIRS = 24
 
 
 def race(workload: Workload, modes: list[str], rounds: int, settings: Settings) -> dict[str, dict[str, Any]]:
@@ -65,15 +65,17 @@ def _warm(name: str, workload: Workload, settings: Settings) -> tuple[Contender,
 
 
 def _graph_ms(contender: Contender) -> float | None:
-    """What building the graph adds to a forward pass: the median of pairs on the same rows. Of code that was compiled
-    with the backward pass in view there is no pass without."""
+    """What building the graph adds to a forward pass: the median of pairs on the same rows, either way first in turn. Of
+    code that was compiled with the backward pass in view there is no pass without."""
     if contender.mode.compiled:
         return None
-    pairs = [
-        contender.forward_seconds(rows, True) - contender.forward_seconds(rows, False)
-        for rows in contender.workload.updates[:GRAPH_BATCHES]
-    ]
-    return 1e3 * float(np.median(pairs))
+    updates = contender.workload.updates
+    added = []
+    for turn in range(GRAPH_PAIRS):
+        order = (True, False) if turn % 2 else (False, True)
+        seconds = {graph: contender.forward_seconds(updates[turn // 2 % len(updates)], graph) for graph in order}
+        added.append(seconds[True] - seconds[False])
+    return 1e3 * float(np.median(added))
 
 
 def _compare(found: dict[str, dict[str, Any]]) -> None:

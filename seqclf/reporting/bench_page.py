@@ -9,6 +9,9 @@ from seqclf.reporting import html
 from seqclf.reporting.bench_tables import COLUMNS, leak_line, structure_line, told, written
 
 
+SPEED = ("steps/s", "update ms", "p95", "of static", "padding")
+
+
 def write_page(found: dict[str, Any], path: Path) -> None:
     """Needs no other file and no network."""
     machine = found["machine"]
@@ -22,19 +25,29 @@ def write_page(found: dict[str, Any], path: Path) -> None:
 
 def _workload(name: str, own: dict[str, Any]) -> html.Html:
     fastest = max(figures.get("tokens_per_s", 0.0) for figures in own["modes"].values())
-    columns = {"mode": "text", "": "bar", **dict.fromkeys(COLUMNS, "number")}
-    rows = [
-        [mode, html.bar(figures["tokens_per_s"] / fastest), *written(figures)]
+    cells = {
+        mode: dict(zip(COLUMNS, written(figures), strict=True))
         for mode, figures in own["modes"].items()
         if "error" not in figures
-    ]
+    }
+    bars = {mode: html.bar(own["modes"][mode]["tokens_per_s"] / fastest) for mode in cells}
+    beside = [heading for heading in COLUMNS if heading not in SPEED]
     failed = [f"{mode} did not run: {figures['error']}" for mode, figures in own["modes"].items() if "error" in figures]
     problems = [*failed, *own["structure"]["errors"]]
     return html.section(
         name.replace("_", " "),
         html.paragraph(f"Dynamic is {own['verdict']['word']}: {own['verdict']['reason']}."),
         html.paragraph(told(name, own), soft=True),
-        html.table(columns, rows, stacked=True),
+        html.table(
+            {"mode": "text", "": "bar", **dict.fromkeys(SPEED, "number")},
+            [[mode, bars[mode], *(found[heading] for heading in SPEED)] for mode, found in cells.items()],
+            stacked=True,
+        ),
+        html.table(
+            {"mode": "text", **dict.fromkeys(beside, "number")},
+            [[mode, *(found[heading] for heading in beside)] for mode, found in cells.items()],
+            stacked=True,
+        ),
         html.paragraph(f"{leak_line(own['leak'])}; {structure_line(own['structure'])}.", soft=True),
         *([html.alerts(problems)] if problems else []),
     )
