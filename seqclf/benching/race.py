@@ -65,8 +65,10 @@ def _warm(name: str, workload: Workload, settings: Settings) -> tuple[Contender,
 
 
 def _graph_ms(contender: Contender) -> float | None:
-    """What building the graph adds to a forward pass: the median of pairs on the same rows, either way first in turn. Of
-    code that was compiled with the backward pass in view there is no pass without."""
+    """What building the graph adds to a forward pass: the median of pairs on the same rows, either first in turn.
+
+    Of code that was compiled with the backward pass in view there is no pass without.
+    """
     if contender.mode.compiled:
         return None
     updates = contender.workload.updates

@@ -8,7 +8,6 @@ from typing import Any
 from seqclf.reporting import html
 from seqclf.reporting.bench_tables import COLUMNS, leak_line, structure_line, told, written
 
-
 SPEED = ("steps/s", "update ms", "p95", "of static", "padding")
 
 
