@@ -10,8 +10,8 @@ import pytest
 import seqclf
 
 HOME = Path(seqclf.__file__).parent
-ROOMS = ["data", "batching", "models", "learning", "bundle", "reporting"]
-COMMON = {"errors", "build", "checks", "__init__"}
+ROOMS = ["data", "batching", "models", "learning", "bundle", "survey", "benching", "reporting"]
+COMMON = {"errors", "build", "checks", "resident", "__init__"}
 DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
     "data.prepare",
@@ -22,6 +22,8 @@ LIGHT = [
     "bundle.table",
     "predict",
     "evaluate",
+    "survey.whole",
+    "describe",
 ]
 HEAVY = {"torch", "lightning", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
