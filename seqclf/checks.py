@@ -36,6 +36,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "batching.max_tokens": (1, float("inf")),
     "batching.max_sequences": (1, float("inf")),
     "batching.pool_batches": (1, float("inf")),
+    "batching.overhead": (0, float("inf")),
     "batching.multiple_of": (1, float("inf")),
     "batching.edges": (1, float("inf")),
     "batching.balance": (0, 1),

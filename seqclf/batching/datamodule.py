@@ -60,21 +60,22 @@ class BatchDataset(Dataset):
 
 
 class TrainingLoader(DataLoader):
-    """Works one batch ahead of the trainer, and its state is (epoch, step): how many batches were *trained on*.
+    """Its state is (epoch, step): how many batches were *trained on*, not how many were gathered.
 
-    `trained` tells (epoch, step) of the running fit.
+    `trained` tells (epoch, step) of the running fit. `threaded`: batches are gathered ahead, in a thread.
     """
 
     sampler: PlanSampler
 
-    def __init__(self, *arguments: Any, trained: Callable[[], tuple[int, int]], **options: Any):
+    def __init__(self, *arguments: Any, trained: Callable[[], tuple[int, int]], threaded: bool, **options: Any):
         super().__init__(*arguments, **options)
         self.trained = trained
+        self.threaded = threaded
 
     def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
         # A generator: it begins when its first batch is asked for, and only then does a resumed run know its epoch.
         batches = super().__iter__()
-        yield from batches if self.num_workers else prefetched(batches)
+        yield from prefetched(batches) if self.threaded else batches
 
     def state_dict(self) -> dict[str, int]:
         epoch, step = self.trained()
@@ -111,7 +112,11 @@ class SequenceDataModule(pl.LightningDataModule):
             plan = plan_settings(self.batching, data.sequences.lengths, data.labels)
             sampler = PlanSampler(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
             self.training = TrainingLoader(
-                BatchDataset(data, plan["edges"]), sampler=sampler, trained=self._trained, **self._options()
+                BatchDataset(data, plan["edges"]),
+                sampler=sampler,
+                trained=self._trained,
+                threaded=self._threaded(),
+                **self._options(),
             )
         self.training.sampler.set_epoch(self.trainer.current_epoch if self.trainer else 0)
         return self.training
@@ -128,6 +133,10 @@ class SequenceDataModule(pl.LightningDataModule):
     def evaluation_loader(self, split: str) -> DataLoader:
         """Every row of a split exactly once, on this process alone."""
         return self._sorted(split, {})
+
+    def _threaded(self) -> bool:
+        """Where the CPU itself trains, a thread of the loader's takes a core from it for longer than it saves."""
+        return self.num_workers == 0 and self.trainer is not None and self.trainer.strategy.root_device.type != "cpu"
 
     def _ranks(self) -> dict[str, int]:
         if self.trainer is None:

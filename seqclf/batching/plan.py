@@ -21,6 +21,7 @@ def plan_batches(
     seed: int,
     epoch: int,
     multiple_of: int = 1,
+    overhead: float | None = None,
     edges: np.ndarray | None = None,
     labels: np.ndarray | None = None,
     balance: float = 0.0,
@@ -31,8 +32,9 @@ def plan_batches(
     """The rows of each step, as positions in `lengths` ((N,) int64, each at least 1).
 
     A batch costs `count * longest` tokens, padding included, and keeps to `max_tokens` unless a single sequence is
-    longer; it holds at most `max_sequences`, and a multiple of `multiple_of` where it can hold as many. With `edges`
-    (see `bucket_edges`) lengths count as rounded up. Rows are shuffled by (`seed`, `epoch`), then sorted by length
+    longer; it holds at most `max_sequences`, and a multiple of `multiple_of` where it can hold as many. With `overhead`
+    it ends earlier where another batch costs less than the padding it saves (see `_worth`). With `edges` (see
+    `bucket_edges`) lengths count as rounded up. Rows are shuffled by (`seed`, `epoch`), then sorted by length
     inside pools of about `pool_batches` batches, so that a batch is of similar lengths and an epoch still random.
     `pool_batches=None` sorts everything, longest first, and shuffles nothing (evaluation, prediction).
 
@@ -58,7 +60,7 @@ def plan_batches(
         size = max(1, int(pool_batches * min(limit, max(1, max_tokens // mean))))
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         pools = [rows[np.argsort(-costs[rows], kind="stable")] for rows in pools]
-    batches = [rows for pool in pools for rows in _cut(pool, costs[pool], max_tokens, limit, multiple_of)]
+    batches = [rows for pool in pools for rows in _cut(pool, costs[pool], max_tokens, limit, multiple_of, overhead)]
     batches = _divisible(batches, world_size)
     steps = np.arange(len(batches) // world_size)
     if pool_batches is not None:
@@ -72,7 +74,7 @@ def plan_batches(
 
 def plan_settings(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """What conf/batching says of training, as arguments of `plan_batches`."""
-    same = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "balance", "largest_first")
+    same = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
     edges = None if batching["edges"] is None else bucket_edges(lengths, batching["edges"])
     return {**{key: batching[key] for key in same}, "edges": edges, "labels": labels}
 
@@ -95,16 +97,30 @@ def _drawn(generator: np.random.Generator, count: int, labels: np.ndarray | None
     return generator.permutation(np.concatenate(drawn))
 
 
-def _cut(rows: np.ndarray, descending: np.ndarray, max_tokens: int, limit: int, multiple_of: int) -> list[np.ndarray]:
+def _cut(
+    rows: np.ndarray, descending: np.ndarray, max_tokens: int, limit: int, multiple_of: int, overhead: float | None
+) -> list[np.ndarray]:
     """Consecutive batches of `rows`, whose costs descend: the first of a batch is its longest."""
     batches, start = [], 0
     while start < len(rows):
         count = max(1, min(limit, max_tokens // int(descending[start])))
         if count > multiple_of:
             count -= count % multiple_of
+        if overhead is not None:
+            count = _worth(descending[start : start + count], multiple_of, overhead)
         batches.append(rows[start : start + count])
         start += count
     return batches
+
+
+def _worth(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
+    """How many of these rows to take so that they, and the rest as a batch of its own, cost the least together, where
+    a batch costs longest * (count + overhead)."""
+    if descending[0] == descending[-1]:
+        return len(descending)
+    counts = np.arange(multiple_of, len(descending), multiple_of)
+    saved = (descending[0] - descending[counts]) * (len(descending) - counts) - overhead * descending[counts]
+    return int(counts[saved.argmax()]) if len(counts) and saved.max() > 0 else len(descending)
 
 
 def _divisible(batches: list[np.ndarray], world_size: int) -> list[np.ndarray]:

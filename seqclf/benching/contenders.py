@@ -68,6 +68,7 @@ class Contender:
         self.model.load_state_dict(self.beginning)
         self.model.train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=self.settings.lr)
+        self.scaler = torch.amp.GradScaler(self.settings.device, enabled=self.settings.precision == "16-mixed")
 
     def batch(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor, np.ndarray | None, Tensor]:
         """Fields, lengths (on the device and, where they are read, on the host), labels."""
@@ -88,9 +89,11 @@ class Contender:
         """One training step, from rows to new weights; gives its seconds."""
         started = time.perf_counter()
         self.optimizer.zero_grad()
-        self.loss(rows).backward()
+        self.scaler.scale(self.loss(rows)).backward()
+        self.scaler.unscale_(self.optimizer)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self._synchronise()
         return time.perf_counter() - started
 
@@ -126,9 +129,10 @@ class Contender:
         return float(lengths[np.concatenate(self.workload.updates)].sum() / sum(shapes))
 
     def _precision(self) -> Any:
-        if self.settings.precision == "bf16-mixed":
-            return torch.autocast(self.settings.device, torch.bfloat16)
-        return nullcontext()
+        if self.settings.precision == "32-true":
+            return nullcontext()
+        half = torch.bfloat16 if self.settings.precision == "bf16-mixed" else torch.float16
+        return torch.autocast(self.settings.device, half)
 
     def _synchronise(self) -> None:
         if self.settings.device == "cuda":

@@ -17,7 +17,7 @@ from seqclf.benching.verdict import verdict
 from seqclf.benching.workload import LENGTHS, Workload, generated, of_dataset
 from seqclf.errors import InputError
 
-PRECISIONS = ("32-true", "bf16-mixed")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 NOISES = ("dropout", "token_dropout", "number_noise")
 
 
@@ -40,6 +40,8 @@ def settings_of(config: dict[str, Any]) -> Settings:
     torch.set_flush_denormal(config["runtime"]["flush_denormal"])
     auto = "cuda" if torch.cuda.is_available() else "cpu"
     device = auto if config["device"] == "auto" else config["device"]
+    if config["precision"] == "16-mixed" and device == "cpu":
+        raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
     model = {key: value for key, value in config["model"].items() if key not in ("_target_", "layout")}
     model |= dict.fromkeys(NOISES, 0.0)
     return Settings(model, config["optimizer"]["lr"], device, config["precision"], config["seed"])

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
+from seqclf.models.dropout import StepDropout
 
 CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
@@ -40,6 +41,7 @@ class Recurrent(nn.Module):
         layers: int,
         bidirectional: bool,
         dropout: float,
+        variational: bool,
         layout: str,
     ):
         super().__init__()
@@ -53,7 +55,7 @@ class Recurrent(nn.Module):
         self.layout = layout
         self.size = hidden_size * (2 if bidirectional else 1)
         self.backward_size = hidden_size if bidirectional else 0
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = StepDropout(dropout, variational)
         sizes = [input_size] + [self.size] * (layers - 1)
         self.ahead = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
         self.back = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes if bidirectional)

@@ -18,6 +18,7 @@ SETTINGS = {
     "max_sequences": 6,
     "pool_batches": 3,
     "multiple_of": 1,
+    "overhead": 2,
     "edges": None,
     "balance": 0.0,
     "largest_first": False,
@@ -150,10 +151,13 @@ def test_a_sampler_goes_on_inside_an_epoch_and_begins_the_next_at_its_start(spli
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_epoch_that_is_left_early_leaves_no_thread(split, num_workers):
+def test_an_epoch_that_is_left_early_leaves_no_thread(split, num_workers, monkeypatch):
     before = threading.active_count()
+    monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: self.num_workers == 0)
     batches = iter(SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers}).train_dataloader())
     next(batches)
+    if not num_workers:
+        assert threading.active_count() > before
     batches.close()
     if not num_workers:
         assert threading.active_count() == before

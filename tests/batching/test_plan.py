@@ -2,11 +2,14 @@
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.batching.edges import bucket_edges, round_up
-from seqclf.batching.plan import padding_efficiency, plan_batches
+from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
+from seqclf.benching.workload import LENGTHS as LENGTH_DRAWS
+from seqclf.command import CONF
 from seqclf.errors import InputError
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
@@ -14,6 +17,7 @@ BUDGETS = st.integers(1, 300)
 LIMITS = st.none() | st.integers(1, 20)
 POOLS = st.none() | st.integers(1, 30)
 SEEDS = st.integers(0, 2**31)
+OVERHEADS = st.none() | st.integers(0, 40)
 
 many = settings(max_examples=150, deadline=None)
 
@@ -35,8 +39,8 @@ def as_lists(batches):
 
 
 @many
-@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(0, 100))
-def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequences, pool_batches, seed, epoch):
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(0, 100), OVERHEADS)
+def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequences, pool_batches, seed, epoch, overhead):
     batches = plan(
         lengths,
         max_tokens=max_tokens,
@@ -44,14 +48,18 @@ def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequence
         pool_batches=pool_batches,
         seed=seed,
         epoch=epoch,
+        overhead=overhead,
     )
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
 
 
 @many
-@given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS)
-def test_no_batch_exceeds_its_budget_unless_one_sequence_does(lengths, max_tokens, max_sequences, pool_batches, seed):
-    batches = plan(lengths, max_tokens=max_tokens, max_sequences=max_sequences, pool_batches=pool_batches, seed=seed)
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, OVERHEADS)
+def test_no_batch_exceeds_its_budget_unless_one_sequence_does(
+    lengths, max_tokens, max_sequences, pool_batches, overhead
+):
+    limits = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": pool_batches}
+    batches = plan(lengths, **limits, overhead=overhead)
     for rows in batches:
         assert len(rows) > 0
         assert len(rows) * lengths[rows].max() <= max_tokens or len(rows) == 1
@@ -157,10 +165,41 @@ def test_buckets_waste_less_than_random_batches():
 
 
 @many
-@given(LENGTHS, BUDGETS, LIMITS, POOLS, st.integers(2, 8))
-def test_batches_hold_a_multiple_where_they_can(lengths, max_tokens, max_sequences, pool_batches, multiple_of):
+@given(LENGTHS, st.integers(1, 20), st.integers(0, 20))
+def test_a_batch_ends_where_another_costs_less_than_the_padding_it_saves(lengths, max_sequences, overhead):
+    def cost(rows):
+        return lengths[rows].max() * (len(rows) + overhead) if len(rows) else 0
+
+    limits = {"max_tokens": 10**6, "max_sequences": max_sequences, "pool_batches": None}
+    order = np.concatenate(plan(lengths, **limits))
+    start = 0
+    for rows in plan(lengths, **limits, overhead=overhead):
+        reach = order[start : start + max_sequences]
+        splits = [cost(reach[:count]) + cost(reach[count:]) for count in range(1, len(reach) + 1)]
+        assert cost(rows) + cost(reach[len(rows) :]) == min(splits)
+        start += len(rows)
+    assert start == len(lengths)
+
+
+@pytest.mark.parametrize("max_sequences", [32, 64])
+def test_the_defaults_waste_little_on_log_normal_lengths(max_sequences):
+    batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
+    assert batching["pool_batches"] <= 50
+    generator = np.random.default_rng(0)
+    lengths = LENGTH_DRAWS["log_normal"](generator, 20_000).astype(int)
+    settings = {**plan_settings(batching, lengths, np.zeros(20_000)), "max_sequences": max_sequences}
+    batches = plan_batches(lengths, **settings, seed=0, epoch=0)
+    assert padding_efficiency(lengths, batches) > 0.95
+    assert len(batches) < 1.35 * 20_000 / max_sequences
+
+
+@many
+@given(LENGTHS, BUDGETS, LIMITS, POOLS, st.integers(2, 8), OVERHEADS)
+def test_batches_hold_a_multiple_where_they_can(
+    lengths, max_tokens, max_sequences, pool_batches, multiple_of, overhead
+):
     limits = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": pool_batches}
-    batches = plan(lengths, **limits, multiple_of=multiple_of)
+    batches = plan(lengths, **limits, multiple_of=multiple_of, overhead=overhead)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
     if pool_batches is None:  # elsewhere the end of each pool is what is left
         batches = batches[:-1]

@@ -18,6 +18,7 @@ MODEL = {
     "bidirectional": True,
     "pooling": "max",
     "dropout": 0.0,
+    "variational": False,
     "token_dropout": 0.0,
     "number_noise": 0.0,
 }

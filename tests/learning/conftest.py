@@ -24,6 +24,7 @@ MODEL = {
     "pooling": "max",
     "layout": "auto",
     "dropout": 0.2,
+    "variational": False,
     "token_dropout": 0.1,
     "number_noise": 0.1,
 }
@@ -78,6 +79,7 @@ BATCHING = {
     "max_sequences": 9,
     "pool_batches": 3,
     "multiple_of": 1,
+    "overhead": 2,
     "edges": None,
     "balance": 0.0,
     "largest_first": False,

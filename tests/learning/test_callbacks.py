@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
 from seqclf.learning.classify import classify
@@ -33,8 +34,11 @@ def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
     assert list(rows[0]) == COLUMNS
     assert all(np.isfinite(float(value)) for row in rows for value in row.values())
-    steps = len(batches.train_dataloader())
-    assert [int(row["step"]) for row in rows] == [steps, 2 * steps, 3 * steps]
+    loader, steps = batches.train_dataloader(), []
+    for epoch in range(3):
+        loader.sampler.set_epoch(epoch)
+        steps.append(len(loader))
+    assert [int(row["step"]) for row in rows] == np.cumsum(steps).tolist()
 
 
 def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, tmp_path):
@@ -114,12 +118,46 @@ def test_every_logger_is_told_the_speed_of_each_epoch(task, fit, splits, tmp_pat
     lengths = splits["train"].sequences.lengths
     for (step, metrics), row in zip(told, rows_of(path), strict=True):
         assert step == int(row["step"]) and metrics["epoch"] == int(row["epoch"])
-        plan = {"max_tokens": 120, "max_sequences": 9, "pool_batches": 3, "seed": 0}
+        plan = {"max_tokens": 120, "max_sequences": 9, "pool_batches": 3, "overhead": 2, "seed": 0}
         batches = plan_batches(lengths, **plan, epoch=metrics["epoch"])
         assert metrics["train/padding_efficiency"] == pytest.approx(padding_efficiency(lengths, batches), abs=1e-4)
         seconds = lengths.sum() / metrics["train/tokens_per_s"]
         assert metrics["train/step_ms"] == pytest.approx(1e3 * seconds / len(batches), rel=0.01)
         assert 50 < metrics["train/memory_mb"] < 50_000
+
+
+class KeepLosses(pl.Callback):
+    """The loss of each batch, as the module gave it."""
+
+    def __init__(self):
+        self.losses = []
+
+    def on_train_start(self, trainer, task):
+        step = task.training_step
+
+        def kept(batch, batch_idx):
+            loss = step(batch, batch_idx)
+            self.losses.append(loss.item())
+            return loss
+
+        task.training_step = kept
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_every_nth_step_is_logged_once(task, fit, accumulate):
+    logger, keep = KeptLogger(), KeepLosses()
+    options = {"log_every_n_steps": 4, "accumulate_grad_batches": accumulate, "max_epochs": 2}
+    module = task()
+    fit(module, callbacks=[keep], logger=logger, enable_checkpointing=False, **options)
+    told = [(step, metrics) for step, metrics in logger.kept if "train/step_loss" in metrics]
+    last = module.trainer.global_step
+    assert accumulate > 1 or last == len(keep.losses)
+    assert [step for step, _ in told] == list(range(4, last + 1, 4)) and len(told) > 1
+    for step, metrics in told:
+        if accumulate == 1:
+            assert metrics["train/step_loss"] == pytest.approx(keep.losses[step - 1], rel=1e-6)
+        assert min(keep.losses) * 0.999 <= metrics["train/step_loss"] <= max(keep.losses) * 1.001
+        assert metrics["lr"] > 0
 
 
 class BreakOff(pl.Callback):
@@ -133,13 +171,14 @@ class BreakOff(pl.Callback):
             raise ConnectionError
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(("num_workers", "threaded"), [(0, False), (0, True), (1, False)])
 def test_a_run_broken_off_twice_inside_an_epoch_ends_in_the_weights_of_an_unbroken_one(
-    task, fit, tmp_path, num_workers
+    task, fit, tmp_path, num_workers, threaded, monkeypatch
 ):
     def hooks(folder):
         return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder, 2)]
 
+    monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: threaded)
     settings = {"max_epochs": 3, "batching": {"num_workers": num_workers}}
     whole, parts = task(), [task() for _ in range(3)]
     folders = [tmp_path / "whole", tmp_path / "part"]
@@ -177,7 +216,7 @@ class CountRows(pl.Callback):
 
 
 def test_every_epoch_trains_on_every_row_once_however_many_batches_it_has(task, fit, splits):
-    seen, plan = CountRows(), {"max_tokens": 40, "max_sequences": None, "pool_batches": 2}
+    seen, plan = CountRows(), {"max_tokens": 40, "max_sequences": None, "pool_batches": 2, "overhead": 2}
     fit(task(), callbacks=[seen], batching=plan, max_epochs=12, enable_checkpointing=False)
     assert [sorted(rows) for rows in seen.rows] == [list(range(len(splits["train"].labels)))] * 12
     lengths = splits["train"].sequences.lengths

@@ -18,7 +18,7 @@ quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignor
 
 def test_only_matrices_are_decayed(task):
     module = task()
-    module.trainer = SimpleNamespace(estimated_stepping_batches=10)
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true")
     decayed, free = module.configure_optimizers()["optimizer"].param_groups
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
     names = {id(weight): name for name, weight in module.model.named_parameters()}
@@ -30,8 +30,15 @@ def test_only_matrices_are_decayed(task):
 
 def test_an_optimizer_without_decay_keeps_its_name(task):
     module = task(optimizer={"_target_": "torch.optim.SGD"})
-    module.trainer = SimpleNamespace(estimated_stepping_batches=10)
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true")
     assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
+
+
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", None)])
+def test_updates_are_fused_unless_their_gradients_are_scaled(task, precision, fused):
+    module = task(optimizer={"_target_": "torch.optim.AdamW", "lr": 0.1, "fused": True})
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision=precision)
+    assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])

@@ -15,7 +15,7 @@ ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
 def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=False, dropout=0.0, layout="padded"):
-    return Recurrent(cell, input_size, hidden_size, layers, bidirectional, dropout, layout)
+    return Recurrent(cell, input_size, hidden_size, layers, bidirectional, dropout, False, layout)
 
 
 def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:

@@ -13,7 +13,7 @@ from seqclf.survey.evidence import score_baseline
 from seqclf.survey.whole import survey
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
-BATCHING = {**PLAN, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
+BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
 
 
 @pytest.fixture(scope="module")

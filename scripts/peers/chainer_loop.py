@@ -1,0 +1,70 @@
+"""Chainer 7, the first framework that defined graphs by running them; needs an environment of its own."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+for _name in ("bool", "int", "float", "complex", "object", "str"):  # aliases that numpy removed and Chainer reads
+    if _name not in np.__dict__:
+        setattr(np, _name, getattr(__import__("builtins"), _name))
+
+import chainer  # noqa: E402
+import chainer.functions as F  # noqa: E402
+import chainer.links as L  # noqa: E402
+from worker import (  # noqa: E402
+    CLASSES,
+    CLIP,
+    EMBEDDING,
+    HIDDEN,
+    LEARNING_RATE,
+    VOCABULARY,
+    Epoch,
+    Trainer,
+    Workload,
+    serve,
+)
+
+
+class Classifier(chainer.Chain):
+    def __init__(self) -> None:
+        super().__init__()
+        with self.init_scope():
+            self.embedding = L.EmbedID(VOCABULARY, EMBEDDING)
+            self.lstm = L.NStepLSTM(1, EMBEDDING, HIDDEN, 0.0)
+            self.norm = L.LayerNormalization(HIDDEN)
+            self.output = L.Linear(HIDDEN, CLASSES)
+
+    def forward(self, sequences: list[np.ndarray]) -> chainer.Variable:
+        ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
+        steps = F.split_axis(self.embedding(np.concatenate(sequences)), ends, 0)
+        last, _, _ = self.lstm(None, None, list(steps))
+        return self.output(self.norm(last[0]))
+
+
+def bucketed(workload: Workload) -> Trainer:
+    np.random.seed(0)
+    sequences = [sequence.astype(np.int32) for sequence in workload.sequences]
+    labels = workload.labels.astype(np.int32)
+    model = Classifier()
+    optimizer = chainer.optimizers.AdamW(LEARNING_RATE, weight_decay_rate=0.01).setup(model)
+    epochs = iter(workload.epochs)
+    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(CLIP))
+
+    def epoch() -> Epoch:
+        losses = []
+        started = time.perf_counter()
+        for rows in next(epochs):
+            model.cleargrads()
+            loss = F.softmax_cross_entropy(model([sequences[row] for row in rows]), labels[rows])
+            loss.backward()
+            optimizer.update()
+            losses.append(float(loss.array))
+        return Epoch(time.perf_counter() - started, float(np.mean(losses)))
+
+    return epoch
+
+
+if __name__ == "__main__":
+    serve({"bucketed": bucketed})

@@ -1,0 +1,92 @@
+"""Hugging Face's Trainer."""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from typing import Any
+
+import torch
+from bare_torch import Classifier
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+from transformers import Trainer as HuggingFaceTrainer
+from transformers import TrainerCallback, TrainingArguments
+from worker import BATCH, CLIP, LEARNING_RATE, Epoch, Trainer, Workload, serve
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.classifier = Classifier()
+
+    def forward(self, input_ids: Tensor, lengths: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        logits = self.classifier(input_ids, lengths)
+        return {"loss": nn.functional.cross_entropy(logits, labels), "logits": logits}
+
+
+class Sequences(torch.utils.data.Dataset):
+    def __init__(self, workload: Workload):
+        self.workload = workload
+
+    def __len__(self) -> int:
+        return len(self.workload.labels)
+
+    def __getitem__(self, row: int) -> dict[str, Any]:
+        return {"input_ids": self.workload.sequences[row], "labels": int(self.workload.labels[row])}
+
+
+class Clock(TrainerCallback):
+    started = ended = 0.0
+
+    def on_epoch_begin(self, *_: Any, **__: Any) -> None:
+        self.started = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        self.ended = time.perf_counter()
+
+
+def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
+    return {
+        "input_ids": pad_sequence([torch.from_numpy(row["input_ids"]) for row in rows], batch_first=True),
+        "lengths": torch.tensor([len(row["input_ids"]) for row in rows]),
+        "labels": torch.tensor([row["labels"] for row in rows]),
+    }
+
+
+def prepare(workload: Workload, sampling: str, flush_denormal: bool) -> Trainer:
+    torch.set_flush_denormal(flush_denormal)
+    torch.manual_seed(0)
+    arguments = TrainingArguments(
+        output_dir=tempfile.gettempdir(),  # to which nothing is saved
+        per_device_train_batch_size=BATCH,
+        learning_rate=LEARNING_RATE,
+        lr_scheduler_type="constant",
+        max_grad_norm=CLIP,
+        num_train_epochs=1,
+        train_sampling_strategy=sampling,
+        use_cpu=True,
+        save_strategy="no",
+        report_to="none",
+        disable_tqdm=True,
+    )
+    clock = Clock()
+    trainer = HuggingFaceTrainer(
+        Model(), arguments, data_collator=collate, train_dataset=Sequences(workload), callbacks=[clock]
+    )
+
+    def epoch() -> Epoch:
+        found = trainer.train()
+        return Epoch(clock.ended - clock.started, found.training_loss)
+
+    return epoch
+
+
+if __name__ == "__main__":
+    serve(
+        {
+            "random": lambda workload: prepare(workload, "random", False),
+            "grouped": lambda workload: prepare(workload, "group_by_length", False),
+            "grouped_flushed": lambda workload: prepare(workload, "group_by_length", True),
+        }
+    )

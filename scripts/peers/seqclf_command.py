@@ -1,0 +1,67 @@
+"""`python -m seqclf.train` as its users run it, held before each epoch until it is told to go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, Epoch, read_workload
+
+import seqclf.learning.callbacks as callbacks
+from seqclf.train import main
+
+
+def hold_at_epochs(tokens: int) -> None:
+    """Wait for a line on standard input before each epoch, and answer it from the run's own record."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    begin, end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
+
+    def held(self: callbacks.EpochRecord, *arguments: Any) -> None:
+        sys.stdin.readline()
+        begin(self, *arguments)
+
+    def answered(self: callbacks.EpochRecord, *arguments: Any) -> None:
+        end(self, *arguments)
+        row = self.history[-1]
+        print(json.dumps(Epoch(tokens / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
+
+    callbacks.EpochRecord.on_train_epoch_start = held  # type: ignore[method-assign]
+    callbacks.EpochRecord.on_train_epoch_end = answered  # type: ignore[method-assign]
+
+
+def overrides(folder: Path, epochs: int) -> dict[str, Any]:
+    return {
+        "hydra.run.dir": folder / "run",
+        "data": "files",
+        "data.train": folder / "train.parquet",
+        "data.validation": folder / "validation.parquet",
+        "data.label": "label",
+        "data.cache_dir": folder / "cache",
+        "model.embedding_size": EMBEDDING,
+        "model.hidden_size": HIDDEN,
+        "model.bidirectional": "false",
+        "model.pooling": "last",
+        "model.dropout": 0,
+        "model.token_dropout": 0,
+        "optimizer.lr": LEARNING_RATE,
+        "optimizer.schedule.warmup": 0,
+        "optimizer.schedule.decay": "none",
+        "trainer.gradient_clip_val": CLIP,
+        "trainer.max_epochs": epochs,
+        "batching.max_sequences": BATCH,
+        "patience": "null",
+    }
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[2])
+    workload = read_workload(str(path))
+    os.environ["WANDB_MODE"] = "offline"
+    settings = overrides(path.parent, len(workload.epochs))
+    sys.argv = ["seqclf.train", *(f"{key}={value}" for key, value in settings.items())]
+    hold_at_epochs(sum(map(len, workload.sequences)))
+    main()

@@ -1,0 +1,23 @@
+"""scripts/gpu_suite.py on a small scale: what it measures on a GPU runs, and says something, on any machine."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+SUITE = Path(__file__).parents[2] / "scripts" / "gpu_suite.py"
+
+
+def test_every_part_runs_and_answers():
+    done = subprocess.run(
+        [sys.executable, SUITE, "--device", "cpu", "--quick"], capture_output=True, text=True, check=True
+    )
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    assert found["machine"]["device"] == "cpu"
+    assert {row["pass"] for row in found["cell"]} == {"forward", "training"}
+    assert abs(found["creep"][0]["growth"]) < 0.2
+    for part, keys in (("precisions", ["precision", "mode"]), ("sizes", ["hidden", "mode"])):
+        rows = [row for row in found[part] if isinstance(row["tokens_per_s"], float)]
+        assert len({tuple(row[key] for key in keys) for row in rows}) == len(rows) > 3, part
+    assert {row["mode"] for row in found["kernels"]} == {"dynamic", "packed"}
+    assert found["serving"][0]["device"] == "cpu" and found["serving"][0]["tokens_per_s"] > 0
