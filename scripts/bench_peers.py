@@ -42,7 +42,6 @@ sys.path.insert(0, str(PEERS))
 
 import worker  # noqa: E402
 
-SEQUENCES = 4096
 VALIDATION = 512
 CHAINER = ("setuptools<70", "wheel", "numpy==1.26.4"), ("chainer==7.8.1",)
 
@@ -64,6 +63,7 @@ CONTENDERS = {
     "torch_static_flushed": Contender("… with flush_denormal", "bare_torch.py", "static_flushed", "torch"),
     "hf_random": Contender("Hugging Face Trainer, random", "hugging_face.py", "random", "transformers"),
     "hf_grouped": Contender("Hugging Face Trainer, grouped by length", "hugging_face.py", "grouped", "transformers"),
+    "hf_grouped_packed": Contender("… packed", "hugging_face.py", "grouped_packed", "transformers"),
     "hf_grouped_flushed": Contender("… with flush_denormal", "hugging_face.py", "grouped_flushed", "transformers"),
     "keras_static": Contender("Keras, static graph", "keras_fit.py", "static", "tensorflow"),
     "keras_bucketed": Contender("Keras, bucketed", "keras_fit.py", "bucketed", "tensorflow"),
@@ -114,14 +114,14 @@ class Running:
         self.process.wait()
 
 
-def make_task(work: Path, epochs: int) -> Task:
-    sequences = generated("log_normal", SEQUENCES + VALIDATION, worker.BATCH, 1, seed=0).split
+def make_task(work: Path, count: int, epochs: int) -> Task:
+    sequences = generated("log_normal", count + VALIDATION, worker.BATCH, 1, seed=0).split
     offsets, tokens = sequences.sequences.offsets, sequences.sequences.fields["token"].astype(np.int64)
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(tokens))
     table = pa.table({"token": lists, "label": pa.array([("first", "second")[label] for label in sequences.labels])})
-    pq.write_table(table[:SEQUENCES], work / "train.parquet")
-    pq.write_table(table[SEQUENCES:], work / "validation.parquet")
-    lengths, labels = sequences.sequences.lengths[:SEQUENCES], sequences.labels[:SEQUENCES]
+    pq.write_table(table[:count], work / "train.parquet")
+    pq.write_table(table[count:], work / "validation.parquet")
+    lengths, labels = sequences.sequences.lengths[:count], sequences.labels[:count]
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
     plan = plan_settings({**batching, "max_sequences": worker.BATCH}, lengths, labels)
     arrays, efficiency = {}, []
@@ -130,7 +130,7 @@ def make_task(work: Path, epochs: int) -> Task:
         efficiency.append(padding_efficiency(lengths, batches))
         arrays |= {f"rows{epoch}": np.concatenate(batches), f"steps{epoch}": np.cumsum([0, *map(len, batches)])}
     path = work / "workload.npz"
-    np.savez(path, tokens=tokens[: offsets[SEQUENCES]], offsets=offsets[: SEQUENCES + 1], labels=labels, **arrays)
+    np.savez(path, tokens=tokens[: offsets[count]], offsets=offsets[: count + 1], labels=labels, **arrays)
     return Task(path, int(lengths.sum()), float(np.mean(efficiency)))
 
 
@@ -163,6 +163,7 @@ def start(names: list[str], task: Task, work: Path, chainer: Path, tell: Callabl
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--sequences", type=int, default=4096)
     parser.add_argument("--only", type=lambda text: text.split(","), default=list(LABELS), help=", ".join(LABELS))
     parser.add_argument("--chainer", type=Path, default=Path("~/.cache/seqclf/chainer-7.8.1"), help="its environment")
     parser.add_argument("--output", type=Path, default=Path("peers"), help="draws OUTPUT.png")
@@ -172,7 +173,7 @@ def main() -> None:
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
-        task = make_task(work, options.rounds + 1)
+        task = make_task(work, options.sequences, options.rounds + 1)
         running = start(options.only, task, work, options.chainer.expanduser(), console.print)
         epochs: dict[str, list[worker.Epoch]] = {name: [] for name in running}
         try:
@@ -236,7 +237,7 @@ def draw(found: dict[str, Any], path: Path) -> None:
 def _spelled(name: str) -> str:
     """A label that stands alone."""
     label = LABELS[name]
-    return label.replace("…", LABELS[name.removesuffix("_flushed")]) if label.startswith("…") else label
+    return label.replace("…", LABELS[name.rpartition("_")[0]]) if label.startswith("…") else label
 
 
 if __name__ == "__main__":

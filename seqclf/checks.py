@@ -18,6 +18,7 @@ KINDS: dict[type, str] = {
 NULLABLE = {
     "patience",
     "batching.max_sequences",
+    "batching.overhead",
     "output",
 }  # besides all of trainer, where null leaves a choice to Lightning
 OPEN = {"data.fields", "data.generator", "loss.class_weights"}  # mappings whose keys are the user's

@@ -68,6 +68,12 @@ def test_values_of_another_kind_are_refused_by_key(key, value, message):
         check_types(with_value(key, value), DEFAULTS)
 
 
+@pytest.mark.parametrize("key", ["batching.max_sequences", "batching.overhead", "trainer.precision"])
+def test_null_means_none_where_it_may(key):
+    group, name = key.split(".")
+    check_types({group: {name: None}}, {group: {name: 2.0}})
+
+
 def test_a_removed_key_is_named():
     with pytest.raises(InputError, match=r"^seed: is missing; do not remove it with ~"):
         check_types({key: value for key, value in DEFAULTS.items() if key != "seed"}, DEFAULTS)

@@ -16,9 +16,9 @@ from worker import BATCH, CLIP, LEARNING_RATE, Epoch, Trainer, Workload, serve
 
 
 class Model(nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, packed: bool) -> None:
         super().__init__()
-        self.classifier = Classifier()
+        self.classifier = Classifier(packed)
 
     def forward(self, input_ids: Tensor, lengths: Tensor, labels: Tensor) -> dict[str, Tensor]:
         logits = self.classifier(input_ids, lengths)
@@ -54,7 +54,7 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     }
 
 
-def prepare(workload: Workload, sampling: str, flush_denormal: bool) -> Trainer:
+def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, packed: bool = False) -> Trainer:
     torch.set_flush_denormal(flush_denormal)
     torch.manual_seed(0)
     arguments = TrainingArguments(
@@ -72,7 +72,7 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool) -> Trainer:
     )
     clock = Clock()
     trainer = HuggingFaceTrainer(
-        Model(), arguments, data_collator=collate, train_dataset=Sequences(workload), callbacks=[clock]
+        Model(packed), arguments, data_collator=collate, train_dataset=Sequences(workload), callbacks=[clock]
     )
 
     def epoch() -> Epoch:
@@ -85,8 +85,9 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool) -> Trainer:
 if __name__ == "__main__":
     serve(
         {
-            "random": lambda workload: prepare(workload, "random", False),
-            "grouped": lambda workload: prepare(workload, "group_by_length", False),
-            "grouped_flushed": lambda workload: prepare(workload, "group_by_length", True),
+            "random": lambda workload: prepare(workload, "random"),
+            "grouped": lambda workload: prepare(workload, "group_by_length"),
+            "grouped_packed": lambda workload: prepare(workload, "group_by_length", packed=True),
+            "grouped_flushed": lambda workload: prepare(workload, "group_by_length", flush_denormal=True),
         }
     )

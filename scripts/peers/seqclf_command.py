@@ -8,14 +8,17 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, Epoch, read_workload
+import numpy as np
+from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, Epoch, Workload, read_workload
 
 import seqclf.learning.callbacks as callbacks
+from seqclf.batching.plan import padding_efficiency
 from seqclf.train import main
 
 
-def hold_at_epochs(tokens: int) -> None:
+def hold_at_epochs(workload: Workload) -> None:
     """Wait for a line on standard input before each epoch, and answer it from the run's own record."""
+    lengths = np.array([len(sequence) for sequence in workload.sequences])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     begin, end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
@@ -27,7 +30,9 @@ def hold_at_epochs(tokens: int) -> None:
     def answered(self: callbacks.EpochRecord, *arguments: Any) -> None:
         end(self, *arguments)
         row = self.history[-1]
-        print(json.dumps(Epoch(tokens / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
+        planned = padding_efficiency(lengths, workload.epochs[row["epoch"]])
+        assert abs(row["padding_efficiency"] - planned) < 1e-4, "the batches are not those the others were given"
+        print(json.dumps(Epoch(lengths.sum() / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
 
     callbacks.EpochRecord.on_train_epoch_start = held  # type: ignore[method-assign]
     callbacks.EpochRecord.on_train_epoch_end = answered  # type: ignore[method-assign]
@@ -63,5 +68,5 @@ if __name__ == "__main__":
     os.environ["WANDB_MODE"] = "offline"
     settings = overrides(path.parent, len(workload.epochs))
     sys.argv = ["seqclf.train", *(f"{key}={value}" for key, value in settings.items())]
-    hold_at_epochs(sum(map(len, workload.sequences)))
+    hold_at_epochs(workload)
     main()

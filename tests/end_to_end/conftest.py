@@ -100,7 +100,7 @@ class Trained:
 def runs(shell, files) -> dict[str, Trained]:
     """The same training twice: `logged` to Weights & Biases, which has no key here, and `again` to nothing."""
     started = {
-        "logged": shell.start("-m", "seqclf.train", *files, "hydra.run.dir=logged"),
+        "logged": shell.start("-m", "seqclf.train", *files, "trainer.log_every_n_steps=5", "hydra.run.dir=logged"),
         "again": shell.start("-m", "seqclf.train", *files, "logger=none", "hydra.run.dir=again"),
     }
     return {name: Trained(shell.here / name, wait()) for name, wait in started.items()}

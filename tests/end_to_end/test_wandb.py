@@ -76,6 +76,14 @@ def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
 
 
+def test_the_loss_of_every_fifth_step_is_recorded(recorded, trained):
+    rows = history(recorded, "train/step_loss", "lr", "trainer/global_step")
+    with (trained.run / "metrics.csv").open(newline="") as file:
+        last = int(list(csv.DictReader(file))[-1]["step"])
+    assert [row["trainer/global_step"] for row in rows] == list(range(5, last + 1, 5)) and len(rows) > 1
+    assert all(0 < row["train/step_loss"] < 5 and row["lr"] >= 0 for row in rows)
+
+
 def test_the_recall_of_each_class_is_recorded(recorded):
     rows = history(recorded, "validation/recall/no", "validation/recall/yes", "validation/recall")
     assert len(rows) == 4
