@@ -7,8 +7,9 @@
 update, AdamW, gradients clipped. Every contender is a process of its own and trains an epoch to warm up, then one a
 round, in turns; those not at work are stopped. An epoch is timed from the loading of its first update to the end of
 its last. seqclf is timed by its command, `python -m seqclf.train`, with W&B, metrics, validation and checkpoints, held
-before each epoch; `torch_bucketed` is a bare loop over the very batches of that command. Chainer gets an environment
-of its own, made on first use. Prints a table, draws a picture, and ends with one JSON line.
+before each epoch (validation and checkpoints lie between the timed epochs, as between those of the others nothing);
+`torch_bucketed` is a bare loop over the very batches of that command. All compute on the CPU. Chainer gets an
+environment of its own, made on first use. Prints a table, draws a picture, and ends with one JSON line.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -23,6 +25,7 @@ import sys
 import tempfile
 import venv
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +61,9 @@ class Contender(NamedTuple):
 CONTENDERS = {
     "seqclf": Contender("seqclf's training command", "seqclf_command.py", "", "torch"),
     "torch_bucketed": Contender("bare PyTorch loop, seqclf's batches", "bare_torch.py", "bucketed", "torch"),
+    "torch_bucketed_fused": Contender("… with fused AdamW", "bare_torch.py", "bucketed_fused", "torch"),
     "torch_random": Contender("bare PyTorch loop, random batches", "bare_torch.py", "random", "torch"),
     "torch_static": Contender("bare PyTorch loop, static", "bare_torch.py", "static", "torch"),
-    "torch_static_flushed": Contender("… with flush_denormal", "bare_torch.py", "static_flushed", "torch"),
     "hf_random": Contender("Hugging Face Trainer, random", "hugging_face.py", "random", "transformers"),
     "hf_grouped": Contender("Hugging Face Trainer, grouped by length", "hugging_face.py", "grouped", "transformers"),
     "hf_grouped_packed": Contender("… packed", "hugging_face.py", "grouped_packed", "transformers"),
@@ -87,12 +90,14 @@ class Running:
 
     def __init__(self, python: str, contender: Contender, task: Task, log: Path):
         self.log = log
+        self.errors = log.open("w")
         self.process = subprocess.Popen(
             [python, str(PEERS / contender.script), contender.mode, str(task.workload)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=log.open("w"),
+            stderr=self.errors,
             text=True,
+            env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
         )
 
     def epoch(self) -> worker.Epoch:
@@ -112,6 +117,7 @@ class Running:
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
+        self.errors.close()
 
 
 def make_task(work: Path, count: int, epochs: int) -> Task:
@@ -145,19 +151,19 @@ def chainer_python(folder: Path) -> str:
     return str(python)
 
 
-def start(names: list[str], task: Task, work: Path, chainer: Path, tell: Callable[[str], None]) -> dict[str, Running]:
-    """The contenders that can run here, warm."""
-    running: dict[str, Running] = {}
+def runnable(names: list[str], chainer: Path, tell: Callable[[str], None]) -> dict[str, str]:
+    """Contender → the Python it runs in; those that cannot run here are told and left out."""
+    pythons = {}
     for name in names:
-        contender = CONTENDERS[name]
-        if contender.needs and importlib.util.find_spec(contender.needs) is None:
-            tell(f'{name}: left out, as {contender.needs} is not installed (pip install -e ".[peers]")')
+        needs = CONTENDERS[name].needs
+        if needs and importlib.util.find_spec(needs) is None:
+            tell(f'{name}: left out, as {needs} is not installed (pip install -e ".[peers]")')
             continue
-        python = sys.executable if contender.needs else chainer_python(chainer)
-        running[name] = Running(python, contender, task, work / f"{name}.log")
-        warm = running[name].epoch()
-        tell(f"{name}: warm after {warm.seconds:.1f} s")
-    return running
+        try:
+            pythons[name] = sys.executable if needs else chainer_python(chainer)
+        except subprocess.CalledProcessError as error:
+            tell(f"{name}: left out, as its environment cannot be made: {error}")
+    return pythons
 
 
 def main() -> None:
@@ -174,17 +180,19 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)
         task = make_task(work, options.sequences, options.rounds + 1)
-        running = start(options.only, task, work, options.chainer.expanduser(), console.print)
-        epochs: dict[str, list[worker.Epoch]] = {name: [] for name in running}
-        try:
+        pythons = runnable(options.only, options.chainer.expanduser(), console.print)
+        epochs: dict[str, list[worker.Epoch]] = {name: [] for name in pythons}
+        with ExitStack() as stack:
+            running = {}
+            for name, python in pythons.items():
+                running[name] = Running(python, CONTENDERS[name], task, work / f"{name}.log")
+                stack.callback(running[name].close)
+                console.print(f"{name}: warm after {running[name].epoch().seconds:.1f} s")
             for round_ in range(options.rounds):
                 order = np.random.default_rng(round_).permutation(list(running))
                 for name in order.tolist():
                     epochs[name].append(running[name].epoch())
                 console.print(f"round {round_ + 1} of {options.rounds}")
-        finally:
-            for one in running.values():
-                one.close()
     found = summarise(epochs, task)
     console.print(show(found))
     options.output.parent.mkdir(parents=True, exist_ok=True)

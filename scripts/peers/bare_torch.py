@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
-from worker import BATCH, CLASSES, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, VOCABULARY, Epoch, Trainer, Workload, serve
+from worker import (
+    BATCH,
+    CLASSES,
+    CLIP,
+    EMBEDDING,
+    HIDDEN,
+    LEARNING_RATE,
+    VOCABULARY,
+    WEIGHT_DECAY,
+    Epoch,
+    Trainer,
+    Workload,
+    serve,
+)
 
 
 class Classifier(nn.Module):
@@ -37,7 +51,7 @@ class Loop:
     """`flush_denormal` is PyTorch's own switch, off unless one knows it: gradients through hundreds of steps fade into
     numbers that CPUs compute many times slower."""
 
-    def __init__(self, workload: Workload, flush_denormal: bool, length: int | None = None):
+    def __init__(self, workload: Workload, flush_denormal: bool, length: int | None = None, fused: bool = False):
         torch.set_flush_denormal(flush_denormal)
         torch.manual_seed(0)
         self.sequences = [torch.from_numpy(sequence) for sequence in workload.sequences]
@@ -45,7 +59,9 @@ class Loop:
         self.labels = torch.from_numpy(workload.labels)
         self.length = length
         self.model = Classifier()
-        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=LEARNING_RATE)
+        self.optimizer = torch.optim.AdamW(
+            self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
+        )
 
     def epoch(self, batches: Iterable[np.ndarray]) -> Epoch:
         losses = []
@@ -64,9 +80,9 @@ class Loop:
         return Epoch(time.perf_counter() - started, float(torch.stack(losses).mean()))
 
 
-def bucketed(workload: Workload) -> Trainer:
-    """Over the very batches of seqclf's command, doing the very same arithmetic."""
-    loop = Loop(workload, flush_denormal=True)
+def bucketed(workload: Workload, fused: bool = False) -> Trainer:
+    """Over the very batches of seqclf's command. `fused`: with the optimiser's kernel that it takes, too."""
+    loop = Loop(workload, flush_denormal=True, fused=fused)
     epochs = iter(workload.epochs)
     return lambda: loop.epoch(next(epochs))
 
@@ -81,14 +97,10 @@ def static(workload: Workload) -> Trainer:
     return lambda: loop.epoch(shuffled(len(workload.labels)))
 
 
-def static_flushed(workload: Workload) -> Trainer:
-    loop = Loop(workload, flush_denormal=True, length=workload.longest)
-    return lambda: loop.epoch(shuffled(len(workload.labels)))
-
-
 def shuffled(count: int) -> list[np.ndarray]:
     return np.array_split(np.random.permutation(count), -(-count // BATCH))
 
 
 if __name__ == "__main__":
-    serve({"bucketed": bucketed, "random": random, "static": static, "static_flushed": static_flushed})
+    fused = partial(bucketed, fused=True)
+    serve({"bucketed": bucketed, "bucketed_fused": fused, "random": random, "static": static})

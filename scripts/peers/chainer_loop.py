@@ -20,6 +20,7 @@ from worker import (  # noqa: E402
     HIDDEN,
     LEARNING_RATE,
     VOCABULARY,
+    WEIGHT_DECAY,
     Epoch,
     Trainer,
     Workload,
@@ -48,7 +49,8 @@ def bucketed(workload: Workload) -> Trainer:
     sequences = [sequence.astype(np.int32) for sequence in workload.sequences]
     labels = workload.labels.astype(np.int32)
     model = Classifier()
-    optimizer = chainer.optimizers.AdamW(LEARNING_RATE, weight_decay_rate=0.01).setup(model)
+    # Here the rate of decay is not multiplied by that of learning.
+    optimizer = chainer.optimizers.AdamW(LEARNING_RATE, weight_decay_rate=LEARNING_RATE * WEIGHT_DECAY).setup(model)
     epochs = iter(workload.epochs)
     optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(CLIP))
 

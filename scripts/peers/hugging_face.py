@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer as HuggingFaceTrainer
 from transformers import TrainerCallback, TrainingArguments
-from worker import BATCH, CLIP, LEARNING_RATE, Epoch, Trainer, Workload, serve
+from worker import BATCH, CLIP, LEARNING_RATE, WEIGHT_DECAY, Epoch, Trainer, Workload, serve
 
 
 class Model(nn.Module):
@@ -61,6 +61,7 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, pac
         output_dir=tempfile.gettempdir(),  # to which nothing is saved
         per_device_train_batch_size=BATCH,
         learning_rate=LEARNING_RATE,
+        weight_decay=WEIGHT_DECAY,
         lr_scheduler_type="constant",
         max_grad_norm=CLIP,
         num_train_epochs=1,
@@ -76,6 +77,7 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, pac
     )
 
     def epoch() -> Epoch:
+        arguments.seed += 1  # or every call of train would take the same order
         found = trainer.train()
         return Epoch(clock.ended - clock.started, found.training_loss)
 

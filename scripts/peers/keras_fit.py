@@ -21,6 +21,7 @@ from worker import (
     HIDDEN,
     LEARNING_RATE,
     VOCABULARY,
+    WEIGHT_DECAY,
     Epoch,
     Trainer,
     Workload,
@@ -48,7 +49,7 @@ def model(eager: bool) -> keras.Model:
             layers.Dense(CLASSES),
         ]
     )
-    optimizer = keras.optimizers.AdamW(LEARNING_RATE, global_clipnorm=CLIP)
+    optimizer = keras.optimizers.AdamW(LEARNING_RATE, weight_decay=WEIGHT_DECAY, epsilon=1e-8, global_clipnorm=CLIP)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     built.compile(optimizer, loss, run_eagerly=eager)
     return built
@@ -68,7 +69,7 @@ def static(workload: Workload) -> Trainer:
     for row, sequence in enumerate(workload.sequences):
         padded[row, : len(sequence)] = sequence
     rows = tf.data.Dataset.from_tensor_slices((padded, workload.labels)).shuffle(len(padded))
-    return prepare(model(eager=False), rows.batch(BATCH, drop_remainder=True).prefetch(tf.data.AUTOTUNE))
+    return prepare(model(eager=False), rows.batch(BATCH).prefetch(tf.data.AUTOTUNE))
 
 
 def bucketed(workload: Workload, eager: bool = False) -> Trainer:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, Epoch, Workload, read_workload
+from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, WEIGHT_DECAY, Epoch, Workload, read_workload
 
 import seqclf.learning.callbacks as callbacks
 from seqclf.batching.plan import padding_efficiency
@@ -24,7 +24,8 @@ def hold_at_epochs(workload: Workload) -> None:
     begin, end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
 
     def held(self: callbacks.EpochRecord, *arguments: Any) -> None:
-        sys.stdin.readline()
+        if not sys.stdin.readline():
+            sys.exit("nobody asks for another epoch")
         begin(self, *arguments)
 
     def answered(self: callbacks.EpochRecord, *arguments: Any) -> None:
@@ -53,8 +54,10 @@ def overrides(folder: Path, epochs: int) -> dict[str, Any]:
         "model.dropout": 0,
         "model.token_dropout": 0,
         "optimizer.lr": LEARNING_RATE,
+        "optimizer.weight_decay": WEIGHT_DECAY,
         "optimizer.schedule.warmup": 0,
         "optimizer.schedule.decay": "none",
+        "trainer.accelerator": "cpu",
         "trainer.gradient_clip_val": CLIP,
         "trainer.max_epochs": epochs,
         "batching.max_sequences": BATCH,

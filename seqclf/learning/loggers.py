@@ -56,6 +56,8 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     started.define_metric("epoch", hidden=True)
     for split in ("train", "validation"):
         started.define_metric(f"{split}/*", step_metric="epoch")
+    for name in ("train/step_loss", "lr"):
+        started.define_metric(name, step_metric="trainer/global_step")
     for metric, best in (("loss", "min"), ("accuracy", "max"), ("recall", "max")):
         started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
     return logger

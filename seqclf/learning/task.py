@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.build import build
+from seqclf.build import build, locate
 from seqclf.errors import InputError
 from seqclf.learning.metrics import Tally
 from seqclf.learning.scores import MAIN, confusion_scores
@@ -48,6 +49,7 @@ class SequenceTask(pl.LightningModule):
         self.seed = seed
         self.step = 0  # of the training that made it, for a task that was loaded
         self.logged = 0  # the last step that was
+        self.rate = 0.0  # of learning, at the last update
         self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
@@ -69,16 +71,21 @@ class SequenceTask(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         return self._step(batch, self.train_tally)
 
+    def on_train_start(self) -> None:
+        self.logged = self.global_step
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        self.rate = optimizer.param_groups[0]["lr"]
+
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         # By hand: `self.log` takes its time at every step, whether it is one that is logged or not.
         trainer: Any = self.trainer
         every, step = trainer.log_every_n_steps, self.global_step
         if every and step % every == 0 and step > self.logged and trainer.loggers:
             self.logged = step
-            rate = trainer.optimizers[0].param_groups[0]["lr"]
             loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # which it was divided by
             for logger in trainer.loggers:
-                logger.log_metrics({"train/step_loss": loss, "lr": rate}, step)
+                logger.log_metrics({"train/step_loss": loss, "lr": self.rate}, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         self._step(batch, self.validation_tally)
@@ -124,18 +131,18 @@ class SequenceTask(pl.LightningModule):
         return found
 
     def configure_optimizers(self) -> Any:
-        # Half precision clips gradients after unscaling them, which a fused update does itself, too late.
-        fused = self.trainer.precision != "16-mixed"
+        # Lightning clips no gradients in mixed precision where the optimiser could unscale them, as a fused one can.
+        fused = self.trainer.precision not in ("16-mixed", "bf16-mixed")
         optimizer, scheduler = self.make_optimizer(self.trainer.estimated_stepping_batches, fused)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def make_optimizer(
         self, steps: float, fused: bool = True
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
-        """The optimiser, and its schedule over `steps` in all; `fused`: if its settings say so, too. Raises InputError
-        on settings that cannot be."""
+        """The optimiser, and its schedule over `steps` in all; `fused`: where its settings say so and it can be. Raises
+        InputError on settings that cannot be."""
         settings = dict(self.optimizer)
-        if not fused:
+        if not fused or "fused" not in inspect.signature(locate(settings["_target_"])).parameters:
             settings.pop("fused", None)
         schedule = settings.pop("schedule")
         decay = settings.pop("weight_decay", 0.0)

@@ -34,9 +34,9 @@ class SequenceClassifier(nn.Module):
         pooling: str,
         layout: str,
         dropout: float,
-        variational: bool,
         token_dropout: float,
         number_noise: float,
+        variational: bool = False,
     ):
         super().__init__()
         self.steps = StepEmbedding(

@@ -1,6 +1,7 @@
 """Batches as Lightning gets them."""
 
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -148,6 +149,16 @@ def test_a_sampler_goes_on_inside_an_epoch_and_begins_the_next_at_its_start(spli
     drawn.set_epoch(4)
     whole.set_epoch(4)
     assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole]
+
+
+@pytest.mark.parametrize(
+    ("device", "num_workers", "threaded"), [("cpu", 0, False), ("cuda", 0, True), ("mps", 0, True), ("cuda", 1, False)]
+)
+def test_batches_are_gathered_in_a_thread_where_another_device_trains(split, device, num_workers, threaded):
+    module = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers})
+    strategy = SimpleNamespace(root_device=torch.device(device))
+    module.trainer = SimpleNamespace(strategy=strategy, world_size=1, global_rank=0, current_epoch=0)
+    assert module.train_dataloader().threaded is threaded
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])

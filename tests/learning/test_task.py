@@ -34,11 +34,19 @@ def test_an_optimizer_without_decay_keeps_its_name(task):
     assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
 
 
-@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", True), ("16-mixed", None)])
-def test_updates_are_fused_unless_their_gradients_are_scaled(task, precision, fused):
-    module = task(optimizer={"_target_": "torch.optim.AdamW", "lr": 0.1, "fused": True})
-    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision=precision)
-    assert module.configure_optimizers()["optimizer"].defaults["fused"] is fused
+@quiet
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", None)])
+def test_updates_are_fused_where_lightning_can_clip_them(task, fit, precision, fused):
+    module = task(optimizer={"_target_": "torch.optim.AdamW", "lr": 0.01, "fused": True})
+    before = {name: weight.clone() for name, weight in module.model.named_parameters()}
+    fit(module, max_epochs=1, precision=precision, gradient_clip_val=1.0, enable_checkpointing=False)
+    assert module.trainer.optimizers[0].defaults["fused"] is fused
+    assert all(not torch.equal(weight, before[name]) for name, weight in module.model.named_parameters())
+
+
+def test_an_optimizer_that_cannot_be_fused_is_not(task):
+    made, _ = task(optimizer={"_target_": "torch.optim.NAdam", "fused": True}).make_optimizer(10)
+    assert isinstance(made, torch.optim.NAdam)
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
