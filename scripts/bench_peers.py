@@ -7,7 +7,7 @@
 update, AdamW, gradients clipped. Every contender is a process of its own and trains an epoch to warm up, then one a
 round, in turns; those not at work are stopped. An epoch is timed from the loading of its first update to the end of
 its last. seqclf is timed by its command, `python -m seqclf.train`, with W&B, metrics, validation and checkpoints, held
-before each epoch (validation and checkpoints lie between the timed epochs, as between those of the others nothing);
+before each epoch (its validation and checkpoints fall between the timed epochs);
 `torch_bucketed` is a bare loop over the very batches of that command. All compute on the CPU. Chainer gets an
 environment of its own, made on first use. Prints a table, draws a picture, and ends with one JSON line.
 """
@@ -176,6 +176,8 @@ def main() -> None:
     options = parser.parse_args()
     if wrong := [name for name in options.only if name not in LABELS]:
         parser.error(f"--only {wrong[0]}: must be some of {', '.join(LABELS)}")
+    if min(options.rounds, options.sequences) < 1:
+        parser.error("--rounds and --sequences must be at least 1")
     console = Console()
     with tempfile.TemporaryDirectory() as folder:
         work = Path(folder)

@@ -8,22 +8,10 @@ from functools import partial
 
 import numpy as np
 import torch
+import worker
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
-from worker import (
-    BATCH,
-    CLASSES,
-    CLIP,
-    EMBEDDING,
-    HIDDEN,
-    LEARNING_RATE,
-    VOCABULARY,
-    WEIGHT_DECAY,
-    Epoch,
-    Trainer,
-    Workload,
-    serve,
-)
+from worker import Epoch, Trainer, Workload, serve
 
 
 class Classifier(nn.Module):
@@ -32,10 +20,10 @@ class Classifier(nn.Module):
     def __init__(self, packed: bool = False) -> None:
         super().__init__()
         self.packed = packed
-        self.embedding = nn.Embedding(VOCABULARY, EMBEDDING)
-        self.lstm = nn.LSTM(EMBEDDING, HIDDEN, batch_first=True)
-        self.norm = nn.LayerNorm(HIDDEN)
-        self.output = nn.Linear(HIDDEN, CLASSES)
+        self.embedding = nn.Embedding(worker.VOCABULARY, worker.EMBEDDING)
+        self.lstm = nn.LSTM(worker.EMBEDDING, worker.HIDDEN, batch_first=True)
+        self.norm = nn.LayerNorm(worker.HIDDEN)
+        self.output = nn.Linear(worker.HIDDEN, worker.CLASSES)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         steps = self.embedding(tokens)
@@ -60,7 +48,7 @@ class Loop:
         self.length = length
         self.model = Classifier()
         self.optimizer = torch.optim.AdamW(
-            self.model.parameters(), lr=LEARNING_RATE, weight_decay=WEIGHT_DECAY, fused=fused
+            self.model.parameters(), lr=worker.LEARNING_RATE, weight_decay=worker.WEIGHT_DECAY, fused=fused
         )
 
     def epoch(self, batches: Iterable[np.ndarray]) -> Epoch:
@@ -74,7 +62,7 @@ class Loop:
             self.optimizer.zero_grad()
             loss = nn.functional.cross_entropy(self.model(tokens, self.lengths[chosen]), self.labels[chosen])
             loss.backward()
-            nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+            nn.utils.clip_grad_norm_(self.model.parameters(), worker.CLIP)
             self.optimizer.step()
             losses.append(loss.detach())
         return Epoch(time.perf_counter() - started, float(torch.stack(losses).mean()))
@@ -98,7 +86,7 @@ def static(workload: Workload) -> Trainer:
 
 
 def shuffled(count: int) -> list[np.ndarray]:
-    return np.array_split(np.random.permutation(count), -(-count // BATCH))
+    return np.array_split(np.random.permutation(count), -(-count // worker.BATCH))
 
 
 if __name__ == "__main__":

@@ -13,29 +13,18 @@ for _name in ("bool", "int", "float", "complex", "object", "str"):  # aliases th
 import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
-from worker import (  # noqa: E402
-    CLASSES,
-    CLIP,
-    EMBEDDING,
-    HIDDEN,
-    LEARNING_RATE,
-    VOCABULARY,
-    WEIGHT_DECAY,
-    Epoch,
-    Trainer,
-    Workload,
-    serve,
-)
+import worker  # noqa: E402
+from worker import Epoch, Trainer, Workload, serve  # noqa: E402
 
 
 class Classifier(chainer.Chain):
     def __init__(self) -> None:
         super().__init__()
         with self.init_scope():
-            self.embedding = L.EmbedID(VOCABULARY, EMBEDDING)
-            self.lstm = L.NStepLSTM(1, EMBEDDING, HIDDEN, 0.0)
-            self.norm = L.LayerNormalization(HIDDEN)
-            self.output = L.Linear(HIDDEN, CLASSES)
+            self.embedding = L.EmbedID(worker.VOCABULARY, worker.EMBEDDING)
+            self.lstm = L.NStepLSTM(1, worker.EMBEDDING, worker.HIDDEN, 0.0)
+            self.norm = L.LayerNormalization(worker.HIDDEN)
+            self.output = L.Linear(worker.HIDDEN, worker.CLASSES)
 
     def forward(self, sequences: list[np.ndarray]) -> chainer.Variable:
         ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
@@ -50,9 +39,11 @@ def bucketed(workload: Workload) -> Trainer:
     labels = workload.labels.astype(np.int32)
     model = Classifier()
     # Here the rate of decay is not multiplied by that of learning.
-    optimizer = chainer.optimizers.AdamW(LEARNING_RATE, weight_decay_rate=LEARNING_RATE * WEIGHT_DECAY).setup(model)
+    optimizer = chainer.optimizers.AdamW(
+        worker.LEARNING_RATE, weight_decay_rate=worker.LEARNING_RATE * worker.WEIGHT_DECAY
+    ).setup(model)
     epochs = iter(workload.epochs)
-    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(CLIP))
+    optimizer.add_hook(chainer.optimizer_hooks.GradientClipping(worker.CLIP))
 
     def epoch() -> Epoch:
         losses = []

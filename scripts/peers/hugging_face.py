@@ -7,12 +7,13 @@ import time
 from typing import Any
 
 import torch
+import worker
 from bare_torch import Classifier
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer as HuggingFaceTrainer
 from transformers import TrainerCallback, TrainingArguments
-from worker import BATCH, CLIP, LEARNING_RATE, WEIGHT_DECAY, Epoch, Trainer, Workload, serve
+from worker import Epoch, Trainer, Workload, serve
 
 
 class Model(nn.Module):
@@ -59,11 +60,11 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, pac
     torch.manual_seed(0)
     arguments = TrainingArguments(
         output_dir=tempfile.gettempdir(),  # to which nothing is saved
-        per_device_train_batch_size=BATCH,
-        learning_rate=LEARNING_RATE,
-        weight_decay=WEIGHT_DECAY,
+        per_device_train_batch_size=worker.BATCH,
+        learning_rate=worker.LEARNING_RATE,
+        weight_decay=worker.WEIGHT_DECAY,
         lr_scheduler_type="constant",
-        max_grad_norm=CLIP,
+        max_grad_norm=worker.CLIP,
         num_train_epochs=1,
         train_sampling_strategy=sampling,
         use_cpu=True,

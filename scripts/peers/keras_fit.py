@@ -12,21 +12,9 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 import keras
 import numpy as np
 import tensorflow as tf
+import worker
 from keras import layers
-from worker import (
-    BATCH,
-    CLASSES,
-    CLIP,
-    EMBEDDING,
-    HIDDEN,
-    LEARNING_RATE,
-    VOCABULARY,
-    WEIGHT_DECAY,
-    Epoch,
-    Trainer,
-    Workload,
-    serve,
-)
+from worker import Epoch, Trainer, Workload, serve
 
 BOUNDARIES = [12, 16, 20, 24, 28, 33, 39, 46, 55, 65, 80, 110, 160, 240]
 
@@ -43,13 +31,15 @@ def model(eager: bool) -> keras.Model:
     keras.utils.set_random_seed(0)
     built = keras.Sequential(
         [
-            layers.Embedding(VOCABULARY, EMBEDDING, mask_zero=True),
-            layers.LSTM(HIDDEN),
+            layers.Embedding(worker.VOCABULARY, worker.EMBEDDING, mask_zero=True),
+            layers.LSTM(worker.HIDDEN),
             layers.LayerNormalization(),
-            layers.Dense(CLASSES),
+            layers.Dense(worker.CLASSES),
         ]
     )
-    optimizer = keras.optimizers.AdamW(LEARNING_RATE, weight_decay=WEIGHT_DECAY, epsilon=1e-8, global_clipnorm=CLIP)
+    optimizer = keras.optimizers.AdamW(
+        worker.LEARNING_RATE, weight_decay=worker.WEIGHT_DECAY, epsilon=1e-8, global_clipnorm=worker.CLIP
+    )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     built.compile(optimizer, loss, run_eagerly=eager)
     return built
@@ -69,7 +59,7 @@ def static(workload: Workload) -> Trainer:
     for row, sequence in enumerate(workload.sequences):
         padded[row, : len(sequence)] = sequence
     rows = tf.data.Dataset.from_tensor_slices((padded, workload.labels)).shuffle(len(padded))
-    return prepare(model(eager=False), rows.batch(BATCH).prefetch(tf.data.AUTOTUNE))
+    return prepare(model(eager=False), rows.batch(worker.BATCH).prefetch(tf.data.AUTOTUNE))
 
 
 def bucketed(workload: Workload, eager: bool = False) -> Trainer:
@@ -78,7 +68,7 @@ def bucketed(workload: Workload, eager: bool = False) -> Trainer:
     rows = tf.data.Dataset.from_tensor_slices((ragged, workload.labels)).shuffle(len(lengths))
     rows = rows.map(lambda tokens, label: (tf.ensure_shape(tokens, [None]), label))  # a row itself is not ragged
     batches = rows.bucket_by_sequence_length(
-        lambda tokens, _: tf.shape(tokens)[0], BOUNDARIES, [BATCH] * (len(BOUNDARIES) + 1)
+        lambda tokens, _: tf.shape(tokens)[0], BOUNDARIES, [worker.BATCH] * (len(BOUNDARIES) + 1)
     )
     return prepare(model(eager), batches.prefetch(tf.data.AUTOTUNE))
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from worker import BATCH, CLIP, EMBEDDING, HIDDEN, LEARNING_RATE, WEIGHT_DECAY, Epoch, Workload, read_workload
+import worker
+from worker import Epoch, Workload, read_workload
 
 import seqclf.learning.callbacks as callbacks
 from seqclf.batching.plan import padding_efficiency
@@ -47,20 +48,20 @@ def overrides(folder: Path, epochs: int) -> dict[str, Any]:
         "data.validation": folder / "validation.parquet",
         "data.label": "label",
         "data.cache_dir": folder / "cache",
-        "model.embedding_size": EMBEDDING,
-        "model.hidden_size": HIDDEN,
+        "model.embedding_size": worker.EMBEDDING,
+        "model.hidden_size": worker.HIDDEN,
         "model.bidirectional": "false",
         "model.pooling": "last",
         "model.dropout": 0,
         "model.token_dropout": 0,
-        "optimizer.lr": LEARNING_RATE,
-        "optimizer.weight_decay": WEIGHT_DECAY,
+        "optimizer.lr": worker.LEARNING_RATE,
+        "optimizer.weight_decay": worker.WEIGHT_DECAY,
         "optimizer.schedule.warmup": 0,
         "optimizer.schedule.decay": "none",
         "trainer.accelerator": "cpu",
-        "trainer.gradient_clip_val": CLIP,
+        "trainer.gradient_clip_val": worker.CLIP,
         "trainer.max_epochs": epochs,
-        "batching.max_sequences": BATCH,
+        "batching.max_sequences": worker.BATCH,
         "patience": "null",
     }
 

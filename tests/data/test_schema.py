@@ -214,37 +214,13 @@ TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms
     ],
 )
 def test_lists_of_times_and_numbers_with_gaps_are_known(cells, separator, kind):
-    sample = pa.table({"x": cells, "label": ["a", "b"] * 2})
-    found = build_schema(
-        sample,
-        "t",
-        label="label",
-        id=None,
-        fields=None,
-        list_separator=separator,
-        max_length=None,
-        truncate="error",
-        group_by=(),
-        order_by=(),
-    )
+    found = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator)
     assert found.fields[0].kind == kind
 
 
 @pytest.mark.parametrize(("cells", "kind"), [(["1.5", "NA", "?"], "number"), (["15", "NA", "3"], "category")])
 def test_numbers_of_events_may_be_missing_in_words(cells, kind):
-    sample = pa.table({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]})
-    found = build_schema(
-        sample,
-        "t",
-        label="label",
-        id=None,
-        fields=None,
-        list_separator=None,
-        max_length=None,
-        truncate="error",
-        group_by=("g",),
-        order_by=(),
-    )
+    found = schema({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]}, group_by=("g",))
     assert found.fields[0].kind == kind
     if kind == "number":
         assert found.fields[0].option("missing") == "last"
