@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import shutil
 import time
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -77,28 +76,30 @@ class EpochRecord(Checkpoint):
         self.path = path
         self.show = show
         self.history: list[dict[str, Any]] = []
-        self._begin(Counter(), 0.0)
+        self._begin({}, 0.0)
 
     def state_dict(self) -> dict[str, Any]:
         return {"history": self.history, "seen": dict(self.seen), "seconds": time.perf_counter() - self.start}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.history = state_dict["history"]
-        self._begin(Counter(state_dict["seen"]), state_dict["seconds"])
+        self._begin(state_dict["seen"], state_dict["seconds"])
 
-    def _begin(self, seen: Counter[str], seconds: float) -> None:
+    def _begin(self, seen: dict[str, int], seconds: float) -> None:
         """Start to count an epoch, or go on where a run was broken off inside it. `seen`: updates, steps of sequences
         (`tokens`) and what was computed for them, padding included (`cells`)."""
-        self.seen = seen
+        self.seen = {"updates": 0, "tokens": 0, "cells": 0, **seen}
         self.start = time.perf_counter() - seconds
         self.trained = time.perf_counter()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        self._begin(Counter(), 0.0)
+        self._begin({}, 0.0)
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
-        width = next(iter(batch.fields.values())).shape[1]
-        self.seen.update(updates=1, tokens=int(batch.host_lengths.sum()), cells=len(batch.host_lengths) * width)
+        seen, width = self.seen, next(iter(batch.fields.values())).shape[1]
+        seen["updates"] += 1
+        seen["tokens"] += int(batch.host_lengths.sum())
+        seen["cells"] += len(batch.host_lengths) * width
         self.trained = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:

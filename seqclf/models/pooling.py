@@ -33,8 +33,9 @@ class Pooling(nn.Module):
     def forward(self, outputs: Tensor, lengths: Tensor) -> Tensor:
         if self.kind == "last":
             places = (lengths - 1)[:, None, None].expand(-1, 1, self.forward_size)
-            ahead = outputs[..., : self.forward_size].gather(1, places)[:, 0]
-            return torch.cat([ahead, outputs[:, 0, self.forward_size :]], dim=-1)
+            ahead = outputs.gather(1, places)[:, 0]
+            back = outputs[:, 0, self.forward_size :]
+            return torch.cat([ahead, back], dim=-1) if back.shape[-1] else ahead
         inside = step_mask(lengths, outputs.shape[1])[..., None]
         if self.kind == "mean":
             return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
