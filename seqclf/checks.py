@@ -21,7 +21,13 @@ NULLABLE = {
     "batching.overhead",
     "output",
 }  # besides all of trainer, where null leaves a choice to Lightning
-OPEN = {"data.fields", "data.generator", "loss.class_weights"}  # mappings whose keys are the user's
+OPEN = {
+    "data.fields",
+    "data.generator",
+    "loss.class_weights",
+    "decision.min_recall",
+    "decision.min_precision",
+}  # mappings whose keys are the user's
 ANY_KIND = {"trainer.devices"}  # "auto", a count or a list
 PASSED_ON = {"trainer", "optimizer"}  # whose further keys go to Lightning and PyTorch
 RANGES: dict[str, tuple[float, float]] = {
@@ -50,6 +56,10 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.token_dropout": (0, 0.999),
     "model.number_noise": (0, float("inf")),
     "loss.label_smoothing": (0, 0.999),
+    "loss.effective_beta": (0, 0.9999999),
+    "loss.gamma": (0, float("inf")),
+    "loss.tau": (0, float("inf")),
+    "decision.confidence": (0.5, 0.9999),
     "optimizer.lr": (1e-12, float("inf")),
     "optimizer.weight_decay": (0, float("inf")),
     "optimizer.schedule.warmup": (0, 1),

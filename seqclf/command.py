@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -79,6 +80,12 @@ def _without_open_values(value: Any) -> Any:
 def run_folder() -> Path:
     """The folder of this run, `hydra.run.dir`."""
     return Path(HydraConfig.get().runtime.output_dir)
+
+
+def sweep_name() -> str | None:
+    """What the runs of a multirun have in common: the name of its folder."""
+    hydra_config = HydraConfig.get()
+    return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
 
 
 def _forget_empty_run() -> None:

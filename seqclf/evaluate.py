@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqclf.command import command
 from seqclf.errors import InputError
+
+if TYPE_CHECKING:
+    from seqclf.bundle.runtime import Classifier
+    from seqclf.learning.judging import Scored
 
 
 @command("evaluate")
@@ -19,12 +23,14 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.data.labels import LabelTable
     from seqclf.data.prepare import DataOptions, with_generated
     from seqclf.data.sinks import check_place
-    from seqclf.learning.scores import scores
+    from seqclf.learning.decisions import overridden
+    from seqclf.learning.judging import judge
     from seqclf.reporting.console import console, show_scores
 
     output = config["output"] and Path(str(config["output"]))
-    if output:
-        check_place(output)
+    for place in (output, config["report"] and Path(str(config["report"]))):
+        if place:
+            check_place(place)
     classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
     schema, given = classifier.schema, config["data"]
     # What the training files were like, where nothing else is said.
@@ -40,16 +46,51 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    labels, probabilities, refused = predict_labelled(classifier, source, options.label, table)
+    classifier.decision = overridden(classifier.decision, config["threshold"], positive)
+    scored, shown, refused = predict_labelled(classifier, source, options.label, table)
     if refused:
-        console.print(f"refused {len(refused)} of {len(refused) + len(labels)} rows; the first: {refused[0]}")
-    result = scores(labels, probabilities, classifier.classes, positive)
+        console.print(f"refused {len(refused)} of {len(refused) + len(scored.labels)} rows; the first: {refused[0]}")
+    result = judge(scored, classifier.classes, positive, classifier.decision, intervals=True)
     show_scores({"test": result})
     result["refused"] = len(refused)
+    if config["report"] is not None:
+        _write_report(Path(str(config["report"])), classifier, positive, scored, shown, refused, result)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps({"test": result}, indent=1) + "\n", encoding="utf-8")
     return result
+
+
+def _write_report(
+    path: Path,
+    classifier: Classifier,
+    positive: str | None,
+    scored: Scored,
+    shown: dict[int, tuple[str, str]],
+    refused: list[str],
+    result: dict[str, Any],
+) -> None:
+    from seqclf.reporting.report_page import Report, write_report
+    from seqclf.reporting.worst import worst_mistakes
+
+    decision, classes = classifier.decision, classifier.classes
+    probabilities = decision.probabilities(scored.logits)
+    predicted = decision.choose(probabilities, classes)
+    own = (scored.labels, predicted, probabilities, scored.lengths)
+    report = Report(
+        title=f"Evaluation of {path.stem}",
+        metrics={"test": result},
+        classes=classes,
+        positive=positive,
+        decision=decision,
+        labels=scored.labels,
+        probabilities=probabilities,
+        mistakes=worst_mistakes(*own, classes, lambda row: shown[row]),
+        warnings=refused,
+        versions=classifier.manifest["versions"],
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_report(report, path)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,14 @@ from seqclf import __version__
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
 from seqclf.errors import InputError
+from seqclf.learning.decisions import Decision
 from seqclf.learning.task import SequenceTask
 from seqclf.models.onnx_export import example_inputs, export_onnx
 
 PARITY_SEED = 0
 
 
-def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any]) -> dict[str, Any]:
+def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any], decision: Decision) -> dict[str, Any]:
     """Export a task to `folder`, prove it equal to PyTorch over the parity grid, and return the proof.
 
     The folder appears only when it is whole; an earlier bundle in its place is replaced, anything else is not touched.
@@ -42,7 +43,7 @@ def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any]) -> d
             (target / "encoders" / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
         export_onnx(task.model, dataset["fields"], target / "model.onnx")
         proof = _prove(task, target)
-        manifest.write_manifest(target, _content(task, metrics, proof))
+        manifest.write_manifest(target, _content(task, metrics, decision, proof))
         if folder.exists():
             shutil.rmtree(folder)
         target.replace(folder)
@@ -72,7 +73,7 @@ def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
     return proof
 
 
-def _content(task: SequenceTask, metrics: dict[str, Any], proof: dict[str, Any]) -> dict[str, Any]:
+def _content(task: SequenceTask, metrics: dict[str, Any], decision: Decision, proof: dict[str, Any]) -> dict[str, Any]:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {
         field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
@@ -81,7 +82,7 @@ def _content(task: SequenceTask, metrics: dict[str, Any], proof: dict[str, Any])
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
-        "decision": {"rule": "argmax"},
+        "decision": decision.to_dict(),
         "schema": dataset["schema"],
         "reader": dataset["reader"],
         "inputs": {**inputs, "lengths": ["batch"]},
@@ -89,10 +90,14 @@ def _content(task: SequenceTask, metrics: dict[str, Any], proof: dict[str, Any])
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
         "metrics": metrics,
         "parity": {key: proof[key] for key in ("max_error", "tolerance")},
-        "versions": {
-            "seqclf": __version__,
-            "torch": torch.__version__,
-            "onnx": onnx.__version__,
-            "onnxruntime": onnxruntime.__version__,
-        },
+        "versions": package_versions(),
+    }
+
+
+def package_versions() -> dict[str, str]:
+    return {
+        "seqclf": __version__,
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+        "onnxruntime": onnxruntime.__version__,
     }

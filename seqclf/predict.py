@@ -24,7 +24,9 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
         raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     from seqclf.bundle.runtime import Classifier
 
-    classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
+    classifier = Classifier(
+        str(config["bundle"]), device=config["device"], threads=config["threads"], threshold=config["threshold"]
+    )
     return predict_text(classifier, config["sequence"]) if config["input"] is None else predict_file(classifier, config)
 
 

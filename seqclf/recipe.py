@@ -7,6 +7,7 @@ import logging
 import shutil
 import time
 import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,23 @@ from seqclf.data.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.learning import callbacks
 from seqclf.learning.classify import classify
+from seqclf.learning.decisions import choose_decision, fit_temperature, read_settings
+from seqclf.learning.judging import Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
-from seqclf.learning.scores import MAIN, scores
+from seqclf.learning.scores import MAIN
 from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
-from seqclf.packing import write_bundle
-from seqclf.reporting.console import console, show_epoch, show_scores
+from seqclf.learning.wandb_verdict import Verdict
+from seqclf.packing import package_versions, write_bundle
+from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
+from seqclf.reporting.run_report import report_run, run_mistakes
 from seqclf.survey.evidence import score_baseline
 
 
-def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any] | None:
-    """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0)."""
+def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0).
+
+    `warned`: what stood out in the data, for the report.
+    """
     started = time.perf_counter()
     _set_up(config)
     batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
@@ -40,6 +48,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
     )
     for name, vectors in dataset.vectors().items():
         task.model.steps.load_vectors(name, vectors)
+    read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     if config["checkpoint"] is not None:
         _check_resumable(config, task)
@@ -64,7 +73,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
         if not chosen:
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
         task = load_task(chosen).to(trainer.strategy.root_device)
-        summary = _score_and_export(config, dataset, batches, task, run, logger)
+        summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
     except SystemExit:  # how Lightning ends an interrupted fit
         console.print(f"interrupted; go on with checkpoint={run / 'checkpoints' / 'last.ckpt'}", soft_wrap=True)
         raise
@@ -78,7 +87,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path) -> dict[str, Any]
 def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
     """Write what is known before training; what an earlier run left in the folder would belie this one."""
     shutil.rmtree(run / "bundle", ignore_errors=True)
-    for stale in ("metrics.json", "quarantine.jsonl"):
+    for stale in ("metrics.json", "quarantine.jsonl", "report.html"):
         (run / stale).unlink(missing_ok=True)
     (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
@@ -155,6 +164,12 @@ def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str,
     return {"model": found["model"], "split": split, **found["models"][found["model"]][split]}
 
 
+def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> Scored:
+    labels, logits = classify(task, batches.evaluation_loader(split))
+    data = batches.splits[split]
+    return Scored(logits, labels, data.whole_lengths, data.whole_lengths > data.sequences.lengths)
+
+
 def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
@@ -162,29 +177,63 @@ def _score_and_export(
     task: SequenceTask,
     run: Path,
     logger: Logger | None,
+    record: callbacks.EpochRecord,
+    warnings: Sequence[str],
 ) -> dict[str, Any]:
     """Score a task on every split, export it, and tell: terminal, `metrics.json`, logger. Returns the summary."""
-    metrics = {}
-    for split in dataset.splits:
-        labels, probabilities = classify(task, batches.evaluation_loader(split))
-        metrics[split] = scores(labels, probabilities, dataset.classes, dataset.positive)
+    scored = {split: _scored(task, batches, split) for split in dataset.splits}
+    held = scored["validation"]
+    decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
+    metrics = {
+        split: judge(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
+        for split, own in scored.items()
+    }
+    split = list(metrics)[-1]
     baseline = _baseline(config, dataset, split)
+    temperature = fit_temperature(held.logits, held.labels)
     written = {
         **metrics,
         **({"baseline": baseline} if baseline is not None else {}),
+        "decision": decision.to_dict(),
+        "calibration": calibration(scored, temperature, config["decision"]["calibrate"]),
         "data": dataset.report,
         "leaks": dataset.leaks,
         "step": task.step,
     }
     (run / "metrics.json").write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    mistakes = run_mistakes(dataset, scored[split], decision)
+    report_run(
+        config,
+        dataset,
+        scored[split],
+        decision,
+        written,
+        record.history,
+        warnings,
+        package_versions(),
+        mistakes,
+        run / "report.html",
+    )
     show_scores(metrics, baseline)
+    show_decision(decision, metrics[split], split)
     bundle = run / "bundle" if config["export"] else None
     proof = None
     if bundle is not None:
-        proof = write_bundle(task, bundle, metrics)
+        proof = write_bundle(task, bundle, metrics, decision)
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    predicted = probabilities.argmax(axis=1)
-    log_verdict(logger, metrics, dataset.classes, split, labels, predicted, bundle, config["logger"])
+    probabilities = decision.probabilities(scored[split].logits)
+    verdict = Verdict(
+        metrics,
+        dataset.classes,
+        dataset.positive,
+        scored[split].labels,
+        probabilities,
+        decision.choose(probabilities, dataset.classes),
+        [one._asdict() for one in mistakes],
+        {"name": config["data"]["name"], "digest": dataset.digest, "rows": dataset.description()["rows"]},
+        bundle,
+    )
+    log_verdict(logger, verdict, config["logger"])
     return {
         "bundle": bundle and str(bundle),
         "split": split,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqclf.command import command, run_folder
+from seqclf.command import command, run_folder, sweep_name
 
 
 @command("train")
@@ -17,6 +17,8 @@ def main(config: dict[str, Any]) -> dict[str, Any] | None:
     from seqclf.survey.whole import survey
 
     check_ranges(config)
+    if config["logger"].get("group", "") is None:
+        config["logger"]["group"] = sweep_name()
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)
@@ -27,7 +29,7 @@ def main(config: dict[str, Any]) -> dict[str, Any] | None:
     from seqclf import recipe  # PyTorch is loaded only once the data is known to be good
 
     run = run_folder()
-    result = recipe.train(config, dataset, run)
+    result = recipe.train(config, dataset, run, found["warnings"])
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

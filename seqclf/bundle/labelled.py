@@ -5,26 +5,32 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from seqclf.bundle.runtime import Classifier
+from seqclf.data.encoders import encode, spell
 from seqclf.data.labels import LabelTable
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
+from seqclf.learning.judging import MOST_MISTAKES as MOST
+from seqclf.learning.judging import Scored
 
 
 class Labelled(NamedTuple):
-    """What scoring needs: `labels` (N,) int64 and `probabilities` (N, C) of the rows that could be used, and a line
-    for each that could not."""
+    """What scoring needs of the rows that could be used; `shown`: the place among them → id and steps of those that are
+    wrong and whose label was called the least probable; `refused`: a line for each row that could not be used."""
 
-    labels: np.ndarray
-    probabilities: np.ndarray
+    scored: Scored
+    shown: dict[int, tuple[str, str]]
     refused: list[str]
 
 
 def predict_labelled(classifier: Classifier, source: Source, label: str, table: LabelTable | None) -> Labelled:
     """Predict every row whose label, in its column or in a `table`, the bundle knows; raises if there is none."""
     codes = {name: code for code, name in enumerate(classifier.classes)}
-    labels, probabilities, refused = [], [], []
+    labels: list[int] = []
+    logits, lengths, refused = [], [], []
+    worst: list[tuple[float, int, str, pa.RecordBatch]] = []
     for batch, found in classifier.predict_source(source, label if table is None else None, table):
         truths = batch.columns.column("label").to_pylist()
         for row, (truth, error) in enumerate(zip(truths, found.errors, strict=True)):
@@ -32,9 +38,21 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
                 error = f"{label} is '{truth}', which the bundle does not know" if truth else f"{label} is empty"
             if error is not None:
                 refused.append(f"{batch.file}: row {batch.rows[row]}: {error}")
-            else:
-                labels.append(codes[truth])
-                probabilities.append(found.probabilities[row])
+                continue
+            if found.chosen[row] != codes[truth]:
+                known = batch.columns.column("id")[row] if "id" in batch.columns.schema.names else batch.rows[row]
+                cost = float(found.probabilities[row, codes[truth]])
+                worst.append((cost, len(labels), str(known), batch.columns.slice(row, 1)))
+            labels.append(codes[truth])
+            logits.append(found.logits[row])
+            lengths.append(found.lengths[row])
+        worst = sorted(worst, key=lambda entry: entry[:2])[:MOST]
     if not labels:
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
-    return Labelled(np.array(labels), np.stack(probabilities), refused)
+    shown = {
+        place: (known, spell(classifier.encoders, encode(classifier.encoders, own).fields))
+        for _, place, known, own in worst
+    }
+    whole, limit = np.array(lengths), classifier.schema.max_length
+    truncated = np.zeros(len(whole), bool) if limit is None else whole > limit
+    return Labelled(Scored(np.stack(logits), np.array(labels), whole, truncated), shown, refused)

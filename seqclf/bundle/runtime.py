@@ -29,16 +29,20 @@ from seqclf.data.sources import Source
 from seqclf.data.staging import labelled
 from seqclf.data.store import Ragged, cut
 from seqclf.errors import InputError
-from seqclf.learning.scores import softmax
+from seqclf.learning.decisions import Decision, overridden
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
 
 
 class Predictions(NamedTuple):
-    """Of consecutive rows, in their order. `probabilities`: (N, C), NaN where a row was refused; `errors`: why."""
+    """Of consecutive rows, in their order. `logits`, `probabilities`: (N, C), NaN where a row was refused; `chosen`:
+    (N,) the class decided on, -1 there; `lengths`: (N,) before anything was cut, 0 there; `errors`: why."""
 
+    logits: np.ndarray
     probabilities: np.ndarray
+    chosen: np.ndarray
+    lengths: np.ndarray
     errors: list[str | None]
 
 
@@ -65,13 +69,22 @@ class Classifier:
     """A bundle, checked for damage and ready.
 
     `predict` takes Python values, `predict_source` streams files, `predict_columns` takes Arrow columns.
+    `threshold`: see `decisions.overridden`.
     """
 
-    def __init__(self, folder: str | Path, *, device: str = "auto", threads: int | None = None):
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        threshold: str | float | None = None,
+    ):
         folder = Path(folder)
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = Schema.from_dict(self.manifest["schema"])
+        self.decision = overridden(Decision.from_dict(self.manifest["decision"]), threshold, self.manifest["positive"])
 
         def state(name: str) -> dict[str, Any]:
             return json.loads((folder / "encoders" / f"{name}.json").read_text(encoding="utf-8"))
@@ -85,11 +98,11 @@ class Classifier:
         A sequence is a text, a list of steps, or, with several fields, a dict of lists by field name.
         """
         columns, problems = _columns(list(sequences), self.schema.fields)
-        probabilities, errors = self.predict_columns(columns)
+        found = self.predict_columns(columns)
         results = []
-        for row, own, error in zip(probabilities, problems, errors, strict=True):
+        for row, chosen, own, error in zip(found.probabilities, found.chosen, problems, found.errors, strict=True):
             error = own or error
-            best = None if error else int(row.argmax())
+            best = None if error else int(chosen)
             results.append(
                 {
                     "prediction": None if best is None else self.classes[best],
@@ -142,7 +155,8 @@ class Classifier:
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Canonical columns, as `reading.read` gives them → predictions in the same order."""
         problems = inspect(columns, self.schema, labelled=False)
-        probabilities = np.full((columns.num_rows, len(self.classes)), np.nan)
+        logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
+        whole = np.zeros(columns.num_rows, np.int64)
         usable = np.flatnonzero(problems.usable)
         if len(usable):
             kept = columns.take(pa.array(usable))
@@ -153,12 +167,13 @@ class Classifier:
                 problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
             keep = np.flatnonzero(problems.usable[usable])
             sequences = cut(lengths, fields, keep, limit, self.schema.truncate)
-            probabilities[usable[keep]] = softmax(self.logits(sequences))
+            logits[usable[keep]] = self.logits(sequences)
+            whole[usable[keep]] = lengths[keep]
         found = problems.found
-        return Predictions(
-            probabilities,
-            [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(columns.num_rows)],
-        )
+        errors = [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(len(whole))]
+        probabilities = self.decision.probabilities(logits)
+        chosen = self.decision.choose(np.nan_to_num(probabilities), self.classes)
+        return Predictions(logits, probabilities, np.where(whole > 0, chosen, -1), whole, errors)
 
     def logits(self, sequences: Ragged) -> np.ndarray:
         """(N, C) logits of encoded sequences, run in batches of similar length."""

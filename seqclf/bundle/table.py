@@ -18,7 +18,7 @@ def table_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
 def tabulate(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:
     """Rows of `table_schema`; without `ids`, rows are numbered from `first_row`. A refused row has only its error."""
     refused = np.array([error is not None for error in found.errors], dtype=bool)
-    best = np.where(refused, 0, np.nan_to_num(found.probabilities).argmax(axis=1))
+    best = np.where(refused, 0, found.chosen)
     top = found.probabilities[np.arange(len(best)), best]
     if ids is None:
         ids = pa.array(np.arange(first_row, first_row + len(best)))

@@ -84,6 +84,12 @@ class Vocabulary:
             ids = self._hashed(steps) if self.hash_size else self._known(steps)
         return lengths, {self.field.name: ids.astype(np.int32, copy=False)}
 
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        ids = fields[self.field.name].tolist()
+        if self.hash_size:
+            return [f"#{place}" for place in ids]
+        return ["?" if place == 0 else str(self.values[place - 1]) for place in ids]
+
     def spec(self) -> dict[str, Any]:
         size = self.hash_size or len(self.values)
         return {"name": self.field.name, "kind": "category", "size": size + 1}

@@ -63,6 +63,11 @@ class Clock:
             parts += [np.sin(angle), np.cos(angle)]
         return lengths, {self.field.name: np.stack(parts, axis=1).astype(np.float32)}
 
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        logs = fields[self.field.name][:, 0] * self.deviation + self.mean
+        gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
+        return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
+
     def spec(self) -> dict[str, Any]:
         return {"name": self.field.name, "kind": "number", "width": 1 + 2 * len(self.cycles)}
 

@@ -33,12 +33,13 @@ class Encoded(NamedTuple):
 class Encoder(Protocol):
     """`stage` turns a column of accepted rows into what is kept on disk until the splits are known, where category
     values are provisional codes; `fit` reads staged training rows; `encode` gives lengths (N,) int64 and the arrays
-    of the field, from canonical columns or (`staged`) from staged ones."""
+    of the field, from canonical columns or (`staged`) from staged ones; `spell` gives a text for each encoded step."""
 
     def stage(self, column: pa.Array) -> pa.Array: ...
     def bits(self, column: pa.Array) -> np.ndarray: ...
     def fit(self, batches: Batches) -> None: ...
     def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]: ...
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]: ...
     def spec(self) -> dict[str, Any]: ...
     def state(self) -> dict[str, Any]: ...
 
@@ -78,6 +79,21 @@ def encode(encoders: Mapping[str, Encoder], batch: pa.RecordBatch, staged: bool 
         lengths, own = encoder.encode(batch, staged)
         arrays |= own
     return Encoded(lengths, arrays)
+
+
+def spell(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
+    """One encoded sequence as a person reads it; of a long one its first and last steps. `fields[name]`: (T,) or
+    (T, D)."""
+    count = len(next(iter(fields.values())))
+    ends = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
+    spelled = zip(
+        *(encoder.spell({name: steps[ends] for name, steps in fields.items()}) for encoder in encoders.values()),
+        strict=True,
+    )
+    steps = [" ".join(parts) for parts in spelled]
+    if count > most:
+        steps.insert(most // 2, f"… {count - len(ends):,} more …")
+    return (" " if len(encoders) == 1 and isinstance(next(iter(encoders.values())), Tokenizer) else " | ").join(steps)
 
 
 def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:

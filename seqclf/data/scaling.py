@@ -13,6 +13,7 @@ from seqclf.data.fields import Field
 from seqclf.data.moments import Moments, Sample
 from seqclf.data.rows import flatten
 
+SPELLED = 3  # channels of a step, where a person reads them
 TO_DEVIATION = 1.349  # quartiles of a normal distribution are this many deviations apart
 
 
@@ -112,6 +113,16 @@ class Scaler:
             parts.append(seen.astype(np.float64))
         parts.append(scaled[:, self.width :])
         return lengths, {self.field.name: np.concatenate(parts, axis=1).astype(np.float32)}
+
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        """The values as they were, missing ones filled."""
+        groups = 0 if self._by is None or len(self.mean) == 1 else fields[self._by]
+        shown = slice(0, min(self.width, SPELLED))
+        values = fields[self.field.name][:, shown] * self.deviation[groups][..., shown] + self.mean[groups][..., shown]
+        if self.field.option("log"):
+            values = np.sign(values) * np.expm1(np.abs(values))
+        more = " …" if self.width > SPELLED else ""
+        return [" ".join(f"{value:.4g}" for value in row) + more for row in values.tolist()]
 
     def spec(self) -> dict[str, Any]:
         masked = self.missing != "refuse" and self.field.option("mask")

@@ -27,12 +27,19 @@ class Ragged(NamedTuple):
 
 
 class Split(NamedTuple):
-    """`sequences` with their `labels` (N,) int64, `ids` (N,) strings and `rows` (N,) int64 in the source file."""
+    """`sequences` with their `labels` (N,) int64, `ids` (N,) strings and `rows` (N,) int64 in the source file.
+    `uncut`: (N,) int64 lengths before they were cut, where there is a limit."""
 
     sequences: Ragged
     labels: np.ndarray
     ids: pa.Array
     rows: np.ndarray
+    uncut: np.ndarray | None = None
+
+    @property
+    def whole_lengths(self) -> np.ndarray:
+        """(N,) lengths before anything was cut."""
+        return self.sequences.lengths if self.uncut is None else self.uncut
 
 
 def cut(
@@ -71,7 +78,10 @@ def sampled(split: Split, most_steps: int, seed: int) -> Split:
     order = np.random.default_rng(seed).permutation(len(lengths))
     count = int(np.searchsorted(np.cumsum(lengths[order]), most_steps))
     rows = np.sort(order[: max(1, count)])
-    return Split(take(split.sequences, rows), split.labels[rows], split.ids.take(pa.array(rows)), split.rows[rows])
+    uncut = None if split.uncut is None else split.uncut[rows]
+    return Split(
+        take(split.sequences, rows), split.labels[rows], split.ids.take(pa.array(rows)), split.rows[rows], uncut
+    )
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
@@ -102,12 +112,16 @@ class SplitWriter:
         if error[0] is None:
             (self.folder / "split.json").write_text(json.dumps(self.kinds))
 
-    def append(self, sequences: Ragged, labels: np.ndarray, ids: pa.Array, rows: np.ndarray) -> None:
+    def append(
+        self, sequences: Ragged, labels: np.ndarray, ids: pa.Array, rows: np.ndarray, uncut: np.ndarray | None = None
+    ) -> None:
         for name, steps in sequences.fields.items():
             self._write(f"field.{name}", steps)
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
         self._write("rows", rows.astype(np.int64))
+        if uncut is not None:
+            self._write("uncut", uncut.astype(np.int64))
         self.ids.write_batch(pa.record_batch([ids], names=["id"]))
 
     def _write(self, name: str, values: np.ndarray) -> None:
@@ -127,11 +141,11 @@ def open_split(folder: Path) -> Split:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    if {len(labels), len(rows), len(ids)} != {len(lengths)} or {len(steps) for steps in fields.values()} != {
-        offsets[-1]
-    }:
+    uncut = np.asarray(arrays["uncut"]) if "uncut" in arrays else None
+    counts = {len(labels), len(rows), len(ids), len(lengths if uncut is None else uncut)}
+    if counts != {len(lengths)} or {len(steps) for steps in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
-    return Split(Ragged(offsets, fields), labels, ids, rows)
+    return Split(Ragged(offsets, fields), labels, ids, rows, uncut)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

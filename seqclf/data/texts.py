@@ -73,6 +73,11 @@ class Tokenizer:
             self.field.name: np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())),
         }
 
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        assert self.tokenizer is not None
+        spelled = (str(self.tokenizer.id_to_token(place)) for place in fields[self.field.name].tolist())
+        return ["?" if token == UNKNOWN else token for token in spelled]
+
     def spec(self) -> dict[str, Any]:
         size = self.tokenizer.get_vocab_size() if self.tokenizer is not None else 0
         spec = {"name": self.field.name, "kind": "category", "size": size}
@@ -203,6 +208,9 @@ class TreeTokenizer:
         if self.labelled:
             arrays["node_labels"] = np.array(tags, np.int32)
         return np.array(lengths, np.int64), arrays
+
+    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+        return ["?" if place == 0 else self.tokens[place - 1] for place in fields[self.field.name].tolist()]
 
     def spec(self) -> dict[str, Any]:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}

@@ -112,7 +112,7 @@ class Writing:
             keep = np.flatnonzero((labels >= 0) & (lengths > 0) & (splits_of == SPLITS.index(name)))
             if len(keep):
                 sequences = cut(lengths, arrays, keep, limit, self.schema.truncate)
-                part.add(sequences, labels[keep], batch, keep)
+                part.add(sequences, labels[keep], batch, keep, None if limit is None else lengths[keep])
                 unknown = sum(int((sequences.fields[field] == 0).sum()) for field in vocabularies)
                 part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
 
@@ -126,10 +126,17 @@ class _Part:
         self.counts = Counter(used=0, truncated=0, steps=0, unknown_steps=0)
         self.refused: list[Refusal] = []
 
-    def add(self, sequences: Ragged, labels: np.ndarray, batch: pa.RecordBatch, keep: np.ndarray) -> None:
+    def add(
+        self,
+        sequences: Ragged,
+        labels: np.ndarray,
+        batch: pa.RecordBatch,
+        keep: np.ndarray,
+        uncut: np.ndarray | None,
+    ) -> None:
         taken = pa.array(keep)
         rows = batch.column(ROW).take(taken).to_numpy(zero_copy_only=False)
-        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows)
+        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, uncut)
         for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[part].update(np.ascontiguousarray(values).data)
         self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoi
 from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
+from seqclf.learning.observations import observe
 from seqclf.learning.scores import MAIN
 from seqclf.learning.task import MONITORED
 from seqclf.resident import resident_mb
@@ -22,6 +23,7 @@ from seqclf.resident import resident_mb
 SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
 COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr"]
 COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
+COLUMNS += ["observation"]
 
 
 class CarriedCheckpoint(ModelCheckpoint):
@@ -102,7 +104,7 @@ class EpochRecord(Checkpoint):
         seen["cells"] += len(batch.host_lengths) * width
         self.trained = time.perf_counter()
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         row: dict[str, Any] = {
             "epoch": trainer.current_epoch,
@@ -112,11 +114,13 @@ class EpochRecord(Checkpoint):
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
         row |= {name: metrics[name] for name in COLUMNS if name in metrics}
+        row["observation"] = observe(row, self.history, task.validated, task.classes, task.positive)
+        task.validated = None
         self.history.append(row)
         if trainer.is_global_zero:
             for logger in trainer.loggers:
                 logger.log_metrics(
-                    {f"train/{name}": row[name] for name in SPEED} | {"epoch": row["epoch"]}, row["step"]
+                    {f"system/{name}": row[name] for name in SPEED} | {"epoch": row["epoch"]}, row["step"]
                 )
             self._write()
             self.show(row)

@@ -1,4 +1,4 @@
-"""A trained task over a split → labels and probabilities, in the split's order."""
+"""A trained task over a split → labels and logits, in the split's order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch
-from seqclf.learning.scores import softmax
 from seqclf.learning.task import SequenceTask
 
 
 @torch.inference_mode()
 def classify(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (N,) and probabilities (N, C) of all batches, ordered by the batches' `ids`."""
+    """Labels (N,) and logits (N, C) of all batches, ordered by the batches' `ids`."""
     task = task.eval()
     ids, labels, logits = [], [], []
     for batch in batches:
@@ -24,4 +23,4 @@ def classify(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, 
         labels.append(batch.labels.numpy())
         logits.append(found.float().cpu().numpy())
     order = np.argsort(np.concatenate(ids), kind="stable")
-    return np.concatenate(labels)[order], softmax(np.concatenate(logits)[order])
+    return np.concatenate(labels)[order], np.concatenate(logits)[order]

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from seqclf.errors import InputError
+from seqclf.learning.wandb_verdict import Verdict, flat_scores, log_wandb
 
 MODES = ("auto", "online", "offline", "disabled")
 
@@ -46,6 +46,10 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
         name=settings["run_name"],
         group=settings["group"],
         tags=settings["tags"],
+        job_type=settings["job_type"],
+        notes=settings["notes"],
+        id=_earlier_id(config.get("checkpoint")),
+        resume="allow",
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
         config=config,
@@ -54,13 +58,22 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     )
     logger = WandbLogger(experiment=started)
     started.define_metric("epoch", hidden=True)
-    for split in ("train", "validation"):
-        started.define_metric(f"{split}/*", step_metric="epoch")
+    for panel in ("train", "validation", "system"):
+        started.define_metric(f"{panel}/*", step_metric="epoch")
     for name in ("train/step_loss", "lr"):
         started.define_metric(name, step_metric="trainer/global_step")
     for metric, best in (("loss", "min"), ("accuracy", "max"), ("recall", "max")):
         started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
     return logger
+
+
+def _earlier_id(checkpoint: str | None) -> str | None:
+    """The id of the run that wrote a checkpoint (RUN/checkpoints/last.ckpt), which is then gone on with."""
+    if checkpoint is None:
+        return None
+    files = Path(checkpoint).absolute().parent.parent.glob("wandb/*run-*/run-*.wandb")
+    latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
+    return None if latest is None else latest.stem.removeprefix("run-")
 
 
 def _has_key() -> bool:
@@ -82,43 +95,15 @@ def _tolerant(act: Callable[[], Any]) -> Any:
         return None
 
 
-def log_verdict(
-    logger: Logger | None,
-    metrics: dict[str, Any],
-    classes: list[str],
-    split: str,
-    labels: np.ndarray,
-    predicted: np.ndarray,
-    bundle: Path | None,
-    settings: dict[str, Any],
-) -> None:
-    """Final metrics to the summary; for W&B the confusion matrix of `split`, of its `labels` and `predicted` classes
-    (N,), and the bundle too."""
+def log_verdict(logger: Logger | None, verdict: Verdict, settings: dict[str, Any]) -> None:
+    """Final metrics to the summary; for W&B plots, tables and artifacts too."""
     if logger is None:
         return
-    flat = {
-        f"best/{split}/{name}": value
-        for split, found in metrics.items()
-        for name, value in found.items()
-        if isinstance(value, float)
-    }
-    if not isinstance(logger, WandbLogger):
-        logger.log_metrics(flat)
-        logger.finalize("success")
+    if isinstance(logger, WandbLogger):
+        _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"]))
         return
-
-    def record() -> None:
-        import wandb
-
-        logger.experiment.summary.update(flat)
-        matrix = wandb.plot.confusion_matrix(y_true=labels.tolist(), preds=predicted.tolist(), class_names=classes)
-        logger.experiment.log({f"{split}/confusion_matrix": matrix})
-        if bundle is not None and settings["log_bundle"]:
-            artifact = wandb.Artifact(f"bundle-{logger.experiment.id}", type="model", metadata=flat)
-            artifact.add_dir(str(bundle))
-            logger.experiment.log_artifact(artifact)
-
-    _tolerant(record)
+    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.metrics).items()})
+    logger.finalize("success")
 
 
 def finish(logger: Logger | None) -> None:

@@ -9,6 +9,10 @@ from typing import Any
 import numpy as np
 
 MAIN = ("loss", "accuracy", "recall", "precision", "f1")
+CALIBRATION_BINS = 15
+OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)  # precisions and recalls at which the other is told
+ALERT_SHARES = (0.01, 0.05, 0.1)
+TOP = (2, 3, 5)
 
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
@@ -17,10 +21,12 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
 
 
 def confusion_scores(confusion: np.ndarray, classes: list[str]) -> dict[str, Any]:
-    """Micro accuracy, macro recall, precision and F1, and each per class.
+    """Micro accuracy; macro and weighted recall, precision and F1, and each per class; balanced accuracy; Matthews'
+    correlation.
 
     As in scikit-learn and torchmetrics, the macro mean is over classes that occur as truth or as prediction, and a
-    ratio without a denominator counts as 0; per class it is None where a class has no rows.
+    ratio without a denominator counts as 0; per class it is None where a class has no rows. Balanced accuracy is the
+    mean recall of the classes that have rows.
     """
     right = np.diag(confusion).astype(np.float64)
     support, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
@@ -29,9 +35,13 @@ def confusion_scores(confusion: np.ndarray, classes: list[str]) -> dict[str, Any
     f1 = 2 * right / np.maximum(support + predicted, 1)
     seen = (support + predicted) > 0
     means = {"recall": recall, "precision": precision, "f1": f1}
+    rows = max(1, int(support.sum()))
     return {
-        "accuracy": float(right.sum() / max(1, support.sum())),
+        "accuracy": float(right.sum() / rows),
         **{name: float(values[seen].mean()) if seen.any() else 0.0 for name, values in means.items()},
+        "weighted": {name: float((values * support).sum() / rows) for name, values in means.items()},
+        "balanced_accuracy": float(recall[support > 0].mean()) if support.any() else 0.0,
+        "mcc": _matthews(confusion),
         "recall_by_class": _by_class(classes, recall, support > 0),
         "precision_by_class": _by_class(classes, precision, predicted > 0),
         "f1_by_class": _by_class(classes, f1, seen),
@@ -39,35 +49,79 @@ def confusion_scores(confusion: np.ndarray, classes: list[str]) -> dict[str, Any
     }
 
 
+def _matthews(confusion: np.ndarray) -> float:
+    """Matthews' correlation coefficient of any number of classes (Gorodkin 2004); 0 where it is not defined."""
+    counts = confusion.astype(np.float64)
+    rows, truth, predicted = counts.sum(), counts.sum(axis=1), counts.sum(axis=0)
+    spread = (rows**2 - predicted @ predicted) * (rows**2 - truth @ truth)
+    return float((np.trace(counts) * rows - truth @ predicted) / np.sqrt(spread)) if spread > 0 else 0.0
+
+
 def _by_class(classes: list[str], values: np.ndarray, known: np.ndarray) -> dict[str, float | None]:
     rows = zip(classes, values, known, strict=True)
     return {name: float(value) if is_known else None for name, value, is_known in rows}
 
 
-def scores(labels: np.ndarray, probabilities: np.ndarray, classes: list[str], positive: str | None) -> dict[str, Any]:
-    """All scores of one split. `labels`: (N,) int64; `probabilities`: (N, C).
+def scores(
+    labels: np.ndarray,
+    probabilities: np.ndarray,
+    classes: list[str],
+    positive: str | None,
+    predicted: np.ndarray | None = None,
+) -> dict[str, Any]:
+    """All scores of one split. `labels`: (N,) int64; `probabilities`: (N, C); `predicted`: (N,) what was decided, the
+    most probable class if it is not given.
 
-    `loss` is the mean of -log p(label). With `positive`, a block of its own with average precision and AUROC.
+    `loss` is the mean of -log p(label). For more than two classes AUROC and average precision are means over classes,
+    each against the rest. With `positive`, a block of its own.
     """
     labels = labels.astype(np.int64)
     chosen = np.clip(probabilities[np.arange(len(labels)), labels].astype(np.float64), 1e-12, None)
-    confusion = confusion_matrix(labels, probabilities.argmax(axis=1), len(classes))
+    if predicted is None:
+        predicted = probabilities.argmax(axis=1)
+    confusion = confusion_matrix(labels, predicted, len(classes))
     found = {"rows": len(labels), "loss": float(-np.log(chosen).mean()) + 0.0, **confusion_scores(confusion, classes)}
     found["confusion"] = confusion.tolist()
+    found["ece"] = calibration_error(labels, probabilities)
+    if len(classes) > 2:
+        found |= _ranking_scores(labels, probabilities)
     if positive is not None:
         found["positive"] = _positive_scores(labels, probabilities, confusion, classes, positive)
     return found
 
 
+def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
+    """Expected calibration error: how far the probability of the most probable class is from the share of rows in which
+    it is right, over 15 bins of equal width (Guo et al. 2017)."""
+    confidence = probabilities.max(axis=1)
+    right = probabilities.argmax(axis=1) == labels
+    places = np.clip(np.ceil(confidence * CALIBRATION_BINS).astype(np.int64) - 1, 0, CALIBRATION_BINS - 1)
+    gaps = np.bincount(places, weights=right - confidence, minlength=CALIBRATION_BINS)
+    return float(np.abs(gaps).sum() / max(1, len(labels)))
+
+
+def _ranking_scores(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, Any]:
+    from sklearn.metrics import average_precision_score, roc_auc_score  # heavy
+
+    present = [code for code in np.unique(labels).tolist() if not (labels == code).all()]
+    auroc = [roc_auc_score(labels == code, probabilities[:, code]) for code in present]
+    average = [average_precision_score(labels == code, probabilities[:, code]) for code in present]
+    own = probabilities[np.arange(len(labels)), labels]
+    # Ties count against the label, so that equal probabilities for all find nothing.
+    rank = (probabilities >= own[:, None]).sum(axis=1)
+    return {
+        "auroc": float(np.mean(auroc)) if auroc else None,
+        "average_precision": float(np.mean(average)) if average else None,
+        "recall_at_k": {str(k): float((rank <= k).mean()) for k in TOP if k < probabilities.shape[1]},
+    }
+
+
 def _positive_scores(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> dict[str, Any]:
-    from sklearn.metrics import average_precision_score, roc_auc_score  # heavy; only two-class data needs it
-
     index = classes.index(positive)
     truth, score = labels == index, probabilities[:, index]
     by_class = confusion_scores(confusion, classes)
-    both = bool(truth.any() and not truth.all())
     return {
         "label": positive,
         "rows": int(truth.sum()),
@@ -75,9 +129,29 @@ def _positive_scores(
         "recall": by_class["recall_by_class"][positive],
         "precision": by_class["precision_by_class"][positive],
         "f1": by_class["f1_by_class"][positive],
-        "average_precision": float(average_precision_score(truth, score)) if both else None,
-        "auroc": float(roc_auc_score(truth, score)) if both else None,
+        **rank_scores(truth, score),
     }
+
+
+def rank_scores(truth: np.ndarray, score: np.ndarray) -> dict[str, Any]:
+    """How well a score ranks the rows of `truth` (N,) bool before the others; None where there are not both."""
+    from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
+
+    names = ("average_precision", "auroc", "recall_at_precision", "precision_at_recall", "recall_at_share")
+    if not truth.any() or truth.all():
+        return dict.fromkeys(names)
+    precision, recall, _ = precision_recall_curve(truth, score)
+    order = np.argsort(-score, kind="stable")
+    found = np.cumsum(truth[order])
+    counts = {share: max(1, int(np.ceil(share * len(truth)))) for share in ALERT_SHARES}
+    values = (
+        float(average_precision_score(truth, score)),
+        float(roc_auc_score(truth, score)),
+        {str(least): float(recall[precision >= least].max()) for least in OPERATING_POINTS},
+        {str(least): float(precision[recall >= least].max()) for least in OPERATING_POINTS},
+        {str(share): float(found[count - 1] / found[-1]) for share, count in counts.items()},
+    )
+    return dict(zip(names, values, strict=True))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

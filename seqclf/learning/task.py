@@ -50,6 +50,8 @@ class SequenceTask(pl.LightningModule):
         self.step = 0  # of the training that made it, for a task that was loaded
         self.logged = 0  # the last step that was
         self.rate = 0.0  # of learning, at the last update
+        self.positive: str | None = dataset["positive"]
+        self.validated: dict[str, Any] | None = None  # the scores of the epoch's validation
         self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
@@ -106,7 +108,7 @@ class SequenceTask(pl.LightningModule):
         if self.trainer.sanity_checking:
             self.validation_tally.reset()
             return
-        found = self._log_epoch("validation", self.validation_tally)
+        found = self.validated = self._log_epoch("validation", self.validation_tally)
         sign = -1.0 if self.monitor == "loss" else 1.0
         # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
         value = sign * found[self.monitor] - TIE_BREAK * found["loss"] / (1 + found["loss"])
@@ -117,7 +119,8 @@ class SequenceTask(pl.LightningModule):
 
     def _log_epoch(self, split: str, tally: Tally) -> dict[str, Any]:
         confusion, loss = tally.compute()
-        found = {"loss": float(loss), **confusion_scores(confusion.cpu().numpy(), self.classes)}
+        counts = confusion.cpu().numpy()
+        found = {"loss": float(loss), **confusion_scores(counts, self.classes), "confusion": counts}
         tally.reset()
         if not math.isfinite(found["loss"]):
             raise InputError(

@@ -9,7 +9,9 @@ from rich.table import Table
 
 from seqclf.data.dataset import Dataset
 from seqclf.data.leaks import leak_lines
+from seqclf.learning.decisions import Decision
 from seqclf.learning.scores import MAIN
+from seqclf.reporting.promises import decision_lines
 
 # Labels and paths may look like markup.
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -62,7 +64,7 @@ def show_epoch(row: dict[str, Any]) -> None:
             parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
     if "validation/accuracy" in row:
         parts.append(f"accuracy {row['validation/accuracy']:.4f}")
-    parts.append(f"{row['tokens_per_s']:,.0f} steps/s")
+    parts.append(f"{row['tokens_per_s']:,.0f} steps/s  {row['observation']}")
     console.print("  ".join(parts), soft_wrap=True)
 
 
@@ -90,6 +92,12 @@ def show_scores(metrics: dict[str, dict[str, Any]], baseline: dict[str, Any] | N
     rows = sorted(found["recall_by_class"].items(), key=lambda item: 2.0 if item[1] is None else item[1])
     shown = [f"{label} {value:.3f}" for label, value in rows[:MOST_CLASSES] if value is not None]
     console.print(f"{split}, recall by class, the worst first: {', '.join(shown)}")
-    never = [label for label, value in rows if value == 0 and found["support_by_class"][label]]
-    if never:
-        console.print(f"never recalled on {split}: {', '.join(never[:MOST_CLASSES])}", style="bold red")
+    for alarm in found["alarms"]:
+        console.print(f"ALARM on {split}: {alarm['text']}. Try {alarm['remedy']}", style="bold red", soft_wrap=True)
+
+
+def show_decision(decision: Decision, found: dict[str, Any], split: str) -> None:
+    """What was promised, what stands behind it, and what `split` says to it; nothing where labels are just the most
+    probable."""
+    for line in decision_lines(decision, found, split):
+        console.print(f"decision: {line}", soft_wrap=True)

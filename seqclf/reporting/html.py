@@ -5,6 +5,8 @@ Whatever is not `Html` is escaped, so a label or a column name can never become 
 
 from __future__ import annotations
 
+import base64
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 
@@ -47,6 +49,18 @@ summary { cursor: pointer; color: var(--soft); font-size: .9rem; margin: .5rem 0
 .picture svg { display: block; width: 100%; height: auto; }
 .picture svg text { font-family: inherit !important; }
 .picture.narrow { display: none; }
+.plot { position: relative; max-width: 34rem; }
+.plot i.dot { position: absolute; width: .8rem; height: .8rem; margin: -.4rem 0 0 -.4rem; border-radius: 50%;
+  background: var(--mark); }
+.slider { margin: .75rem 0; max-width: 34rem; }
+.slider input { width: 100%; height: 2rem; margin: 0; accent-color: var(--mark); }
+.slider dl { display: grid; grid-template-columns: repeat(4, 1fr); gap: .5rem; margin: .25rem 0; }
+.slider dt { color: var(--soft); font-size: .8rem; }
+.slider dd { margin: 0; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
+.good { color: var(--fill); } .bad { color: var(--mark); }
+td.cell { text-align: right; padding: .28rem .5rem; font-variant-numeric: tabular-nums; border: 1px solid var(--paper);
+  background: color-mix(in srgb, var(--fill) var(--share), transparent); }
+pre { overflow-x: auto; font-size: .8rem; background: var(--faint); padding: .6rem; border-radius: 4px; }
 @media (max-width: 40rem) {
   body { padding: .75rem .75rem 2rem; }
   table { font-size: .8rem; }
@@ -76,14 +90,19 @@ def joined(parts: Iterable[object]) -> Html:
     return Html("\n".join(text(part) for part in parts))
 
 
-def page(title: object, summary: object, parts: Iterable[object]) -> str:
-    """A whole document; it loads nothing and runs nothing."""
+def page(title: object, summary: object, parts: Iterable[object], script: str = "") -> str:
+    """A whole document; it loads nothing and runs nothing but `script`, which the page's policy names by its hash."""
+    policy, running = POLICY, ""
+    if script:
+        digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+        policy = policy.replace("inline'\"", f"inline'; script-src 'sha256-{digest}'\"")
+        running = f"<script>{script}</script>\n"
     return f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-{POLICY}
+{policy}
 <title>{text(title)}</title>
 <style>{STYLE}</style>
 </head>
@@ -91,7 +110,7 @@ def page(title: object, summary: object, parts: Iterable[object]) -> str:
 <h1>{text(title)}</h1>
 <p class="lead">{text(summary)}</p>
 {joined(parts)}
-</body>
+{running}</body>
 </html>
 """
 

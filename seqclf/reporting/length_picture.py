@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
 from typing import Any
 
 import numpy as np
 
 from seqclf.reporting.html import Html
+from seqclf.reporting.svg import FILL, INK, MARK, bare, drawn
 from seqclf.reporting.wording import number, shortened
 
 MOST_PANELS = 10
-INK, FILL, MARK = "#010101", "#020202", "#030303"  # stand for colours of the page, which follow light and dark
-COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)"}
 MARGIN_IN, RIGHT_IN, TOP_IN, BOTTOM_IN, ALL_IN, CLASS_IN = 1.0, 0.7, 0.5, 0.45, 1.1, 0.4
 
 
 def length_picture(lengths: dict[str, Any], width_in: float) -> Html:
     """`lengths`: as in a survey; inline SVG without names, links or colours of its own."""
-    import matplotlib
-    from matplotlib.figure import Figure
-
     panels = _panels(lengths)
     height_in = TOP_IN + ALL_IN + CLASS_IN * (len(panels) - 1) + BOTTOM_IN
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"{width_in}", "font.size": 9, "font.family": "sans-serif"}
-    buffer = io.StringIO()
-    with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the page's reader has the letters that the fonts of this machine may lack
-        figure = Figure(figsize=(width_in, height_in))
-        _draw(figure, lengths, panels)
-        figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _embedded(buffer.getvalue())
+    return drawn(lambda figure: _draw(figure, lengths, panels), width_in, height_in)
 
 
 def is_geometric(edges: list[float]) -> bool:
@@ -70,7 +56,7 @@ def _draw(figure: Any, lengths: dict[str, Any], panels: list[tuple[str, np.ndarr
         if median is not None:
             axis.axvline(median, color=MARK, linewidth=1.2)
         axis.text(-0.1 / (width - MARGIN_IN - RIGHT_IN), 0.1, title, parse_math=False, **_beside(axis, "right"))
-        _bare(axis)
+        bare(axis)
     _mark(axes[0], lengths["all"])
     bottom = axes[-1]
     if is_geometric(edges):
@@ -84,15 +70,6 @@ def _draw(figure: Any, lengths: dict[str, Any], panels: list[tuple[str, np.ndarr
 
 def _beside(axis: Any, side: str) -> dict[str, Any]:
     return {"transform": axis.transAxes, "ha": side, "va": "bottom", "color": INK}
-
-
-def _bare(axis: Any) -> None:
-    """Nothing but the base line."""
-    for name, spine in axis.spines.items():
-        spine.set_visible(name == "bottom")
-        spine.set_color(INK)
-        spine.set_linewidth(0.5)
-    axis.tick_params(which="both", left=False, labelleft=False, bottom=False, labelbottom=False)
 
 
 def _mark(axis: Any, summary: dict[str, float]) -> None:
@@ -114,16 +91,3 @@ def _logarithmic(axis: Any, edges: list[float]) -> None:
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if short else (1,)))
     axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: number(value)))
     axis.xaxis.set_minor_formatter(NullFormatter())
-
-
-def _embedded(svg: str) -> Html:
-    """The `svg` element alone: colours of the page, no size of its own, no name spaces and no ids but those in use."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
-    svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg)
-    svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg)
-    svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href", "href")
-    svg = re.sub(r'(<g\b[^>]*?) id="[^"]*"', r"\1", svg)
-    for stand_in, colour in COLOURS.items():
-        svg = svg.replace(stand_in, colour)
-    return Html(svg)

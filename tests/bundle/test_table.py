@@ -8,7 +8,14 @@ from seqclf.bundle.runtime import Predictions
 from seqclf.bundle.table import table_schema, tabulate
 
 CLASSES = ["calm", "wild life"]
-FOUND = Predictions(np.array([[0.25, 0.75], [np.nan, np.nan], [0.5, 0.5]]), [None, "events is empty", None])
+
+
+def predictions(probabilities, chosen, errors):
+    lengths = np.where(np.array(chosen) < 0, 0, 5)
+    return Predictions(np.log(probabilities), np.array(probabilities), np.array(chosen), lengths, errors)
+
+
+FOUND = predictions([[0.25, 0.75], [np.nan, np.nan], [0.6, 0.4]], [1, -1, 1], [None, "events is empty", None])
 
 
 @pytest.mark.parametrize("kind", [None, pa.string(), pa.int32()])
@@ -39,7 +46,8 @@ def test_rows_keep_their_order_and_refused_ones_are_null():
     }
     refused = dict.fromkeys(rows[0]) | {"id": 9, "error": "events is empty"}
     assert rows[1] == refused
-    assert rows[2]["prediction"] == "calm", "the first of equals, as argmax has it"
+    assert rows[2]["prediction"] == "wild life", "what was decided, and not the most probable"
+    assert rows[2]["probability"] == 0.4
 
 
 @pytest.mark.parametrize("ids", [pa.array(["a", "b", None]), pa.array([7, 7, 5], pa.int32())])
@@ -50,5 +58,5 @@ def test_given_ids_are_carried_through(ids):
 
 
 def test_all_refused():
-    table = tabulate(Predictions(np.full((2, 2), np.nan), ["bad", "worse"]), CLASSES, None, 1)
+    table = tabulate(predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"]), CLASSES, None, 1)
     assert table.column("prediction").null_count == table.column("probability").null_count == 2

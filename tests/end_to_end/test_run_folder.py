@@ -26,6 +26,7 @@ def test_a_run_folder_holds_all_that_a_run_is(trained):
         "metrics.json",
         "metrics.csv",
         "quarantine.jsonl",
+        "report.html",
         "checkpoints/best.ckpt",
         "checkpoints/last.ckpt",
     }
@@ -61,7 +62,8 @@ def test_the_refused_row_is_counted_and_explained(trained):
 def test_metrics_hold_every_split_and_the_positive_class(trained):
     metrics = metrics_of(trained.run)
     for split in ("train", "validation", "test"):
-        assert set(metrics[split]) >= MAIN | {"rows", "recall_by_class", "confusion", "positive"}
+        assert set(metrics[split]) >= MAIN | {"rows", "recall_by_class", "confusion", "positive", "by_length", "alarms"}
+        assert ("intervals" in metrics[split]) == (split != "train")
         assert metrics[split]["positive"]["label"] == "yes", "the rarer one, where none is named"
         assert np.sum(metrics[split]["confusion"]) == metrics[split]["rows"]
         recalls = [value for value in metrics[split]["recall_by_class"].values() if value is not None]

@@ -96,12 +96,56 @@ def test_the_bundle_scores_as_the_checkpoint_did(shell, trained):
     assert result.pop("refused") == 0
     assert set(result) == set(expected)
     assert json.loads((shell.here / "scored/test.json").read_text())["test"] | {"refused": 0} == result | {"refused": 0}
-    for name, value in expected.items():
-        if isinstance(value, float):
-            assert result[name] == pytest.approx(value, abs=1e-5), name
-        elif name != "positive":
-            assert result[name] == value, name
-    assert result["positive"] == pytest.approx(expected["positive"], abs=1e-5)
+    assert_about(result, expected)
+
+
+def assert_about(found, expected, where=""):
+    """Equal, numbers nearly so."""
+    if isinstance(expected, dict):
+        assert set(found) == set(expected), where
+        for key, value in expected.items():
+            assert_about(found[key], value, f"{where}.{key}")
+    elif isinstance(expected, list):
+        assert len(found) == len(expected), where
+        for place, value in enumerate(expected):
+            assert_about(found[place], value, f"{where}[{place}]")
+    else:
+        assert found == (pytest.approx(expected, abs=1e-5) if isinstance(expected, float) else expected), where
+
+
+def test_predict_and_evaluate_decide_as_they_are_told(shell, trained, predicted):
+    told = ["bundle=logged/bundle", "threshold=0.3"]
+    done = shell("predict", *told, "input=new.parquet", "output=out/careful.parquet")
+    assert done.result["rows"] == 91
+    careful = pq.read_table(shell.here / "out/careful.parquet").to_pylist()
+    usual = [row["prediction"] for row in predicted]
+    for row, before in zip(careful, usual, strict=True):
+        if row["error"] is None:
+            assert row["prediction"] == ("yes" if row["probability_yes"] >= 0.3 else "no")
+            assert row["probability"] == row[f"probability_{row['prediction']}"]
+        else:
+            assert before is None
+    assert [row["prediction"] for row in careful] != usual
+    done = shell("evaluate", *told, "data.test=test.parquet", "data.label=fraud", "report=out/report.html")
+    assert done.result["positive"]["alerts"] == sum(row["prediction"] == "yes" for row in careful)
+    assert "<h2>Threshold</h2>" in (shell.here / "out/report.html").read_text()
+    refused = shell("predict", "bundle=logged/bundle", "threshold=often", "sequence={}")
+    assert refused.code == 2 and "error: threshold=often: must be a probability" in refused.err
+
+
+def test_a_promise_travels_with_the_bundle(shell, files):
+    arguments = [*files, "decision.min_recall=0.6", "decision.confidence=0.8", "trainer.max_epochs=2", "logger=none"]
+    done = shell("train", *arguments, "hydra.run.dir=promised")
+    assert "decision: at least 60.0% of yes found" in done.err
+    metrics = json.loads((shell.here / "promised/metrics.json").read_text())
+    decision = metrics["decision"]
+    (target,) = decision["targets"]
+    assert (target["rule"], target["target"], decision["positive"]) == ("min_recall", 0.6, "yes")
+    assert read_manifest(shell.here / "promised/bundle")["decision"] == decision
+    result = shell("evaluate", "bundle=promised/bundle", "data.test=test.parquet", "data.label=fraud").result
+    assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
+    shell("export", "checkpoint=promised/checkpoints/best.ckpt", "bundle=promised/again")
+    assert read_manifest(shell.here / "promised/again")["decision"] == decision
 
 
 def test_evaluation_refuses_rows_and_counts_them(shell, trained, rows):
@@ -142,7 +186,7 @@ def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(s
 
 
 def test_a_folder_that_is_used_again_keeps_nothing_of_the_run_before(shell):
-    once = ["data=toy", "data.generator.rows.train=200", "hydra.run.dir=again", *QUICK]
+    once = ["data=toy", "data.generator.rows.train=200", "hydra.run.dir=twice", *QUICK]
     assert shell("train", *once).result["bundle"]
     assert shell("train", *once, "export=false", "trainer.max_steps=2").result["bundle"] is None
-    assert not (shell.here / "again/bundle").exists()
+    assert not (shell.here / "twice/bundle").exists()

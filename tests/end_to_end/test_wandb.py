@@ -66,12 +66,12 @@ def test_the_config_is_recorded_as_it_was(recorded, trained):
 
 
 @pytest.mark.parametrize(
-    "name", ["train/loss", "train/recall", "train/step_ms", "validation/loss", "validation/recall"]
+    "name", ["train/loss", "train/recall", "system/step_ms", "validation/loss", "validation/recall"]
 )
 def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
     rows = history(recorded, "epoch", name)
     with (trained.run / "metrics.csv").open(newline="") as file:
-        expected = [float(row.get(name) or row[name.removeprefix("train/")]) for row in csv.DictReader(file)]
+        expected = [float(row.get(name) or row[name.removeprefix("system/")]) for row in csv.DictReader(file)]
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
 
@@ -111,5 +111,62 @@ def test_the_verdict_and_the_bundle_are_recorded(recorded, trained):
             summary |= {item.key: value(item) for item in record.summary.update if item.key}
     test = json.loads((trained.run / "metrics.json").read_text())["test"]
     assert summary["best/test/recall"] == pytest.approx(test["recall"])
-    assert "model" in {record.artifact.type for record in recorded if record.HasField("artifact")}
+    assert summary["best/test/positive/recall"] == pytest.approx(test["positive"]["recall"])
     assert any(record.HasField("exit") for record in recorded), "the run was finished"
+
+
+def test_the_dataset_and_the_bundle_are_artifacts(recorded, trained):
+    found = {record.artifact.type: record.artifact for record in recorded if record.HasField("artifact")}
+    assert set(found) >= {"dataset", "model"}
+    digest = json.loads((trained.run / "bundle/manifest.json").read_text())["data"]["digest"]
+    assert json.loads(found["dataset"].metadata)["digest"] == digest
+    assert json.loads(found["model"].metadata)["dataset"] == digest
+
+
+def table(trained, name):
+    (path,) = trained.run.glob(f"wandb/offline-run-*/files/media/table/test/{name}*.json")
+    found = json.loads(path.read_text())
+    return [dict(zip(found["columns"], row, strict=True)) for row in found["data"]]
+
+
+def test_the_tables_hold_what_metrics_do(trained):
+    test = json.loads((trained.run / "metrics.json").read_text())["test"]
+    for row in table(trained, "by_class"):
+        assert row["recall"] == pytest.approx(test["recall_by_class"][row["class"]])
+        assert row["support"] == test["support_by_class"][row["class"]]
+    assert [(row["low"], row["high"]) for row in table(trained, "by_length")] == [
+        (part["low"], part["high"]) for part in test["by_length"]
+    ]
+    curve = table(trained, "precision_recall")
+    assert all(0 <= row["recall"] <= 1 and 0 <= row["precision"] <= 1 for row in curve) and len(curve) > 5
+    mistakes = table(trained, "predictions")
+    assert all(row["label"] != row["decided"] for row in mistakes)
+    assert len(mistakes) == min(20, test["rows"] - round(test["accuracy"] * test["rows"]))
+
+
+def test_the_scores_of_test_are_a_panel(recorded, trained):
+    test = json.loads((trained.run / "metrics.json").read_text())["test"]
+    (row,) = history(recorded, "test/recall", "test/positive/average_precision")
+    assert row["test/recall"] == pytest.approx(test["recall"])
+
+
+def run_of(recorded):
+    return next(record.run for record in recorded if record.HasField("run"))
+
+
+def test_a_resumed_run_goes_on_under_its_id(shell, files, trained, recorded):
+    arguments = [*files, "trainer.max_epochs=5", "checkpoint=logged/checkpoints/last.ckpt", "logger.tags=[more]"]
+    done = shell("train", *arguments, "hydra.run.dir=carried", "export=false")
+    assert done.result["epochs"] == 5
+    (path,) = (shell.here / "carried/wandb").glob("offline-run-*/run-*.wandb")
+    resumed = run_of(list(records(path)))
+    assert resumed.run_id == run_of(recorded).run_id
+    assert (resumed.job_type, list(resumed.tags)) == ("train", ["more"])
+
+
+def test_the_runs_of_a_sweep_stand_together(shell, files):
+    arguments = ["-m", *files, "trainer.max_epochs=1", "seed=0,1", "hydra.sweep.dir=sweeps/two", "export=false"]
+    assert shell("train", *arguments).code == 0
+    found = [run_of(list(records(path))) for path in (shell.here / "sweeps/two").glob("*/wandb/*run-*/run-*.wandb")]
+    assert [run.run_group for run in found] == ["two", "two"]
+    assert len({run.run_id for run in found}) == 2

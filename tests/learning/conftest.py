@@ -37,6 +37,7 @@ OPTIMIZER = {
 }
 DATASET = {
     "classes": CLASSES,
+    "positive": None,
     "class_counts": [30, 20, 10],
     "fields": [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 2}],
 }

@@ -11,7 +11,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
 from seqclf.learning.classify import classify
-from seqclf.learning.scores import scores
+from seqclf.learning.scores import scores, softmax
 from seqclf.learning.task import schedule_factor
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
@@ -34,7 +34,8 @@ def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
     rows = rows_of(path)
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
     assert list(rows[0]) == COLUMNS
-    assert all(np.isfinite(float(value)) for row in rows for value in row.values())
+    assert all(np.isfinite(float(value)) for row in rows for name, value in row.items() if name != "observation")
+    assert all(row["observation"] for row in rows)
     loader, steps = batches.train_dataloader(), []
     for epoch in range(3):
         loader.sampler.set_epoch(epoch)
@@ -45,8 +46,8 @@ def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
 def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, tmp_path):
     module = task()
     fit(module, callbacks=[EpochRecord(tmp_path / "metrics.csv", lambda row: None)], max_epochs=2)
-    labels, probabilities = classify(module, batches.evaluation_loader("validation"))
-    expected = scores(labels, probabilities, module.classes, None)
+    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    expected = scores(labels, softmax(logits), module.classes, None)
     last = rows_of(tmp_path / "metrics.csv")[-1]
     for name in ("loss", "accuracy", "recall", "precision", "f1"):
         assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)

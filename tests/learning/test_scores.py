@@ -118,6 +118,56 @@ def test_the_positive_block_is_that_of_sklearn(positive):
     assert block["alerts"] == (predicted == positive).sum()
 
 
+def test_further_scores_are_those_of_sklearn():
+    labels, logits = split()
+    probabilities, predicted = softmax(logits), logits.argmax(1)
+    found = scores(labels, probabilities, CLASSES, None)
+    assert found["balanced_accuracy"] == pytest.approx(metrics.balanced_accuracy_score(labels, predicted))
+    assert found["mcc"] == pytest.approx(metrics.matthews_corrcoef(labels, predicted))
+    for name, function in AVERAGED.items():
+        expected_value = function(labels, predicted, average="weighted", zero_division=0)
+        assert found["weighted"][name] == pytest.approx(expected_value)
+    assert found["auroc"] == pytest.approx(metrics.roc_auc_score(labels, probabilities, multi_class="ovr"))
+    truth = np.eye(4)[labels]
+    assert found["average_precision"] == pytest.approx(metrics.average_precision_score(truth, probabilities))
+    for k, value in found["recall_at_k"].items():
+        assert value == pytest.approx(metrics.top_k_accuracy_score(labels, probabilities, k=int(k)))
+
+
+def test_what_was_decided_is_scored_and_not_the_most_probable():
+    labels, logits = split(classes=2)
+    predicted = (softmax(logits)[:, 1] >= 0.2).astype(int)
+    found = scores(labels, softmax(logits), ["no", "yes"], "yes", predicted)
+    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(labels, predicted))
+    assert found["positive"]["recall"] == pytest.approx(metrics.recall_score(labels, predicted))
+    assert found["positive"]["alerts"] == predicted.sum()
+
+
+def test_operating_points_lie_on_sklearns_curve():
+    labels, logits = split(classes=2)
+    score = softmax(logits)[:, 1]
+    block = scores(labels, softmax(logits), ["no", "yes"], "yes")["positive"]
+    precision, recall, _ = metrics.precision_recall_curve(labels, score)
+    for least in (0.5, 0.8, 0.9, 0.95):
+        assert block["recall_at_precision"][str(least)] == max(recall[precision >= least])
+        assert block["precision_at_recall"][str(least)] == max(precision[recall >= least])
+    for share, value in block["recall_at_share"].items():
+        highest = np.argsort(-score)[: int(np.ceil(float(share) * 200))]
+        assert value == pytest.approx(labels[highest].sum() / labels.sum())
+
+
+def test_the_calibration_error_is_that_of_a_plain_loop():
+    labels, logits = split()
+    probabilities = softmax(logits)
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
+    expected_value = 0.0
+    for k in range(15):
+        inside = (confidence > k / 15) & (confidence <= (k + 1) / 15)
+        if inside.any():
+            expected_value += inside.mean() * abs(right[inside].mean() - confidence[inside].mean())
+    assert scores(labels, probabilities, CLASSES, None)["ece"] == pytest.approx(expected_value)
+
+
 @pytest.mark.parametrize("present", [0, 1])
 def test_curves_need_both_classes(present):
     labels = np.full(10, present)

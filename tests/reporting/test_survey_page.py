@@ -2,14 +2,13 @@
 
 import json
 import re
-import shutil
-import subprocess
 import time
 from html import escape, unescape
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from browser import TELL_WIDTH, needed_widths, needs_chromium, telling
 
 from seqclf.learning.scores import scores
 from seqclf.reporting.html import POLICY, table
@@ -17,7 +16,6 @@ from seqclf.reporting.survey_page import LONGEST_WARNING, MOST_WARNINGS, write_p
 from seqclf.reporting.survey_rows import majority_scores
 from seqclf.reporting.wording import ends, number, percent, shortened
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VOID = {"meta", "br", "use", "path", "stop"}
 
 
@@ -206,30 +204,13 @@ def test_ends_lose_no_item_uncounted(count):
     assert len(first) + left_out + len(last) == count and len(first) + bool(left_out) + len(last) <= 25
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@needs_chromium
 @pytest.mark.parametrize("width", [360, 1280])
 def test_page_is_no_wider_than_the_window(surveyed, broad, tmp_path, width):
-    """In frames, as a browser's own window has a least width; each tells the width that its content would need."""
-    tell = "<script>parent.postMessage(document.documentElement.scrollWidth, '*')</script></body>"
-    frames = []
-    for name, found in (("surveyed", surveyed), ("broad", broad)):
-        path = tmp_path / f"{name}.html"
+    for name, found in (("surveyed.html", surveyed), ("broad.html", broad)):
+        path = tmp_path / name
         write_page(found, path)
         content = path.read_text(encoding="utf-8")
-        assert POLICY in content  # which would forbid the script
-        opened = content.replace(POLICY, "").replace("<details>", "<details open>").replace("</body>", tell)
-        path.write_text(opened, encoding="utf-8")
-        frames.append(f'<iframe src="{name}.html" style="width:{width}px;height:900px;border:0"></iframe>')
-    listen = "<p></p><script>onmessage = event => document.querySelector('p').append(`${event.data};`)</script>"
-    (tmp_path / "frames.html").write_text(listen + "".join(frames), encoding="utf-8")
-    flags = [
-        "--headless",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--hide-scrollbars",
-        f"--user-data-dir={tmp_path / 'profile'}",
-    ]
-    command = [CHROMIUM, *flags, "--dump-dom", (tmp_path / "frames.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    told = re.search(r"<p>(.*?)</p>", done.stdout).group(1)
-    assert [int(needed) for needed in told.rstrip(";").split(";")] == [width, width]
+        assert POLICY in content
+        path.write_text(telling(content, TELL_WIDTH), encoding="utf-8")
+    assert needed_widths(tmp_path, ["surveyed.html", "broad.html"], width) == [width, width]

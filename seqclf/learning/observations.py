@@ -1,0 +1,43 @@
+"""What stands out in an epoch, in a few words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from seqclf.learning.collapse import alarms
+
+PATIENCE = 3  # epochs in a row that make a trend
+NOTICED = 0.001
+
+
+def observe(
+    row: Mapping[str, Any],
+    earlier: Sequence[Mapping[str, Any]],
+    found: Mapping[str, Any] | None,
+    classes: list[str],
+    positive: str | None,
+) -> str:
+    """`row`: the record of an epoch, after those of `earlier` ones; `found`: its validation scores, if it had some."""
+    if found is None or "validation/recall" not in row:
+        return "not validated"
+    raised = alarms(dict(found), classes, positive)
+    if raised:
+        return raised[0].text
+    past = [entry for entry in earlier if entry.get("validation/recall") not in (None, "")]
+    if not past:
+        return "first epoch"
+    best = max(float(entry["validation/recall"]) for entry in past)
+    if row["validation/recall"] > best:
+        return "best recall so far"
+    recent = [*past, row][-PATIENCE - 1 :]
+    if len(recent) > PATIENCE and _climbs(recent, "validation/loss", 1) and _climbs(recent, "train/loss", -1):
+        return "validation loss rises while training's falls: it learns the rows by heart"
+    since = next(age for age, entry in enumerate(reversed(past), 1) if float(entry["validation/recall"]) == best)
+    return f"recall no better for {since} epoch{'s' if since > 1 else ''}"
+
+
+def _climbs(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:
+    values = [sign * float(row[name]) for row in rows]
+    return all(later > sooner + NOTICED for sooner, later in pairwise(values))

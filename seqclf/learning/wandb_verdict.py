@@ -1,0 +1,110 @@
+"""What Weights & Biases is told of a finished run: plots, tables, artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+CURVE_POINTS = 200
+MOST_CLASSES = 200  # of a table or a confusion matrix
+
+
+class Verdict(NamedTuple):
+    """`metrics`: the blocks of metrics.json by split; `labels`, `predicted` (N,) and `probabilities` (N, C) of the last
+    one; `samples`: rows worth a look, all with the same keys; `data`: name, digest and rows of the dataset."""
+
+    metrics: Mapping[str, Any]
+    classes: list[str]
+    positive: str | None
+    labels: np.ndarray
+    probabilities: np.ndarray
+    predicted: np.ndarray
+    samples: Sequence[Mapping[str, Any]]
+    data: Mapping[str, Any]
+    bundle: Path | None
+
+    @property
+    def split(self) -> str:
+        return list(self.metrics)[-1]
+
+
+def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """`<split>/<name>` → each score that is one number, those of the positive label among them."""
+    found: dict[str, float] = {}
+    for split, block in metrics.items():
+        own = {**block, **{f"positive/{name}": value for name, value in block.get("positive", {}).items()}}
+        found |= {f"{split}/{name}": value for name, value in own.items() if isinstance(value, float)}
+    return found
+
+
+def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
+    """`run`: of `wandb.init`."""
+    import wandb
+
+    split, found = verdict.split, verdict.metrics[verdict.split]
+    run.summary.update({f"best/{name}": value for name, value in flat_scores(verdict.metrics).items()})
+    panels: dict[str, Any] = dict(flat_scores({split: found}))
+    if len(verdict.classes) <= MOST_CLASSES:
+        panels[f"{split}/confusion_matrix"] = wandb.plot.confusion_matrix(
+            y_true=verdict.labels.tolist(), preds=verdict.predicted.tolist(), class_names=verdict.classes
+        )
+    if verdict.positive is not None and found["positive"]["average_precision"] is not None:
+        index = verdict.classes.index(verdict.positive)
+        table = wandb.Table(
+            columns=["recall", "precision", "threshold"],
+            data=precision_recall_rows(verdict.labels == index, verdict.probabilities[:, index]),
+        )
+        title = f"precision and recall of {verdict.positive} on {split}"
+        panels[f"{split}/precision_recall"] = wandb.plot.line(table, "recall", "precision", title=title)
+    names = ("recall", "precision", "f1", "support")
+    by_class = [
+        {"class": label, **{name: found[f"{name}_by_class"][label] for name in names}} for label in verdict.classes
+    ]
+    panels[f"{split}/by_class"] = _table(by_class[:MOST_CLASSES])
+    by_length = [
+        {**{name: value for name, value in part.items() if name != "positive"}, **part.get("positive", {})}
+        for part in found["by_length"]
+    ]
+    panels[f"{split}/by_length"] = _table(by_length)
+    if verdict.samples:
+        panels[f"{split}/predictions"] = _table(verdict.samples)
+    run.log(panels)
+    for alarm in found["alarms"]:
+        run.alert(title=alarm["kind"].replace("_", " "), text=f"{alarm['text']}. Try {alarm['remedy']}.")
+    _log_artifacts(run, verdict, log_bundle)
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
+
+
+def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool) -> None:
+    import wandb
+
+    data = wandb.Artifact(f"dataset-{verdict.data['name']}", type="dataset", metadata=dict(verdict.data))
+    with data.new_file("dataset.json", encoding="utf-8") as file:
+        json.dump(dict(verdict.data), file, ensure_ascii=False)
+    if run.offline:
+        run.log_artifact(data)  # which files were used can only be told to a server
+    else:
+        run.use_artifact(data)
+    if verdict.bundle is not None and log_bundle:
+        metadata = {**flat_scores(verdict.metrics), "dataset": verdict.data["digest"]}
+        model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
+        model.add_dir(str(verdict.bundle))
+        run.log_artifact(model)
+
+
+def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
+    """At most `CURVE_POINTS` rows of recall, precision and threshold along the curve."""
+    from sklearn.metrics import precision_recall_curve
+
+    precision, recall, thresholds = precision_recall_curve(truth, score)
+    places = np.unique(np.linspace(0, len(thresholds) - 1, min(len(thresholds), CURVE_POINTS)).astype(int))
+    return np.stack([recall[places], precision[places], thresholds[places]], axis=1).tolist()

@@ -1,0 +1,54 @@
+"""Decisions and their promises in plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from seqclf.learning.decisions import Decision
+
+PROMISES = {
+    "min_recall": "at least {target:.1%} of {label} found",
+    "min_precision": "at least {target:.1%} of the alerts for {label} right",
+    "max_alerts": "at most {target:.1%} of all rows given {label}",
+    "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
+}
+RESTS_ON = {
+    "min_recall": "rows of {label}",
+    "min_precision": "alerts",
+    "max_alerts": "rows",
+}
+
+
+def decision_lines(decision: Decision, found: Mapping[str, Any], split: str) -> list[str]:
+    """Each promise, what backs it, and how it stands on the scores `found` of a split."""
+    lines = []
+    if decision.threshold is not None:
+        lines.append(f"{decision.positive} from a probability of {decision.threshold:.4g} on")
+    for target in decision.targets:
+        rule, label = target["rule"], target["label"]
+        promise = PROMISES[rule].format(**target)
+        if rule == "cost":
+            lines.append(f"{promise}, on {target['rows']:,} validation rows")
+            continue
+        kind = RESTS_ON[rule].format(label=label)
+        if target["backed"]:
+            backed = f"{target['confidence']:.0%} sure, by {target['rows']:,} validation {kind}"
+        else:
+            wanted = f"; some {target['needed']:,} would do" if target["needed"] else ""
+            if target["needed"] and target["needed"] <= target["rows"]:
+                wanted = "; the model does not separate well enough"
+            backed = f"NOT backed: {target['rows']:,} validation {kind} are too few{wanted}"
+        lines.append(f"{promise} ({backed}); on {split} {reached(rule, label, found)}")
+    return lines
+
+
+def reached(rule: str, label: str, found: Mapping[str, Any]) -> str:
+    """What a rule's figure came to."""
+    if rule == "min_recall":
+        value = found["recall_by_class"][label]
+    elif rule == "min_precision":
+        value = found["precision_by_class"][label]
+    else:
+        value = found["positive"]["alerts"] / found["rows"]
+    return "unknown" if value is None else f"{value:.1%}"

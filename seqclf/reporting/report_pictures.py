@@ -1,0 +1,98 @@
+"""The pictures of a report: learning curves, precision against recall, calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from seqclf.reporting.html import Html
+from seqclf.reporting.svg import FILL, INK, MARK, SOFT, drawn
+
+CURVES = ("loss", "recall")
+MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
+POINTS = 300  # of a curve
+
+
+def learning_curves(history: Sequence[Mapping[str, Any]], best: int | None, width_in: float) -> Html:
+    """Loss and macro recall of train (grey) and validation by epoch; `best`: the epoch that was kept."""
+
+    def draw(figure: Any) -> None:
+        beside = width_in > 6
+        axes = figure.subplots(*((1, 2) if beside else (2, 1)), squeeze=False).ravel()
+        epochs = [row["epoch"] for row in history]
+        for axis, name in zip(axes, CURVES, strict=True):
+            for split, colour in (("train", SOFT), ("validation", FILL)):
+                values = [_float(row.get(f"{split}/{name}")) for row in history]
+                axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
+            if best is not None:
+                axis.axvline(best, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
+            _plain(axis, "epoch", name)
+            axis.xaxis.get_major_locator().set_params(integer=True)
+        axes[1].set_ylim(top=1.0)
+        figure.subplots_adjust(left=0.09 if beside else 0.14, right=0.98, bottom=0.17 if beside else 0.1, top=0.96)
+
+    return drawn(draw, width_in, 2.6 if width_in > 6 else 4.6)
+
+
+def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
+    """The curve over all thresholds, on axes from 0 to 1 that fill the box `MARGIN`."""
+    from sklearn.metrics import precision_recall_curve
+
+    precision, recall, _ = precision_recall_curve(truth, score)
+    places = _thinned(len(precision))
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot(recall[places], precision[places], color=FILL, linewidth=1.8, drawstyle="steps-post")
+        axis.axhline(truth.mean(), color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        _plain(axis, "recall", "precision")
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        figure.subplots_adjust(**MARGIN)
+
+    return drawn(draw, width_in, width_in * 0.72)
+
+
+def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
+    """How often a label is right (N,) bool against how probable it was called, in ten bins of equally many rows."""
+    order = np.argsort(score, kind="stable")
+    bins = [part for part in np.array_split(order, 10) if len(part)]
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        axis.plot(
+            [score[part].mean() for part in bins],
+            [truth[part].mean() for part in bins],
+            color=FILL,
+            linewidth=1.2,
+            marker="o",
+            markersize=5,
+        )
+        _plain(axis, "probability", "share that is")
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        figure.subplots_adjust(**MARGIN)
+
+    return drawn(draw, width_in, width_in * 0.72)
+
+
+def _plain(axis: Any, below: str, beside: str) -> None:
+    """Two thin axes and their names."""
+    for name, spine in axis.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(INK)
+        spine.set_linewidth(0.5)
+    axis.tick_params(color=INK, labelcolor=INK, length=3, width=0.5)
+    axis.set_xlabel(below, color=INK)
+    axis.set_ylabel(beside, color=INK)
+
+
+def _thinned(count: int) -> np.ndarray:
+    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
+
+
+def _float(value: Any) -> float:
+    return float("nan") if value in (None, "") else float(value)

@@ -1,0 +1,185 @@
+"""Promises that hold on data drawn anew, the thresholds behind them, and what is refused."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from seqclf.errors import InputError
+from seqclf.learning.decisions import (
+    Decision,
+    choose_decision,
+    fit_temperature,
+    keep_alerts,
+    keep_precision,
+    keep_recall,
+    least_cost,
+    overridden,
+)
+
+SETTINGS = {
+    "min_recall": None,
+    "min_precision": None,
+    "max_alerts": None,
+    "cost": None,
+    "confidence": 0.9,
+    "calibrate": False,
+}
+CLASSES = ["no", "yes"]
+
+
+def draw(generator, rows=1000, share=0.1, apart=1.5, decimals=None):
+    """Scores of two overlapping normals, and which rows are positive."""
+    truth = generator.random(rows) < share
+    scores = stats.norm.cdf(generator.normal(size=rows) + apart * truth)
+    return (scores if decimals is None else scores.round(decimals)), truth
+
+
+def kept_share(keep, holds, target, **drawing):
+    """In how many of 1000 pairs of data sets the threshold of the first keeps its promise on the second."""
+    generator = np.random.default_rng(0)
+    kept = []
+    for _ in range(1000):
+        threshold = keep(*draw(generator, **drawing), target, 0.9)
+        assert threshold.backed
+        scores, truth = draw(generator, **drawing)
+        kept.append(holds(scores >= threshold.value, truth))
+    return np.mean(kept)
+
+
+def test_the_promised_recall_holds_on_new_data_as_often_as_promised():
+    kept = kept_share(keep_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7)
+    assert 0.87 < kept < 0.95  # neither broken nor bought with needless alerts
+
+
+def test_the_promised_recall_holds_where_scores_are_equal():
+    assert kept_share(keep_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7, decimals=1) > 0.87
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_the_promised_share_of_alerts_holds_on_new_data(decimals):
+    kept = kept_share(keep_alerts, lambda alerts, truth: alerts.mean() <= 0.1, 0.1, decimals=decimals)
+    assert kept > 0.88
+    assert decimals or kept < 0.95
+
+
+def test_the_promised_precision_holds_on_new_data():
+    holds = lambda alerts, truth: truth[alerts].mean() >= 0.5  # noqa: E731
+    assert kept_share(keep_precision, holds, 0.5, rows=3000, share=0.2) > 0.9
+
+
+@given(st.integers(0, 10**6), st.sampled_from([1, 5, 20]))
+def test_the_cost_is_the_least_of_all_thresholds(seed, cost):
+    scores, truth = draw(np.random.default_rng(seed), rows=40, share=0.3, decimals=1)
+    costs = {
+        threshold: cost * (truth & (scores < threshold)).sum() + (~truth & (scores >= threshold)).sum()
+        for threshold in [*np.unique(scores), 2.0]
+    }
+    chosen = least_cost(scores, truth, cost, 0.9).value
+    own = cost * (truth & (scores < chosen)).sum() + (~truth & (scores >= chosen)).sum()
+    assert own == min(costs.values())
+
+
+def test_too_few_rows_are_said_so_with_the_number_that_would_do():
+    generator = np.random.default_rng(0)
+    few = keep_recall(generator.random(6), np.ones(6, bool), 0.9, 0.95)
+    assert not few.backed
+    assert few.rows == 6
+    enough = np.ones(few.needed, bool)
+    assert keep_recall(generator.random(few.needed), enough, 0.9, 0.95).backed
+    assert not keep_recall(generator.random(few.needed - 1), enough[1:], 0.9, 0.95).backed
+    assert few.value < generator.random(6).max()
+
+
+def test_without_a_positive_row_nothing_is_promised():
+    for keep in (keep_recall, keep_precision):
+        found = keep(np.linspace(0, 1, 9), np.zeros(9, bool), 0.5, 0.9)
+        assert not found.backed
+        assert found.rows == 0
+
+
+def logits_of(scores):
+    return np.log(np.stack([1 - scores, scores], axis=1).clip(1e-9)).astype(np.float32)
+
+
+def test_a_decision_survives_being_written_down():
+    scores, truth = draw(np.random.default_rng(1))
+    decision = choose_decision(
+        SETTINGS | {"min_recall": 0.8, "calibrate": True}, logits_of(scores), truth.astype(int), CLASSES, "yes"
+    )
+    again = Decision.from_dict(decision.to_dict())
+    assert again == decision
+    probabilities = decision.probabilities(logits_of(scores))
+    chosen = again.choose(probabilities, CLASSES)
+    np.testing.assert_array_equal(chosen == 1, probabilities[:, 1] >= decision.threshold)
+    assert (chosen[truth] == 1).mean() >= 0.8
+
+
+def test_several_classes_keep_their_targets():
+    generator = np.random.default_rng(2)
+    labels = generator.choice(3, 3000, p=[0.8, 0.15, 0.05])
+    logits = (generator.normal(size=(3000, 3)) + 2 * np.eye(3)[labels]).astype(np.float32) + np.log([0.8, 0.15, 0.05])
+    classes = ["calm", "odd", "wild"]
+    plain = choose_decision(SETTINGS, logits, labels, classes, None)
+    recall = lambda chosen, code: (chosen[labels == code] == code).mean()  # noqa: E731
+    assert recall(plain.choose(plain.probabilities(logits), classes), 2) < 0.7
+    decision = choose_decision(SETTINGS | {"min_recall": {"odd": 0.75, "wild": 0.8}}, logits, labels, classes, None)
+    chosen = decision.choose(decision.probabilities(logits), classes)
+    assert [target["backed"] for target in decision.targets] == [True, True]
+    assert recall(chosen, 1) >= 0.75
+    assert recall(chosen, 2) >= 0.8
+
+
+def test_targets_that_cannot_be_kept_together_are_not_backed():
+    generator = np.random.default_rng(3)
+    labels = generator.integers(0, 3, 600)
+    logits = generator.normal(size=(600, 3)).astype(np.float32)  # which tell nothing
+    wanted = {"min_recall": {"calm": 0.9, "odd": 0.9}}
+    decision = choose_decision(SETTINGS | wanted, logits, labels, ["calm", "odd", "wild"], None)
+    assert not all(target["backed"] for target in decision.targets)
+
+
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_the_temperature_is_the_one_that_was_there(scale):
+    generator = np.random.default_rng(4)
+    logits = generator.normal(size=(20000, 4)) * 2
+    weights = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    labels = (weights.cumsum(axis=1) < generator.random((20000, 1))).sum(axis=1)
+    assert fit_temperature((logits * scale).astype(np.float32), labels) == pytest.approx(scale, rel=0.05)
+
+
+def test_a_split_without_errors_does_not_make_a_model_certain():
+    labels = np.array([0, 1, 1, 0])
+    assert fit_temperature(np.eye(2, dtype=np.float32)[labels], labels) > 0.1
+
+
+def test_a_bundle_may_be_told_to_decide_otherwise():
+    decision = Decision("min_recall", "yes", threshold=0.2, temperature=2.0)
+    assert overridden(decision, None, "yes") is decision
+    assert overridden(decision, "argmax", "yes") == Decision(positive="yes", temperature=2.0)
+    assert overridden(decision, 0.7, "yes").threshold == 0.7
+    for given_, positive, text in (
+        ("most", "yes", "threshold=most: must be a probability"),
+        (1.5, "yes", "threshold=1.5: must be a probability"),
+        (0.5, None, "threshold=0.5: needs two classes"),
+    ):
+        with pytest.raises(InputError, match=text):
+            overridden(decision, given_, positive)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "classes", "positive", "text"),
+    [
+        ({"min_recall": 0.8, "cost": 5}, CLASSES, "yes", "decision.min_recall and decision.cost: set one of them"),
+        ({"min_recall": 1.2}, CLASSES, "yes", "decision.min_recall=1.2 for yes: must be a number above 0 and below 1"),
+        ({"cost": 0}, CLASSES, "yes", "decision.cost=0 for yes: must be a number above 0"),
+        ({"min_recall": {"no": 0.8}}, CLASSES, "yes", "with two classes it is for the positive label, yes"),
+        ({"min_recall": {"maybe": 0.8}}, CLASSES, "yes", "no label 'maybe'; the labels are no, yes"),
+        ({"min_recall": 0.8}, ["a", "b", "c"], None, "give targets by label"),
+        ({"max_alerts": 0.1}, ["a", "b", "c"], None, "the data has 3; use decision.min_recall"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(wanted, classes, positive, text):
+    with pytest.raises(InputError, match=text):
+        choose_decision(SETTINGS | wanted, np.zeros((4, len(classes))), np.array([0, 1, 0, 1]), classes, positive)

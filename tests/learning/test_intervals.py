@@ -1,0 +1,56 @@
+"""Bootstrap intervals against resampling row by row."""
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from seqclf.learning.intervals import bootstrap
+
+
+def sample(rows=300, decimals=None, seed=0):
+    generator = np.random.default_rng(seed)
+    labels = (generator.random(rows) < 0.3).astype(int)
+    score = np.clip(0.3 * labels + generator.normal(0.4, 0.2, rows), 0, 1)
+    if decimals is not None:
+        score = score.round(decimals)
+    return labels, (score > 0.5).astype(int), np.stack([1 - score, score], axis=1)
+
+
+@pytest.mark.parametrize("decimals", [None, 1])
+def test_intervals_are_those_of_drawing_rows(decimals):
+    labels, predicted, probabilities = sample(decimals=decimals)
+    found = bootstrap(labels, predicted, probabilities, ["no", "yes"], "yes")
+    generator = np.random.default_rng(1)
+    drawn = [generator.integers(0, 300, 300) for _ in range(1000)]
+    expected = {
+        "average_precision": [metrics.average_precision_score(labels[r], probabilities[r, 1]) for r in drawn],
+        "auroc": [metrics.roc_auc_score(labels[r], probabilities[r, 1]) for r in drawn],
+        "recall": [metrics.recall_score(labels[r], predicted[r]) for r in drawn],
+        "precision": [metrics.precision_score(labels[r], predicted[r]) for r in drawn],
+        "f1": [metrics.f1_score(labels[r], predicted[r]) for r in drawn],
+    }
+    for name, values in expected.items():
+        np.testing.assert_allclose(found["positive"][name], np.percentile(values, [2.5, 97.5]), atol=0.02, err_msg=name)
+    macro = [metrics.f1_score(labels[r], predicted[r], average="macro") for r in drawn]
+    np.testing.assert_allclose(found["f1"], np.percentile(macro, [2.5, 97.5]), atol=0.02)
+    accuracy = [metrics.accuracy_score(labels[r], predicted[r]) for r in drawn]
+    np.testing.assert_allclose(found["accuracy"], np.percentile(accuracy, [2.5, 97.5]), atol=0.02)
+
+
+def test_many_scores_are_grouped_without_moving_the_interval():
+    labels, predicted, probabilities = sample(rows=6000)
+    low, high = bootstrap(labels, predicted, probabilities, ["no", "yes"], "yes")["positive"]["average_precision"]
+    assert low < metrics.average_precision_score(labels, probabilities[:, 1]) < high
+    assert high - low < 0.05
+
+
+def test_the_same_rows_give_the_same_intervals():
+    assert bootstrap(*sample(), ["no", "yes"], "yes") == bootstrap(*sample(), ["no", "yes"], "yes")
+
+
+def test_many_classes_take_little_memory():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2000, 500)
+    found = bootstrap(labels, labels, np.zeros((500, 2000)), [str(k) for k in range(2000)], None)
+    assert found["accuracy"] == [1.0, 1.0]
+    assert len(found["recall_by_class"]) == len(set(labels.tolist()))
