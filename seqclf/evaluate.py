@@ -46,7 +46,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    classifier.decision = overridden(classifier.decision, config["threshold"], positive)
+    classifier.decision = overridden(classifier.decision, config["threshold"], positive, classifier.classes)
     scored, shown, refused = predict_labelled(classifier, source, options.label, table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(scored.labels)} rows; the first: {refused[0]}")
@@ -54,7 +54,8 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     show_scores({"test": result})
     result["refused"] = len(refused)
     if config["report"] is not None:
-        _write_report(Path(str(config["report"])), classifier, positive, scored, shown, refused, result)
+        title = f"Evaluation on {Path(str(source.path)).name}"
+        _write_report(Path(str(config["report"])), title, classifier, positive, scored, shown, refused, result)
     if output:
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps({"test": result}, indent=1) + "\n", encoding="utf-8")
@@ -63,6 +64,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
 
 def _write_report(
     path: Path,
+    title: str,
     classifier: Classifier,
     positive: str | None,
     scored: Scored,
@@ -75,10 +77,10 @@ def _write_report(
 
     decision, classes = classifier.decision, classifier.classes
     probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(probabilities, classes)
+    predicted = decision.choose(scored.logits)
     own = (scored.labels, predicted, probabilities, scored.lengths)
     report = Report(
-        title=f"Evaluation of {path.stem}",
+        title=title,
         metrics={"test": result},
         classes=classes,
         positive=positive,

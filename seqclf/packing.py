@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,20 @@ import torch
 from seqclf import __version__
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
+from seqclf.data.writing import SPLITS
 from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision
 from seqclf.learning.task import SequenceTask
 from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.reporting.model_card import model_card
 
 PARITY_SEED = 0
 
 
-def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any], decision: Decision) -> dict[str, Any]:
+def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -> dict[str, Any]:
     """Export a task to `folder`, prove it equal to PyTorch over the parity grid, and return the proof.
 
+    `written`: what metrics.json of its run holds; without it decisions are the most probable label, and no scores told.
     The folder appears only when it is whole; an earlier bundle in its place is replaced, anything else is not touched.
     """
     above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
@@ -43,7 +47,9 @@ def write_bundle(task: SequenceTask, folder: Path, metrics: dict[str, Any], deci
             (target / "encoders" / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
         export_onnx(task.model, dataset["fields"], target / "model.onnx")
         proof = _prove(task, target)
-        manifest.write_manifest(target, _content(task, metrics, decision, proof))
+        content = _content(task, written, proof)
+        (target / "MODEL_CARD.md").write_text(model_card(content, written), encoding="utf-8")
+        manifest.write_manifest(target, content)
         if folder.exists():
             shutil.rmtree(folder)
         target.replace(folder)
@@ -73,7 +79,7 @@ def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
     return proof
 
 
-def _content(task: SequenceTask, metrics: dict[str, Any], decision: Decision, proof: dict[str, Any]) -> dict[str, Any]:
+def _content(task: SequenceTask, written: Mapping[str, Any], proof: dict[str, Any]) -> dict[str, Any]:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {
         field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
@@ -82,13 +88,13 @@ def _content(task: SequenceTask, metrics: dict[str, Any], decision: Decision, pr
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
-        "decision": decision.to_dict(),
+        "decision": written.get("decision", Decision().to_dict()),
         "schema": dataset["schema"],
         "reader": dataset["reader"],
         "inputs": {**inputs, "lengths": ["batch"]},
         "model": {key: value for key, value in model.items() if key != "_target_"},
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
-        "metrics": metrics,
+        "metrics": {split: written[split] for split in SPLITS if split in written},
         "parity": {key: proof[key] for key in ("max_error", "tolerance")},
         "versions": package_versions(),
     }

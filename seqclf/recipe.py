@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import logging
 import shutil
@@ -19,6 +20,7 @@ from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.build import locate
 from seqclf.data.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.learning import callbacks
@@ -139,7 +141,7 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "seed"):
-        if state["hyper_parameters"].get(part) != task.hparams[part]:
+        if _completed(state["hyper_parameters"].get(part)) != _completed(task.hparams[part]):
             key = "data" if part == "dataset" else part
             raise InputError(f"checkpoint={path}: was trained with another {key}; give the same {key} as its run")
     epochs = config["trainer"]["max_epochs"]
@@ -148,6 +150,14 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
             f"checkpoint={path}: has trained {state['epoch'] + 1} epochs already; "
             f"raise trainer.max_epochs (now {epochs})"
         )
+
+
+def _completed(settings: Any) -> Any:
+    """A `_target_` dict with the defaults of what it leaves out, as those of older checkpoints do."""
+    if not isinstance(settings, dict) or "_target_" not in settings:
+        return settings
+    known = inspect.signature(locate(settings["_target_"])).parameters.values()
+    return {**{one.name: one.default for one in known if one.default is not one.empty}, **settings}
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
@@ -201,6 +211,13 @@ def _score_and_export(
         "step": task.step,
     }
     (run / "metrics.json").write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    show_scores(metrics, baseline)
+    show_decision(decision, metrics[split], split)
+    bundle = run / "bundle" if config["export"] else None
+    proof = None
+    if bundle is not None:
+        proof = write_bundle(task, bundle, written)
+        console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, scored[split], decision)
     report_run(
         config,
@@ -214,13 +231,6 @@ def _score_and_export(
         mistakes,
         run / "report.html",
     )
-    show_scores(metrics, baseline)
-    show_decision(decision, metrics[split], split)
-    bundle = run / "bundle" if config["export"] else None
-    proof = None
-    if bundle is not None:
-        proof = write_bundle(task, bundle, metrics, decision)
-        console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
     probabilities = decision.probabilities(scored[split].logits)
     verdict = Verdict(
         metrics,
@@ -228,7 +238,7 @@ def _score_and_export(
         dataset.positive,
         scored[split].labels,
         probabilities,
-        decision.choose(probabilities, dataset.classes),
+        decision.choose(scored[split].logits),
         [one._asdict() for one in mistakes],
         {"name": config["data"]["name"], "digest": dataset.digest, "rows": dataset.description()["rows"]},
         bundle,

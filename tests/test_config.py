@@ -129,7 +129,7 @@ def refused(command, *arguments, cwd: Path):
         ("train", ["data.fields.tokens.kind.x=3", "data=toy"], "data.fields.tokens"),
         ("train", ["experiment=sms_spam", "path=x", "experiment.x=1"], "experiment"),
         ("predict", ["bundel=x"], "bundel"),
-        ("evaluate", ["bundle=x", "threshold=0.5"], "threshold"),
+        ("evaluate", ["bundle=x", "treshold=0.5"], "treshold"),
         ("export", ["checkpoint=x"], "bundle"),
         ("predict", [], "bundle"),
         ("train", ["not-an-assignment"], "not-an-assignment"),

@@ -42,7 +42,7 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
             if found.chosen[row] != codes[truth]:
                 known = batch.columns.column("id")[row] if "id" in batch.columns.schema.names else batch.rows[row]
                 cost = float(found.probabilities[row, codes[truth]])
-                worst.append((cost, len(labels), str(known), batch.columns.slice(row, 1)))
+                worst.append((cost, len(labels), str(known), batch.columns.take(pa.array([row]))))
             labels.append(codes[truth])
             logits.append(found.logits[row])
             lengths.append(found.lengths[row])

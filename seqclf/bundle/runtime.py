@@ -84,7 +84,8 @@ class Classifier:
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = Schema.from_dict(self.manifest["schema"])
-        self.decision = overridden(Decision.from_dict(self.manifest["decision"]), threshold, self.manifest["positive"])
+        decision = Decision.from_dict(self.manifest["decision"])
+        self.decision = overridden(decision, threshold, self.manifest["positive"], self.classes)
 
         def state(name: str) -> dict[str, Any]:
             return json.loads((folder / "encoders" / f"{name}.json").read_text(encoding="utf-8"))
@@ -172,7 +173,7 @@ class Classifier:
         found = problems.found
         errors = [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(len(whole))]
         probabilities = self.decision.probabilities(logits)
-        chosen = self.decision.choose(np.nan_to_num(probabilities), self.classes)
+        chosen = self.decision.choose(np.nan_to_num(logits))
         return Predictions(logits, probabilities, np.where(whole > 0, chosen, -1), whole, errors)
 
     def logits(self, sequences: Ragged) -> np.ndarray:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import numpy as np
+
 HIGH_ACCURACY = 0.9
 LOW_RECALL = 0.5
 CONFIDENCE = 0.95
 MOST_NAMED = 5
+LEAST_ROWS = 5  # of a class, for a statement on its recall, unless it is the positive one
+NO_RELATION = 0.1  # Matthews' correlation below this is hardly one
 
 
 class Alarm(NamedTuple):
@@ -19,7 +23,7 @@ class Alarm(NamedTuple):
 
 
 def alarms(found: dict[str, Any], classes: list[str], positive: str | None, promised: bool = False) -> list[Alarm]:
-    """What is wrong with the scores of a split (see `scores.confusion_scores`), the gravest first.
+    """What is wrong with the scores of a split (see `scores.confusion_scores`) and its `confusion`, the gravest first.
 
     `promised`: decisions keep a promise (conf/decision), so that accuracy may have been given up for recall.
     """
@@ -31,14 +35,16 @@ def alarms(found: dict[str, Any], classes: list[str], positive: str | None, prom
     predicted = _predicted(found, classes)
     remedy = _remedy(positive)
     raised = []
-    never = [label for label in present if not predicted[label]]
+    enough = [label for label in present if support[label] >= LEAST_ROWS or label == positive]
+    never = [label for label in enough if not predicted[label]]
     if never:
         count = sum(support[label] for label in never)
         raised.append(
             Alarm("never_predicted", f"{_named(never)} never predicted: all {count:,} such rows are missed", remedy)
         )
-    watched = [label for label in ([positive] if positive in present else present) if label not in never]
-    chance = [label for label in watched if recall[label] <= predicted[label] / rows and predicted[label] < rows]
+    watched = [label for label in ([positive] if positive in present else enough) if label not in never]
+    common = [label for label in watched if support[label] >= LEAST_ROWS]
+    chance = [label for label in common if recall[label] <= predicted[label] / rows and predicted[label] < rows]
     if chance:
         told = "; ".join(
             f"{label}: recall {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
@@ -52,7 +58,7 @@ def alarms(found: dict[str, Any], classes: list[str], positive: str | None, prom
         told = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
         raised.append(Alarm("hidden_recall", f"accuracy {found['accuracy']:.1%} hides the recall of {told}", remedy))
     majority = max(support.values()) / rows
-    if not promised and (found["accuracy"] < majority or (found["accuracy"] == majority and never)):
+    if not promised and found["accuracy"] <= majority and found["mcc"] < NO_RELATION:
         largest = max(present, key=lambda label: support[label])
         text = f"accuracy {found['accuracy']:.1%} is no more than always saying {largest} would reach ({majority:.1%})"
         raised.append(Alarm("below_majority", text, "trainer.max_epochs=60, optimizer.lr=1e-3 or another model"))
@@ -61,7 +67,7 @@ def alarms(found: dict[str, Any], classes: list[str], positive: str | None, prom
 
 def _predicted(found: dict[str, Any], classes: list[str]) -> dict[str, int]:
     """Rows that were given each label."""
-    return {label: sum(row[code] for row in found["confusion"]) for code, label in enumerate(classes)}
+    return dict(zip(classes, np.sum(found["confusion"], axis=0).tolist(), strict=True))
 
 
 def _is_hidden(accuracy: float, recall: dict[str, float], support: dict[str, int], label: str) -> bool:

@@ -4,6 +4,8 @@ Promises are exact and free of assumptions on the scores' distribution. A thresh
 validation rows; of m new rows of the same kind, the number at or above it is then beta-binomial with parameters
 (m, k, n - k + 1), whatever that distribution is (a fact of order statistics; equal scores only make it safer). Here
 m = n: the promise is for new data with as many such rows as validation has, and so holds for more of them too.
+
+Scores are differences of logits, which stay apart where probabilities are 1 to the last digit.
 """
 
 from __future__ import annotations
@@ -21,21 +23,23 @@ from seqclf.learning.scores import softmax
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
 CANDIDATES = 20  # thresholds that min_precision considers
 ROUNDS = 20  # of going over several classes until nothing moves
+NOISE = 1e-4  # by which the same row's logits may differ between PyTorch and ONNX Runtime, and from batch to batch
+CERTAIN = 1e-12
 
 
 @dataclass(frozen=True)
 class Decision:
-    """How probabilities become labels, as a bundle keeps it.
+    """How logits become labels, as a bundle keeps it.
 
-    `weights`: (C,) what probabilities are multiplied with before the largest is taken; None: 1 each. For two classes
-    `threshold` says the same: the `positive` label is chosen where its probability is at least as high.
-    `temperature`: what logits are divided by. `targets`: what was promised, and how it stands (see `choose`).
+    `temperature`: what logits are divided by. `offsets`: (C,) what is added to them then, before the largest is taken;
+    None: nothing. `threshold`: for two classes the same in other words, the probability from which on the `positive`
+    label is chosen. `targets`: what was promised, and how it stands (see `choose_decision`).
     """
 
     rule: str = "argmax"
     positive: str | None = None
     threshold: float | None = None
-    weights: tuple[float, ...] | None = None
+    offsets: tuple[float, ...] | None = None
     temperature: float = 1.0
     targets: tuple[dict[str, Any], ...] = ()
 
@@ -49,20 +53,33 @@ class Decision:
         }
         return cls(**given)
 
+    def scaled(self, logits: np.ndarray) -> np.ndarray:
+        return logits.astype(np.float64) / self.temperature
+
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
         """(N, C) logits → (N, C) float64."""
-        return softmax(logits if self.temperature == 1.0 else logits.astype(np.float64) / self.temperature)
+        return softmax(self.scaled(logits))
 
-    def choose(self, probabilities: np.ndarray, classes: Sequence[str]) -> np.ndarray:
-        """(N, C) probabilities → (N,) classes by number."""
-        if self.threshold is not None:
-            index = classes.index(str(self.positive))
-            return np.where(probabilities[:, index] >= self.threshold, index, 1 - index)
-        weighted = probabilities if self.weights is None else probabilities * np.array(self.weights)
-        return weighted.argmax(axis=1)
+    def choose(self, logits: np.ndarray) -> np.ndarray:
+        """(N, C) logits → (N,) classes by number."""
+        scaled = self.scaled(logits)
+        return (scaled if self.offsets is None else scaled + np.array(self.offsets)).argmax(axis=1)
+
+    def threshold_of(self, index: int) -> float:
+        """The probability from which on one of two classes is chosen."""
+        return 0.5 if self.offsets is None else float(expit(self.offsets[1 - index] - self.offsets[index]))
+
+    def at(self, rule: str, classes: Sequence[str], margin: float) -> Decision:
+        """For two classes: the positive label where its logit is above the other's by `margin`."""
+        offsets = tuple(0.0 if label == self.positive else margin for label in classes)
+        return replace(self, rule=rule, offsets=offsets, threshold=float(expit(margin)))
 
 
-def overridden(decision: Decision, given: str | float | None, positive: str | None) -> Decision:
+def expit(margin: float) -> float:
+    return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
+
+
+def overridden(decision: Decision, given: str | float | None, positive: str | None, classes: Sequence[str]) -> Decision:
     """A bundle's decision as somebody who applies it wants it: None leaves it, `argmax` takes the most probable label,
     a number is the threshold of the `positive` label's probability."""
     if given is None:
@@ -72,13 +89,14 @@ def overridden(decision: Decision, given: str | float | None, positive: str | No
         return plain
     try:
         threshold = float(given)
-    except ValueError:
+    except (TypeError, ValueError):
         threshold = -1.0
     if not 0 <= threshold <= 1:
         raise InputError(f"threshold={given}: must be a probability of the positive label, argmax or null")
     if positive is None:
         raise InputError(f"threshold={given}: needs two classes; set threshold=argmax or null")
-    return replace(plain, rule="threshold", threshold=threshold)
+    held = min(max(threshold, CERTAIN), 1 - CERTAIN)
+    return replace(plain.at("threshold", classes, float(np.log(held / (1 - held)))), threshold=threshold)
 
 
 def choose_decision(
@@ -92,22 +110,22 @@ def choose_decision(
     validation rows, which training has not fitted.
 
     Where the rows are too few to back a promise, the decision is the most careful they allow, and its target says
-    `backed: False` and how many rows are `needed`.
+    `backed: False` and how many rows are `needed`; without any row it is the most probable label.
     """
     rule, wanted = read_settings(settings, classes, positive)
     temperature = fit_temperature(logits, labels) if settings["calibrate"] else 1.0
     plain = Decision(positive=positive, temperature=temperature)
     if rule == "argmax":
         return plain
-    probabilities = plain.probabilities(logits)
     confidence = settings["confidence"]
+    scaled = plain.scaled(logits)
     if positive is None:
-        weights, targets = _weigh(rule, wanted, probabilities, labels, classes, confidence)
-        return replace(plain, rule=rule, weights=weights, targets=targets)
+        offsets, targets = _shift(rule, wanted, scaled, labels, classes, confidence)
+        return replace(plain, rule=rule, offsets=offsets, targets=targets)
     index, target = classes.index(positive), wanted[positive]
-    found = THRESHOLDS[rule](probabilities[:, index], labels == index, target, confidence)
+    found = THRESHOLDS[rule](_beside(scaled, index), labels == index, target, confidence)
     known = {"rule": rule, "label": positive, "target": target, "confidence": confidence}
-    return replace(plain, rule=rule, threshold=found.value, targets=({**known, **found.evidence()},))
+    return replace(plain.at(rule, classes, found.value), targets=({**known, **found.evidence()},))
 
 
 def read_settings(
@@ -167,8 +185,8 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class Threshold:
-    """A score from which on rows are chosen. `backed`: whether the promise stands; `rows`: of validation that it rests
-    on; `needed`: how many would do where they are too few, if that can be told."""
+    """A score from which on rows are chosen; 0: the most probable label. `backed`: whether the promise stands; `rows`:
+    of validation that it rests on; `needed`: how many would do where they are too few, if that can be told."""
 
     value: float
     backed: bool
@@ -180,14 +198,24 @@ class Threshold:
 
 
 def keep_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The highest threshold that keeps the recall of `truth` (N,) bool at `target` in new data."""
+    """The threshold of the fewest false alerts that keeps the recall of `truth` (N,) at `target` in new data; among
+    those the lowest, as recall beyond the target is welcome where it costs nothing."""
     ranked = -np.sort(-scores[truth])
     count = len(ranked)
     place = _first(count, lambda found: recall_holds(found, count, target, confidence))
     if place is not None:
-        return Threshold(_below(ranked[place - 1], scores), True, count)
-    lowest = _below(ranked[-1], scores) if count else 0.0
+        return Threshold(_free(ranked, scores[~truth], float(ranked[place - 1])), True, count)
+    lowest = float(ranked[-1]) - NOISE if count else 0.0
     return Threshold(lowest, False, count, _needed(lambda n: recall_holds(n, n, target, confidence)))
+
+
+def _free(own: np.ndarray, others: np.ndarray, highest: float) -> float:
+    """The lowest threshold that chooses none of the `others` besides those at or above `highest`."""
+    below = others[others < highest]
+    if not len(below):
+        return float(own.min()) - NOISE
+    last = float(own[own > below.max()].min())
+    return min((last + float(below.max())) / 2, last - NOISE)
 
 
 def recall_holds(found: int, rows: int, target: float, confidence: float) -> bool:
@@ -205,8 +233,8 @@ def keep_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence
     place = (last or count + 1) - 1
     if place < 1:
         needed = _needed(lambda n: _at_or_above(1, n, n, int(target * n + 1e-9) + 1) <= 1 - confidence)
-        return Threshold(_above(ranked[0], scores) if count else 1.0, False, count, needed)
-    return Threshold(_above(ranked[place - 1], scores), True, count)
+        return Threshold(float(ranked[0]) + NOISE if count else 0.0, False, count, needed)
+    return Threshold(float(ranked[place - 1]) + NOISE, True, count)
 
 
 def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
@@ -217,7 +245,7 @@ def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confide
     """
     own = -np.sort(-scores[truth])
     places = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(own)).astype(int))
-    values = [_below(own[place - 1], scores) for place in places.tolist() if place]
+    values = [float(own[place - 1]) - NOISE for place in places.tolist() if place]
     counts = [(int((truth & (scores >= value)).sum()), int((scores >= value).sum())) for value in values]
     for value, (right, alerts) in zip(values[::-1], counts[::-1], strict=True):
         if precision_holds(right, alerts, target, confidence):
@@ -225,7 +253,7 @@ def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confide
     best = int(np.argmax([right / alerts for right, alerts in counts])) if counts else -1
     needed = _needed(lambda n: precision_holds(n, n, target, confidence))
     if best < 0:
-        return Threshold(1.0, False, 0, needed)
+        return Threshold(0.0, False, 0, needed)
     return Threshold(values[best], False, counts[best][1], needed)
 
 
@@ -245,10 +273,13 @@ def least_cost(scores: np.ndarray, truth: np.ndarray, target: float, confidence:
     ranked, right = scores[order], truth[order]
     missed = right.sum() - np.concatenate([[0], np.cumsum(right)])
     costs = target * missed + np.concatenate([[0.0], np.cumsum(~right)])
-    costs[1:-1][ranked[1:] == ranked[:-1]] = np.inf  # equal scores are chosen together
+    costs[1:-1][ranked[:-1] - ranked[1:] <= NOISE / 10] = np.inf  # such scores are chosen together
     place = int(costs.argmin())
-    value = _above(ranked[0], scores) if place == 0 else _below(ranked[place - 1], scores)
-    return Threshold(value, True, len(scores))
+    if place in (0, len(ranked)):
+        value = ranked[0] + NOISE if place == 0 else ranked[-1] - NOISE
+    else:
+        value = (ranked[place - 1] + ranked[place]) / 2
+    return Threshold(float(value), True, len(scores))
 
 
 THRESHOLDS = {
@@ -261,46 +292,45 @@ THRESHOLDS = {
 HOLDS = {"min_recall": recall_holds, "min_precision": precision_holds}
 
 
-def _weigh(
+def _shift(
     rule: str,
     wanted: Mapping[str, float],
-    probabilities: np.ndarray,
+    scaled: np.ndarray,
     labels: np.ndarray,
     classes: Sequence[str],
     confidence: float,
 ) -> tuple[tuple[float, ...], tuple[dict[str, Any], ...]]:
-    """Weights of several classes that keep the target of each label in `wanted`, and how the promises stand.
+    """Offsets of several classes that keep the target of each label in `wanted`, and how the promises stand.
 
-    Given the other weights, a row is decided for a class where its probability times its weight is the largest: again
-    one score with a threshold. They are set in turns until none moves.
+    Given the other offsets, a row is decided for a class where its logit and offset are the largest: again one score
+    with a threshold. They are set in turns until none moves.
     """
-    weights = np.ones(len(classes))
+    offsets = np.zeros(len(classes))
     found: dict[str, Threshold] = {}
     for _ in range(ROUNDS):
-        before = weights.copy()
+        before = offsets.copy()
         for label, target in wanted.items():
             index = classes.index(label)
-            scores = _beside(probabilities * weights, index) / weights[index]
+            scores = _beside(scaled + offsets, index) - offsets[index]
             found[label] = THRESHOLDS[rule](scores, labels == index, target, confidence)
-            weights[index] = 1 / max(found[label].value, 1e-12)
-        if np.allclose(weights, before, rtol=1e-9):
+            offsets[index] = -found[label].value
+        if np.allclose(offsets, before, atol=1e-9):
             break
     targets = []
     for label, target in wanted.items():
         index, own = classes.index(label), found[label]
         # The others may have moved since this label's threshold was set.
-        chosen, truth = (probabilities * weights).argmax(axis=1) == index, labels == index
+        chosen, truth = (scaled + offsets).argmax(axis=1) == index, labels == index
         rows = truth if rule == "min_recall" else chosen
         holds = HOLDS[rule](int((chosen & truth).sum()), int(rows.sum()), target, confidence)
-        known = {"rule": rule, "label": label, "target": target, "confidence": confidence, "rows": own.rows}
-        targets.append({**known, "backed": own.backed and holds, "needed": own.needed})
-    return tuple(weights.tolist()), tuple(targets)
+        known = {"rule": rule, "label": label, "target": target, "confidence": confidence, **own.evidence()}
+        targets.append({**known, "backed": own.backed and holds, "conflict": own.backed and not holds})
+    return tuple(offsets.tolist()), tuple(targets)
 
 
-def _beside(weighted: np.ndarray, index: int) -> np.ndarray:
-    """A class's weighted probability over the largest of the others."""
-    others = np.delete(weighted, index, axis=1).max(axis=1)
-    return weighted[:, index] / np.maximum(others, 1e-300)
+def _beside(scaled: np.ndarray, index: int) -> np.ndarray:
+    """How far a class's logit is above the largest of the others."""
+    return scaled[:, index] - np.delete(scaled, index, axis=1).max(axis=1)
 
 
 def _at_or_above(place: int, count: int, new: int, wanted: int) -> float:
@@ -341,15 +371,3 @@ def _needed(holds: Callable[[int], bool], most: int = 100_000) -> int | None:
 def _least(share: float) -> int:
     """The smallest whole number of rows that reaches a share."""
     return int(np.ceil(share - 1e-9))
-
-
-def _below(value: float, scores: np.ndarray) -> float:
-    """Half way from a score to the next below, so that the same row scored elsewhere stays above."""
-    lower = scores[scores < value]
-    return float((value + lower.max()) / 2) if len(lower) else float(value) / 2
-
-
-def _above(value: float, scores: np.ndarray) -> float:
-    """Half way from a score to the next above."""
-    higher = scores[scores > value]
-    return float((value + higher.min()) / 2) if len(higher) else float(np.nextafter(value, np.inf))

@@ -10,6 +10,8 @@ from seqclf.learning.scores import confusion_matrix
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
+FEW_RESAMPLES = 200  # where there are more than `MANY_CELLS` in the confusion matrix
+MANY_CELLS = 20_000
 MOST_GROUPS = 2000
 
 
@@ -23,31 +25,32 @@ def bootstrap(
 ) -> dict[str, Any]:
     """`CONFIDENCE` percentile intervals [low, high] over `RESAMPLES` draws of the rows with replacement.
 
-    What follows from the confusion matrix is drawn as its cells, which is the same and takes no time. Ranks are drawn
-    as groups of rows of neighbouring scores, one per distinct score where there are at most `MOST_GROUPS`.
+    What follows from the confusion matrix is drawn as its cells, which is the same and takes less time. Draws in which
+    a score is not defined do not count for it; one that is defined in none has no interval.
     """
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
     truth_of, decided = np.nonzero(confusion)
     cells = confusion[truth_of, decided]
-    drawn = generator.multinomial(len(labels), cells / cells.sum(), size=RESAMPLES)
-
-    def counted(by: np.ndarray, kept: np.ndarray | slice = slice(None)) -> np.ndarray:
-        return np.stack([np.bincount(by[kept], own[kept], len(classes)) for own in drawn])
-
-    right, support, chosen = counted(truth_of, truth_of == decided), counted(truth_of), counted(decided)
+    shares, hits = cells / cells.sum(), truth_of == decided
+    count = RESAMPLES if len(cells) <= MANY_CELLS else FEW_RESAMPLES
+    right, support, chosen = np.zeros((3, count, len(classes)))
+    for place in range(count):
+        drawn = generator.multinomial(len(labels), shares)
+        right[place] = np.bincount(truth_of[hits], drawn[hits], len(classes))
+        support[place] = np.bincount(truth_of, drawn, len(classes))
+        chosen[place] = np.bincount(decided, drawn, len(classes))
     by_class = {
-        "recall": right / np.maximum(support, 1),
-        "precision": right / np.maximum(chosen, 1),
-        "f1": 2 * right / np.maximum(support + chosen, 1),
+        "recall": _ratio(right, support),
+        "precision": _ratio(right, chosen),
+        "f1": _ratio(2 * right, support + chosen),
     }
-    seen = np.maximum((support + chosen > 0).sum(axis=1), 1)
+    seen = support + chosen > 0
     found: dict[str, Any] = {"accuracy": _interval(right.sum(axis=1) / len(labels))}
-    found |= {name: _interval(values.sum(axis=1) / seen) for name, values in by_class.items()}
+    for name, values in by_class.items():
+        found[name] = _interval(np.where(seen, np.nan_to_num(values), 0.0).sum(axis=1) / seen.sum(axis=1))
     found["recall_by_class"] = {
-        label: _interval(by_class["recall"][support[:, code] > 0, code])
-        for code, label in enumerate(classes)
-        if confusion[code].any()
+        label: _interval(by_class["recall"][:, code]) for code, label in enumerate(classes) if confusion[code].any()
     }
     if positive is not None:
         index = classes.index(positive)
@@ -59,19 +62,29 @@ def bootstrap(
     return found
 
 
-def _rank_intervals(truth: np.ndarray, score: np.ndarray, generator: np.random.Generator) -> dict[str, list[float]]:
-    order = np.argsort(-score, kind="stable")
-    _, group = np.unique(-score[order], return_inverse=True)  # descending scores, from 0
-    count = int(group[-1]) + 1
-    exact = _ranks(_cells(truth[order], group, count)[None])
+def _rank_intervals(
+    truth: np.ndarray, score: np.ndarray, generator: np.random.Generator
+) -> dict[str, list[float] | None]:
+    """Ranks hang on how many other rows lie between the scores of `truth`, and beside them: those counts are drawn."""
+    levels = np.unique(score[truth])
+    # Descending: above the highest level, at it, between it and the next, …
+    below = np.searchsorted(levels, score, side="left")
+    at = levels[np.minimum(below, len(levels) - 1)] == score
+    group = 2 * (len(levels) - below) - at
+    count = 2 * len(levels) + 1
+    exact = _ranks(_cells(truth, group, count)[None])
     if count > MOST_GROUPS:
         group = group * MOST_GROUPS // count
         count = MOST_GROUPS
-    cells = _cells(truth[order], group, count)
+    cells = _cells(truth, group, count)
     coarse = _ranks(cells[None])
-    drawn = generator.multinomial(len(truth), (cells / cells.sum()).ravel(), size=RESAMPLES)
-    values = _ranks(drawn.reshape(RESAMPLES, 2, count).astype(np.float64))
-    return {name: _interval(own + exact[name] - coarse[name]) for name, own in values.items()}
+    shares = (cells / cells.sum()).ravel()
+    drawn = [
+        _ranks(generator.multinomial(len(truth), shares).reshape(1, 2, count).astype(np.float64))
+        for _ in range(RESAMPLES)
+    ]
+    values = {name: np.concatenate([one[name] for one in drawn]) for name in exact}
+    return {name: _interval(np.clip(own + exact[name] - coarse[name], 0, 1)) for name, own in values.items()}
 
 
 def _cells(truth: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
@@ -80,19 +93,31 @@ def _cells(truth: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
 
 
 def _ranks(cells: np.ndarray) -> dict[str, np.ndarray]:
-    """Average precision and AUROC (R,) of (R, 2, G) counts, groups by descending score; rows of a group are ties."""
+    """Average precision and AUROC (R,) of (R, 2, G) counts, groups by descending score; rows of a group are ties. NaN
+    where there are not both kinds of rows."""
     wrong, right = cells[:, 0], cells[:, 1]
     found, alarms = right.cumsum(axis=1), wrong.cumsum(axis=1)
-    total, others = np.maximum(found[:, -1:], 1), np.maximum(alarms[:, -1:], 1)
+    total, others = found[:, -1:], alarms[:, -1:]
+    defined = ((total > 0) & (others > 0))[:, 0]
     precision = found / np.maximum(found + alarms, 1)
     above = (wrong * (found - right / 2)).sum(axis=1)
+    average = (right * precision).sum(axis=1) / np.maximum(total, 1)[:, 0]
+    auroc = above / np.maximum(total * others, 1)[:, 0]
     return {
-        "average_precision": (right * precision / total).sum(axis=1),
-        "auroc": above / (total * others)[:, 0],
+        "average_precision": np.where(defined, average, np.nan),
+        "auroc": np.where(defined, auroc, np.nan),
     }
 
 
-def _interval(values: np.ndarray) -> list[float]:
+def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    """NaN where there is nothing to be a part of."""
+    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
+
+
+def _interval(values: np.ndarray) -> list[float] | None:
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return None
     rest = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(values, [rest, 100 - rest])
+    low, high = np.percentile(known, [rest, 100 - rest])
     return [float(low), float(high)]

@@ -31,7 +31,7 @@ def judge(
     """The block of a split in metrics.json. `intervals`: of the scores, too."""
     labels = scored.labels.astype(np.int64)
     probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(probabilities, classes)
+    predicted = decision.choose(scored.logits)
     found = scores(labels, probabilities, classes, positive, predicted)
     found |= slice_scores(labels, predicted, probabilities, scored.lengths, scored.truncated, classes, positive)
     if intervals:
@@ -48,12 +48,14 @@ def _majority(found: dict[str, Any], classes: list[str]) -> dict[str, Any]:
     support = found["support_by_class"][label]
     present = sum(count > 0 for count in found["support_by_class"].values())
     accuracy = support / found["rows"]
+    f1 = 2 * accuracy / (1 + accuracy)
     return {
         "label": label,
         "accuracy": accuracy,
         "recall": 1 / present,
         "precision": accuracy / present,
-        "f1": 2 * accuracy / (1 + accuracy) / present,
+        "f1": f1 / present,
+        "f1_of_label": f1,
     }
 
 

@@ -86,7 +86,7 @@ def scores(
     if len(classes) > 2:
         found |= _ranking_scores(labels, probabilities)
     if positive is not None:
-        found["positive"] = _positive_scores(labels, probabilities, confusion, classes, positive)
+        found["positive"] = positive_scores(labels, probabilities, confusion, classes, positive)
     return found
 
 
@@ -116,7 +116,7 @@ def _ranking_scores(labels: np.ndarray, probabilities: np.ndarray) -> dict[str, 
     }
 
 
-def _positive_scores(
+def positive_scores(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> dict[str, Any]:
     index = classes.index(positive)
@@ -141,17 +141,23 @@ def rank_scores(truth: np.ndarray, score: np.ndarray) -> dict[str, Any]:
     if not truth.any() or truth.all():
         return dict.fromkeys(names)
     precision, recall, _ = precision_recall_curve(truth, score)
-    order = np.argsort(-score, kind="stable")
-    found = np.cumsum(truth[order])
     counts = {share: max(1, int(np.ceil(share * len(truth)))) for share in ALERT_SHARES}
     values = (
         float(average_precision_score(truth, score)),
         float(roc_auc_score(truth, score)),
         {str(least): float(recall[precision >= least].max()) for least in OPERATING_POINTS},
         {str(least): float(precision[recall >= least].max()) for least in OPERATING_POINTS},
-        {str(share): float(found[count - 1] / found[-1]) for share, count in counts.items()},
+        {str(share): _recall_of_highest(truth, score, count) for share, count in counts.items()},
     )
     return dict(zip(names, values, strict=True))
+
+
+def _recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
+    """The share of `truth` that is among the `count` highest scores; of equal ones, as many as fit in the mean."""
+    last = -np.partition(-score, count - 1)[count - 1]
+    above, level = score > last, score == last
+    found = truth[above].sum() + (count - above.sum()) * truth[level].mean()
+    return float(found / truth.sum())
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:

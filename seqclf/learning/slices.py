@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.learning.scores import scores
+from seqclf.learning.scores import confusion_matrix, confusion_scores, positive_scores
 
 BUCKETS = 5
 
@@ -34,12 +34,14 @@ def slice_scores(
     scores; `truncated`: those of the rows that were cut (N,) bool, None if there are none."""
 
     def own(rows: np.ndarray) -> dict[str, Any]:
-        found = scores(labels[rows], probabilities[rows], classes, positive, predicted[rows])
-        kept = {name: found[name] for name in ("rows", "loss", "accuracy", "recall", "f1")}
+        confusion = confusion_matrix(labels[rows].astype(np.int64), predicted[rows], len(classes))
+        found = confusion_scores(confusion, classes)
+        kept = {"rows": int(rows.sum()), **{name: found[name] for name in ("accuracy", "recall", "f1")}}
         if positive is None:
             return kept
-        block = ("rows", "alerts", "recall", "precision", "f1", "average_precision")
-        return {**kept, "positive": {name: found["positive"][name] for name in block}}
+        block = positive_scores(labels[rows], probabilities[rows], confusion, classes, positive)
+        names = ("rows", "alerts", "recall", "precision", "f1", "average_precision")
+        return {**kept, "positive": {name: block[name] for name in names}}
 
     buckets = [
         {"low": low, "high": high, **own((lengths >= low) & (lengths <= high))} for low, high in length_buckets(lengths)

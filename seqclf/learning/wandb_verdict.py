@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,9 +48,11 @@ def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
 
     split, found = verdict.split, verdict.metrics[verdict.split]
     run.summary.update({f"best/{name}": value for name, value in flat_scores(verdict.metrics).items()})
-    panels: dict[str, Any] = dict(flat_scores({split: found}))
+    # Validation has curves of its own under its name, by epoch.
+    panel = split if split == "test" else f"final/{split}"
+    panels: dict[str, Any] = dict(flat_scores({panel: found}))
     if len(verdict.classes) <= MOST_CLASSES:
-        panels[f"{split}/confusion_matrix"] = wandb.plot.confusion_matrix(
+        panels[f"{panel}/confusion_matrix"] = wandb.plot.confusion_matrix(
             y_true=verdict.labels.tolist(), preds=verdict.predicted.tolist(), class_names=verdict.classes
         )
     if verdict.positive is not None and found["positive"]["average_precision"] is not None:
@@ -59,19 +62,19 @@ def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
             data=precision_recall_rows(verdict.labels == index, verdict.probabilities[:, index]),
         )
         title = f"precision and recall of {verdict.positive} on {split}"
-        panels[f"{split}/precision_recall"] = wandb.plot.line(table, "recall", "precision", title=title)
+        panels[f"{panel}/precision_recall"] = wandb.plot.line(table, "recall", "precision", title=title)
     names = ("recall", "precision", "f1", "support")
     by_class = [
         {"class": label, **{name: found[f"{name}_by_class"][label] for name in names}} for label in verdict.classes
     ]
-    panels[f"{split}/by_class"] = _table(by_class[:MOST_CLASSES])
+    panels[f"{panel}/by_class"] = _table(by_class[:MOST_CLASSES])
     by_length = [
         {**{name: value for name, value in part.items() if name != "positive"}, **part.get("positive", {})}
         for part in found["by_length"]
     ]
-    panels[f"{split}/by_length"] = _table(by_length)
+    panels[f"{panel}/by_length"] = _table(by_length)
     if verdict.samples:
-        panels[f"{split}/predictions"] = _table(verdict.samples)
+        panels[f"{panel}/predictions"] = _table(verdict.samples)
     run.log(panels)
     for alarm in found["alarms"]:
         run.alert(title=alarm["kind"].replace("_", " "), text=f"{alarm['text']}. Try {alarm['remedy']}.")
@@ -87,7 +90,8 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
 def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool) -> None:
     import wandb
 
-    data = wandb.Artifact(f"dataset-{verdict.data['name']}", type="dataset", metadata=dict(verdict.data))
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", str(verdict.data["name"]))
+    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=dict(verdict.data))
     with data.new_file("dataset.json", encoding="utf-8") as file:
         json.dump(dict(verdict.data), file, ensure_ascii=False)
     if run.offline:

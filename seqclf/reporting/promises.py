@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqclf.learning.decisions import Decision
+from seqclf.reporting.wording import probability_text
 
 PROMISES = {
     "min_recall": "at least {target:.1%} of {label} found",
@@ -24,7 +25,7 @@ def decision_lines(decision: Decision, found: Mapping[str, Any], split: str) -> 
     """Each promise, what backs it, and how it stands on the scores `found` of a split."""
     lines = []
     if decision.threshold is not None:
-        lines.append(f"{decision.positive} from a probability of {decision.threshold:.4g} on")
+        lines.append(f"{decision.positive} from a probability of {probability_text(decision.threshold)} on")
     for target in decision.targets:
         rule, label = target["rule"], target["label"]
         promise = PROMISES[rule].format(**target)
@@ -32,7 +33,9 @@ def decision_lines(decision: Decision, found: Mapping[str, Any], split: str) -> 
             lines.append(f"{promise}, on {target['rows']:,} validation rows")
             continue
         kind = RESTS_ON[rule].format(label=label)
-        if target["backed"]:
+        if target.get("conflict"):
+            backed = "NOT kept: it cannot be together with the others"
+        elif target["backed"]:
             backed = f"{target['confidence']:.0%} sure, by {target['rows']:,} validation {kind}"
         else:
             wanted = f"; some {target['needed']:,} would do" if target["needed"] else ""
@@ -50,5 +53,6 @@ def reached(rule: str, label: str, found: Mapping[str, Any]) -> str:
     elif rule == "min_precision":
         value = found["precision_by_class"][label]
     else:
-        value = found["positive"]["alerts"] / found["rows"]
+        place = list(found["support_by_class"]).index(label)
+        value = sum(row[place] for row in found["confusion"]) / found["rows"]
     return "unknown" if value is None else f"{value:.1%}"

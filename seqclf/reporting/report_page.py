@@ -17,7 +17,7 @@ from seqclf.reporting.promises import decision_lines
 from seqclf.reporting.report_pictures import learning_curves, precision_recall, reliability
 from seqclf.reporting.report_words import headline, interval, verdict_rows
 from seqclf.reporting.slider import SCRIPT, dotted, operating_points, threshold_slider
-from seqclf.reporting.wording import NONE, ends, number, percent, score, shortened
+from seqclf.reporting.wording import NONE, ends, number, percent, probability_text, score, shortened
 from seqclf.reporting.worst import Mistake
 
 NARROW_IN, BROAD_IN, CURVE_IN = 4.2, 8.6, 5.0
@@ -94,12 +94,13 @@ def _verdict(report: Report) -> Html:
 def _threshold(report: Report) -> Html:
     index = report.classes.index(str(report.positive))
     truth, own = report.labels == index, report.probabilities[:, index]
-    threshold = report.decision.threshold if report.decision.threshold is not None else 0.5
+    threshold = report.decision.threshold_of(index)
     points, place = operating_points(truth, own, threshold)
     _, recall, precision, _ = points[place]
     told = (
         f"From which probability on a sequence is called {shortened(report.positive, 40)}. The dot is where the model "
-        f"stands; the dashed line is what alerts at random reach. Apply another with threshold={points[place][0]:.3g}."
+        f"stands; the dashed line is what alerts at random reach. Apply another with "
+        f"threshold={probability_text(points[place][0])}."
     )
     return html.section(
         "Threshold",

@@ -65,7 +65,11 @@ def verdict_rows(
     if positive is not None:
         always = majority["label"] == positive
         share = majority["accuracy"] if always else None
-        own["positive"] = {"recall": float(always), "precision": share, "f1": majority["f1"] * 2 if always else 0.0}
+        own["positive"] = {
+            "recall": float(always),
+            "precision": share,
+            "f1": majority["f1_of_label"] if always else 0.0,
+        }
     rows.append(row(f"always {shortened(majority['label'], 20)}", own))
     rows += [row(name, block) for name, block in metrics.items() if name != split]
     return [name.replace("_", " ") for name in names], rows

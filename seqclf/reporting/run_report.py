@@ -18,7 +18,7 @@ def run_mistakes(dataset: Dataset, scored: Scored, decision: Decision) -> list[M
     """The worst ones on the last split, of which `scored` is."""
     split = dataset.splits[list(dataset.splits)[-1]]
     probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(probabilities, dataset.classes)
+    predicted = decision.choose(scored.logits)
 
     def spelled(row: int) -> tuple[str, str]:
         start, stop = split.sequences.offsets[row : row + 2]

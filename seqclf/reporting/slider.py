@@ -9,7 +9,7 @@ import numpy as np
 
 from seqclf.reporting.html import Html
 from seqclf.reporting.report_pictures import MARGIN
-from seqclf.reporting.wording import percent
+from seqclf.reporting.wording import percent, probability_text
 
 STEPS = 100  # of the slider, over the positive rows and over all rows each
 
@@ -17,17 +17,17 @@ SCRIPT = """
 (() => {
   const holder = document.getElementById("threshold-points");
   if (!holder) return;
-  const { points, left, width, bottom, height } = JSON.parse(holder.textContent);
+  const { points, told, left, width, bottom, height } = JSON.parse(holder.textContent);
   const slider = document.getElementById("threshold");
   const show = (name, text) => { document.getElementById("threshold-" + name).textContent = text; };
   const share = (value) => (100 * value).toFixed(value > 0 && value < 0.01 ? 2 : 1) + "%";
   const move = () => {
-    const [threshold, recall, precision, alerts] = points[slider.value];
-    show("value", threshold.toPrecision(3));
+    const [, recall, precision, alerts] = points[slider.value];
+    show("value", told[slider.value]);
     show("recall", share(recall));
     show("precision", precision === null ? "-" : share(precision));
     show("alerts", share(alerts));
-    slider.setAttribute("aria-valuetext", "threshold " + threshold.toPrecision(3));
+    slider.setAttribute("aria-valuetext", "threshold " + told[slider.value]);
     for (const dot of document.querySelectorAll(".plot i.dot")) {
       dot.style.left = 100 * (left + recall * width) + "%";
       dot.style.top = 100 * (1 - bottom - (precision === null ? 1 : precision) * height) + "%";
@@ -67,13 +67,14 @@ def threshold_slider(points: list[list[Any]], place: int) -> Html:
     threshold, recall, precision, alerts = points[place]
     state = {
         "points": points,
+        "told": [probability_text(row[0]) for row in points],
         "left": MARGIN["left"],
         "width": MARGIN["right"] - MARGIN["left"],
         "bottom": MARGIN["bottom"],
         "height": MARGIN["top"] - MARGIN["bottom"],
     }
     shown = {
-        "value": ("threshold", f"{threshold:.3g}"),
+        "value": ("threshold", probability_text(threshold)),
         "recall": ("recall", percent(recall)),
         "precision": ("precision", "-" if precision is None else percent(precision)),
         "alerts": ("alerts", percent(alerts)),

@@ -18,6 +18,11 @@ def percent(share: float) -> str:
     return ">99.9%" if 0.9995 <= share < 1 else f"{share:.1%}"
 
 
+def probability_text(value: float) -> str:
+    """Digits enough to tell it from 0 and 1: 0.5, 0.0312, 0.99999637."""
+    return f"{value:.4g}" if 0.001 <= value <= 0.999 else f"{value:.10g}"
+
+
 def number(value: float) -> str:
     """20050 → '20,050'; of numbers that are not whole one decimal is kept, as long as it matters."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}".removesuffix(".0")

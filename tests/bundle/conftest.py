@@ -13,7 +13,6 @@ import yaml
 from seqclf.bundle.runtime import Classifier
 from seqclf.command import CONF
 from seqclf.data.prepare import DataOptions, prepare
-from seqclf.learning.decisions import Decision
 from seqclf.learning.task import SequenceTask
 from seqclf.packing import write_bundle
 
@@ -79,7 +78,7 @@ def packed(tmp_path_factory) -> Callable[..., Packed]:
             limit = {"max_length": 8, "truncate": "keep_last"} if kind == "text" else {"max_length": 20}
             dataset = prepare(data_options(work / "cache", train=str(work / "train.jsonl"), **limit))
             made[kind] = Packed(work / "bundle", make_task(dataset.description()), sequences)
-            write_bundle(made[kind].task, made[kind].folder, METRICS, Decision())
+            write_bundle(made[kind].task, made[kind].folder, METRICS)
         return made[kind]
 
     return make

@@ -10,7 +10,7 @@ from seqclf.bundle.manifest import read_manifest, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
 
-FILES = ["model.onnx", "parity.npz", "parity.json", "encoders/shop.json", "encoders/amount.json"]
+FILES = ["MODEL_CARD.md", "model.onnx", "parity.npz", "parity.json", "encoders/shop.json", "encoders/amount.json"]
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import open_session
 from seqclf.errors import InputError
-from seqclf.learning.decisions import Decision
 from seqclf.packing import write_bundle
 
 KINDS = ["events", "text", "place", "card"]
@@ -79,14 +78,14 @@ def test_a_model_that_gives_no_numbers_fails_the_proof(packed, value):
 def test_a_model_that_differs_is_not_written(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "TOLERANCE", 0.0)
     with pytest.raises(InputError, match=r"the exported model differs from PyTorch by .* worst in B"):
-        write_bundle(packed("events").task, tmp_path / "bundle", {}, Decision())
+        write_bundle(packed("events").task, tmp_path / "bundle", {})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_of_something_else_is_not_touched(packed, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="is there already and is not a bundle; name another folder"):
-        write_bundle(packed("events").task, tmp_path, {}, Decision())
+        write_bundle(packed("events").task, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
@@ -95,15 +94,15 @@ def test_a_file_in_the_way_is_refused_by_name(packed, tmp_path, below):
     path = tmp_path / "notes.txt"
     path.write_text("not a folder")
     with pytest.raises(InputError, match=r"bundle=.*notes\.txt"):
-        write_bundle(packed("events").task, path / below, {}, Decision())
+        write_bundle(packed("events").task, path / below, {})
     assert path.read_text() == "not a folder"
 
 
 def test_an_earlier_bundle_is_replaced(packed, tmp_path):
     folder = tmp_path / "deep" / "bundle"
-    write_bundle(packed("events").task, folder, {"test": {"recall": 0.1}}, Decision())
+    write_bundle(packed("events").task, folder, {"test": {"recall": 0.1}})
     first = read_manifest(folder)
-    write_bundle(packed("events").task, folder, {"test": {"recall": 0.2}}, Decision())
+    write_bundle(packed("events").task, folder, {"test": {"recall": 0.2}})
     second = read_manifest(folder)
     assert (first["metrics"]["test"]["recall"], second["metrics"]["test"]["recall"]) == (0.1, 0.2)
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]

@@ -190,3 +190,14 @@ def test_a_folder_that_is_used_again_keeps_nothing_of_the_run_before(shell):
     assert shell("train", *once).result["bundle"]
     assert shell("train", *once, "export=false", "trainer.max_steps=2").result["bundle"] is None
     assert not (shell.here / "twice/bundle").exists()
+
+
+def test_the_bundle_carries_a_model_card(shell, trained):
+    card = (trained.run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
+    test = json.loads((trained.run / "metrics.json").read_text())["test"]
+    assert f"Finds {test['positive']['recall']:.1%} of yes (between " in card
+    assert f"| this model, test | {test['positive']['recall']:.4f} |" in card
+    assert "| train | 192 | 1 | 0 |" in card, "rows used, refused, cut"
+    assert "1 of 329 rows repeat an earlier row" in card
+    assert "Sequences of more than 13 steps were not scored." in card
+    assert "data.label=fraud" in card and "None" not in card

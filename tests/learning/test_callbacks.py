@@ -116,16 +116,16 @@ class KeptLogger(pl.loggers.logger.Logger):
 def test_every_logger_is_told_the_speed_of_each_epoch(task, fit, splits, tmp_path):
     logger, path = KeptLogger(), tmp_path / "metrics.csv"
     fit(task(), callbacks=[EpochRecord(path, lambda row: None)], logger=logger, log_every_n_steps=1, max_epochs=2)
-    told = [(step, metrics) for step, metrics in logger.kept if "train/step_ms" in metrics]
+    told = [(step, metrics) for step, metrics in logger.kept if "system/step_ms" in metrics]
     lengths = splits["train"].sequences.lengths
     for (step, metrics), row in zip(told, rows_of(path), strict=True):
         assert step == int(row["step"]) and metrics["epoch"] == int(row["epoch"])
         plan = {"max_tokens": 120, "max_sequences": 9, "pool_batches": 3, "overhead": 2, "seed": 0}
         batches = plan_batches(lengths, **plan, epoch=metrics["epoch"])
-        assert metrics["train/padding_efficiency"] == pytest.approx(padding_efficiency(lengths, batches), abs=1e-4)
-        seconds = lengths.sum() / metrics["train/tokens_per_s"]
-        assert metrics["train/step_ms"] == pytest.approx(1e3 * seconds / len(batches), rel=0.01)
-        assert 50 < metrics["train/memory_mb"] < 50_000
+        assert metrics["system/padding_efficiency"] == pytest.approx(padding_efficiency(lengths, batches), abs=1e-4)
+        seconds = lengths.sum() / metrics["system/tokens_per_s"]
+        assert metrics["system/step_ms"] == pytest.approx(1e3 * seconds / len(batches), rel=0.01)
+        assert 50 < metrics["system/memory_mb"] < 50_000
 
 
 class KeepLosses(pl.Callback):

@@ -29,6 +29,7 @@ def test_98_percent_accuracy_and_12_percent_recall_raise_the_alarm():
         ([[30, 4, 2], [3, 35, 1], [2, 2, 21]], None),
         ([[50, 0], [0, 3]], "yes"),
         ([[497, 1], [1, 1]], "yes"),  # one of two: nothing is known
+        ([[99, 1, 0], [0, 100, 0], [1, 0, 0]], None),  # nor of a class of one row
     ],
 )
 def test_healthy_scores_raise_none(confusion, positive):
@@ -49,9 +50,10 @@ def test_alerts_at_random_are_no_recall():
 
 
 def test_accuracy_that_was_given_up_for_a_promised_recall_is_no_alarm():
-    confusion = [[800, 180], [2, 18]]
-    assert "below_majority" in raised(confusion, "yes")
-    assert raised(confusion, "yes", promised=True) == {}
+    assert raised([[9300, 500], [20, 180]], "yes") == {}  # as loss=balanced does
+    weak = [[800, 180], [14, 6]]
+    assert "below_majority" in raised(weak, "yes")
+    assert "below_majority" not in raised(weak, "yes", promised=True)
 
 
 def test_of_a_single_class_there_is_nothing_to_say():

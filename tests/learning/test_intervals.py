@@ -44,6 +44,27 @@ def test_many_scores_are_grouped_without_moving_the_interval():
     assert high - low < 0.05
 
 
+@pytest.mark.parametrize("rows", [5000, 200_000])
+def test_a_perfect_ranking_of_few_rows_is_certain_and_inside_0_and_1(rows):
+    labels = np.zeros(rows, int)
+    labels[:3] = 1
+    score = np.where(labels, 2.0, np.random.default_rng(0).random(rows))
+    found = bootstrap(labels, labels, np.stack([-score, score], axis=1), ["no", "yes"], "yes")["positive"]
+    for name in ("recall", "precision", "f1", "average_precision", "auroc"):
+        assert found[name] == pytest.approx([1.0, 1.0]), name
+
+
+def test_rare_rows_give_the_interval_of_drawing_rows():
+    generator = np.random.default_rng(0)
+    labels = np.zeros(20_000, int)
+    labels[:40] = 1
+    score = generator.normal(size=20_000) + 3 * labels
+    found = bootstrap(labels, labels, np.stack([-score, score], axis=1), ["no", "yes"], "yes")["positive"]
+    drawn = [generator.integers(0, 20_000, 20_000) for _ in range(300)]
+    values = [metrics.average_precision_score(labels[r], score[r]) for r in drawn]
+    np.testing.assert_allclose(found["average_precision"], np.percentile(values, [2.5, 97.5]), atol=0.03)
+
+
 def test_the_same_rows_give_the_same_intervals():
     assert bootstrap(*sample(), ["no", "yes"], "yes") == bootstrap(*sample(), ["no", "yes"], "yes")
 

@@ -154,6 +154,8 @@ def test_operating_points_lie_on_sklearns_curve():
     for share, value in block["recall_at_share"].items():
         highest = np.argsort(-score)[: int(np.ceil(float(share) * 200))]
         assert value == pytest.approx(labels[highest].sum() / labels.sum())
+    flat = scores(labels, np.full((200, 2), 0.5), ["no", "yes"], "yes")["positive"]["recall_at_share"]
+    assert flat == pytest.approx({"0.01": 0.01, "0.05": 0.05, "0.1": 0.1}), "no order among equals"
 
 
 def test_the_calibration_error_is_that_of_a_plain_loop():

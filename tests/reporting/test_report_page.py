@@ -34,7 +34,7 @@ def made(rows=2000, apart=3.0, labels=("no", "yes"), positive="yes", seed=0, dec
         decision = choose_decision(SETTINGS, held.logits, held.labels, classes, positive)
     metrics = {split: judge(own, classes, positive, decision, split != "train") for split, own in scored.items()}
     probabilities = decision.probabilities(last.logits)
-    predicted = decision.choose(probabilities, classes)
+    predicted = decision.choose(last.logits)
     own = (last.labels, predicted, probabilities, last.lengths, classes)
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
     speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
@@ -66,7 +66,7 @@ def reports():
         "two.html": made(),
         "three.html": made(labels=three, positive=None, decision=Decision()),
         "many.html": made(rows=600, labels=many, positive=None, decision=Decision()),
-        "blind.html": made(apart=0.0, decision=Decision(positive="yes", threshold=2.0)),
+        "blind.html": made(apart=0.0, decision=Decision(positive="yes").at("threshold", ["no", "yes"], 99.0)),
         "right.html": made(apart=60.0, rows=300),
     }
 
@@ -146,7 +146,7 @@ def test_the_page_is_no_wider_than_the_window(reports, pages, width):
 @needs_chromium
 def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
     report = reports["two.html"]
-    points, _ = operating_points(report.labels == 1, report.probabilities[:, 1], report.decision.threshold)
+    points, _ = operating_points(report.labels == 1, report.probabilities[:, 1], report.decision.threshold_of(1))
     drive = """
       const slider = document.getElementById("threshold"), told = [];
       for (const place of [0, 40, 120, slider.max]) {

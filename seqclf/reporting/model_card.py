@@ -1,0 +1,109 @@
+"""MODEL_CARD.md of a bundle: what the model is for whoever meets it without its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seqclf.data.leaks import leak_lines
+from seqclf.data.schema import Schema
+from seqclf.learning.decisions import Decision
+from seqclf.reporting.promises import decision_lines
+from seqclf.reporting.report_words import headline, verdict_rows
+from seqclf.reporting.wording import listed, percent, score, shortened
+
+FEW_ROWS = 30  # of a class, on the split that is judged
+
+RUN = """```sh
+python -m seqclf.predict bundle=. input=new.parquet output=scores.parquet
+python -m seqclf.evaluate bundle=. data=files data.test=labelled.parquet data.label={label} report=report.html
+```"""
+
+
+def model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+    """`manifest`: of the bundle; `written`: what metrics.json of its run holds, empty if the model was not scored."""
+    schema = Schema.from_dict(manifest["schema"])
+    metrics = {split: own for split, own in manifest["metrics"].items() if "by_length" in own}
+    parts = [
+        "# Model card",
+        _purpose(manifest, schema),
+        "## Verdict",
+        *(_verdict(manifest, metrics, written) if metrics else ["Its scores are not known here."]),
+        "## Data",
+        *_data(manifest, written),
+        "## Limits",
+        _items(_limits(manifest, schema, metrics)),
+        "## Use",
+        RUN.format(label=schema.label or "label"),
+        _table(["", "version"], manifest["versions"].items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
+    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields)
+    model = manifest["model"]
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
+    told = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with a {kind}."
+    return told + (f" The label that matters is {manifest['positive']}." if manifest["positive"] else "")
+
+
+def _verdict(manifest: Mapping[str, Any], metrics: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
+    split, positive = list(metrics)[-1], manifest["positive"]
+    found = metrics[split]
+    parts = [headline(found, split, positive)]
+    if found["alarms"]:
+        parts.append(_items(f"**Alarm**: {alarm['text']}. Try {alarm['remedy']}." for alarm in found["alarms"]))
+    promises = decision_lines(Decision.from_dict(manifest["decision"]), found, split)
+    parts += [_items(promises)] if promises else []
+    names, rows = verdict_rows(metrics, written.get("baseline"), positive)
+    parts.append(_table(["", *names], rows))
+    if "intervals" in found:
+        parts.append(f"Between: where 95% of {split} sets of this size and kind would score (bootstrap).")
+    by_length = [
+        [f"{part['low']} to {part['high']}", part["rows"], score((part.get("positive") or part)["recall"])]
+        for part in found["by_length"]
+    ]
+    parts.append(_table(["steps", "rows", f"recall{f' of {positive}' if positive else ''}"], by_length))
+    return parts
+
+
+def _data(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
+    report = written.get("data", {})
+    if not report:
+        return [_table(["split", "rows"], manifest["data"]["rows"].items())]
+    names = ("used", "refused", "truncated", "steps")
+    parts = [_table(["split", *names], [[split, *(own[name] for name in names)] for split, own in report.items()])]
+    found = leak_lines(written["leaks"])
+    parts.append(_items(found) if found else "No sequence or id occurs in two splits.")
+    return [*parts, f"Digest of the encoded data: `{manifest['data']['digest']}`"]
+
+
+def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, Any]) -> list[str]:
+    lines = ["It is as good as stated on data like that above, and untested on any other."]
+    if schema.max_length is not None:
+        done = "refused" if schema.truncate == "error" else f"cut ({schema.truncate})"
+        lines.append(f"Sequences of more than {schema.max_length:,} steps are {done}.")
+    if metrics:
+        found = list(metrics.values())[-1]
+        longest = found["by_length"][-1]["high"]
+        lines.append(f"Sequences of more than {longest:,} steps were not scored.")
+        few = [label for label, count in found["support_by_class"].items() if count < FEW_ROWS]
+        if few:
+            lines.append(f"Fewer than {FEW_ROWS} rows were scored of {listed(few)}: their figures are rough.")
+        lines.append(f"Its probabilities are off by {percent(found['ece'])} on average (calibration error).")
+    return lines
+
+
+def _items(lines: Iterable[object]) -> str:
+    return "\n".join(f"- {_plain(line)}" for line in lines)
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (names, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]])
+
+
+def _plain(value: object) -> str:
+    """On one line and without a cell's border."""
+    return shortened(value, 400).replace("|", "\\|")
