@@ -10,11 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
-import onnxruntime
 import torch
 
-from seqclf import __version__
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
 from seqclf.data.writing import SPLITS
@@ -23,6 +20,7 @@ from seqclf.learning.decisions import Decision
 from seqclf.learning.task import SequenceTask
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.reporting.model_card import model_card
+from seqclf.versions import package_versions
 
 PARITY_SEED = 0
 
@@ -97,13 +95,4 @@ def _content(task: SequenceTask, written: Mapping[str, Any], proof: dict[str, An
         "metrics": {split: written[split] for split in SPLITS if split in written},
         "parity": {key: proof[key] for key in ("max_error", "tolerance")},
         "versions": package_versions(),
-    }
-
-
-def package_versions() -> dict[str, str]:
-    return {
-        "seqclf": __version__,
-        "torch": torch.__version__,
-        "onnx": onnx.__version__,
-        "onnxruntime": onnxruntime.__version__,
     }

@@ -26,14 +26,15 @@ from seqclf.errors import InputError
 from seqclf.learning import callbacks
 from seqclf.learning.classify import classify
 from seqclf.learning.decisions import choose_decision, fit_temperature, read_settings
-from seqclf.learning.judging import Scored, calibration, judge
+from seqclf.learning.judging import Outcome, Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
 from seqclf.learning.scores import MAIN
 from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
 from seqclf.learning.wandb_verdict import Verdict
-from seqclf.packing import package_versions, write_bundle
+from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
-from seqclf.reporting.run_report import report_run, run_mistakes
+from seqclf.reporting.report_page import write_report
+from seqclf.reporting.run_report import run_mistakes, run_report
 from seqclf.survey.evidence import score_baseline
 
 
@@ -180,6 +181,18 @@ def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> Scor
     return Scored(logits, labels, data.whole_lengths, data.whole_lengths > data.sequences.lengths)
 
 
+def _outcome(config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask) -> Outcome:
+    """Score a task on every split and choose how it decides."""
+    scored = {split: _scored(task, batches, split) for split in dataset.splits}
+    held = scored["validation"]
+    decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
+    metrics = {
+        split: judge(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
+        for split, own in scored.items()
+    }
+    return Outcome(scored, decision, metrics)
+
+
 def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
@@ -188,62 +201,37 @@ def _score_and_export(
     run: Path,
     logger: Logger | None,
     record: callbacks.EpochRecord,
-    warnings: Sequence[str],
+    warned: Sequence[str],
 ) -> dict[str, Any]:
-    """Score a task on every split, export it, and tell: terminal, `metrics.json`, logger. Returns the summary."""
-    scored = {split: _scored(task, batches, split) for split in dataset.splits}
-    held = scored["validation"]
-    decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
-    metrics = {
-        split: judge(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
-        for split, own in scored.items()
-    }
-    split = list(metrics)[-1]
+    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary."""
+    outcome = _outcome(config, dataset, batches, task)
+    split, metrics, held = outcome.split, outcome.metrics, outcome.scored["validation"]
     baseline = _baseline(config, dataset, split)
     temperature = fit_temperature(held.logits, held.labels)
     written = {
         **metrics,
         **({"baseline": baseline} if baseline is not None else {}),
-        "decision": decision.to_dict(),
-        "calibration": calibration(scored, temperature, config["decision"]["calibrate"]),
+        "decision": outcome.decision.to_dict(),
+        "calibration": calibration(outcome.scored, temperature, config["decision"]["calibrate"]),
         "data": dataset.report,
         "leaks": dataset.leaks,
         "step": task.step,
     }
     (run / "metrics.json").write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     show_scores(metrics, baseline)
-    show_decision(decision, metrics[split], split)
+    show_decision(outcome.decision, metrics[split], split)
     bundle = run / "bundle" if config["export"] else None
     proof = None
     if bundle is not None:
         proof = write_bundle(task, bundle, written)
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    mistakes = run_mistakes(dataset, scored[split], decision)
-    report_run(
-        config,
-        dataset,
-        scored[split],
-        decision,
-        written,
-        record.history,
-        warnings,
-        package_versions(),
-        mistakes,
-        run / "report.html",
-    )
-    probabilities = decision.probabilities(scored[split].logits)
-    verdict = Verdict(
-        metrics,
-        dataset.classes,
-        dataset.positive,
-        scored[split].labels,
-        probabilities,
-        decision.choose(scored[split].logits),
-        [one._asdict() for one in mistakes],
-        {"name": config["data"]["name"], "digest": dataset.digest, "rows": dataset.description()["rows"]},
-        bundle,
-    )
-    log_verdict(logger, verdict, config["logger"])
+    mistakes = run_mistakes(dataset, outcome)
+    try:
+        page = run_report(config, dataset, outcome, written, record.history, warned, mistakes)
+        write_report(page, run / "report.html")
+    except Exception as error:  # a page must never cost a trained model
+        warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
+    log_verdict(logger, Verdict(config["data"]["name"], dataset, outcome, mistakes, bundle), config["logger"])
     return {
         "bundle": bundle and str(bundle),
         "split": split,

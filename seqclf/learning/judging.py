@@ -25,6 +25,31 @@ class Scored(NamedTuple):
     truncated: np.ndarray
 
 
+class Outcome(NamedTuple):
+    """A finished training: what it scored on each split, how it decides, and the verdicts, the blocks of metrics.json.
+    The last split is the one that is judged."""
+
+    scored: dict[str, Scored]
+    decision: Decision
+    metrics: dict[str, Any]
+
+    @property
+    def split(self) -> str:
+        return list(self.scored)[-1]
+
+    @property
+    def last(self) -> Scored:
+        return self.scored[self.split]
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        return self.decision.probabilities(self.last.logits)
+
+    @property
+    def predicted(self) -> np.ndarray:
+        return self.decision.choose(self.last.logits)
+
+
 def judge(
     scored: Scored, classes: list[str], positive: str | None, decision: Decision, intervals: bool = False
 ) -> dict[str, Any]:

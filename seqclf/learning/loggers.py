@@ -102,7 +102,7 @@ def log_verdict(logger: Logger | None, verdict: Verdict, settings: dict[str, Any
     if isinstance(logger, WandbLogger):
         _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"]))
         return
-    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.metrics).items()})
+    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.outcome.metrics).items()})
     logger.finalize("success")
 
 

@@ -10,27 +10,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.data.dataset import Dataset
+from seqclf.learning.judging import Outcome
+
 CURVE_POINTS = 200
 MOST_CLASSES = 200  # of a table or a confusion matrix
 
 
 class Verdict(NamedTuple):
-    """`metrics`: the blocks of metrics.json by split; `labels`, `predicted` (N,) and `probabilities` (N, C) of the last
-    one; `samples`: rows worth a look, all with the same keys; `data`: name, digest and rows of the dataset."""
+    """Of a run on the data of this name. `samples`: rows worth a look, NamedTuples of one kind."""
 
-    metrics: Mapping[str, Any]
-    classes: list[str]
-    positive: str | None
-    labels: np.ndarray
-    probabilities: np.ndarray
-    predicted: np.ndarray
-    samples: Sequence[Mapping[str, Any]]
-    data: Mapping[str, Any]
+    name: str
+    dataset: Dataset
+    outcome: Outcome
+    samples: Sequence[Any]
     bundle: Path | None
-
-    @property
-    def split(self) -> str:
-        return list(self.metrics)[-1]
 
 
 def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
@@ -46,35 +40,35 @@ def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
     """`run`: of `wandb.init`."""
     import wandb
 
-    split, found = verdict.split, verdict.metrics[verdict.split]
-    run.summary.update({f"best/{name}": value for name, value in flat_scores(verdict.metrics).items()})
+    outcome, dataset = verdict.outcome, verdict.dataset
+    classes, positive, split = dataset.classes, dataset.positive, outcome.split
+    found = outcome.metrics[split]
+    run.summary.update({f"best/{name}": value for name, value in flat_scores(outcome.metrics).items()})
     # Validation has curves of its own under its name, by epoch.
     panel = split if split == "test" else f"final/{split}"
     panels: dict[str, Any] = dict(flat_scores({panel: found}))
-    if len(verdict.classes) <= MOST_CLASSES:
+    if len(classes) <= MOST_CLASSES:
         panels[f"{panel}/confusion_matrix"] = wandb.plot.confusion_matrix(
-            y_true=verdict.labels.tolist(), preds=verdict.predicted.tolist(), class_names=verdict.classes
+            y_true=outcome.last.labels.tolist(), preds=outcome.predicted.tolist(), class_names=classes
         )
-    if verdict.positive is not None and found["positive"]["average_precision"] is not None:
-        index = verdict.classes.index(verdict.positive)
+    if positive is not None and found["positive"]["average_precision"] is not None:
+        index = classes.index(positive)
         table = wandb.Table(
             columns=["recall", "precision", "threshold"],
-            data=precision_recall_rows(verdict.labels == index, verdict.probabilities[:, index]),
+            data=precision_recall_rows(outcome.last.labels == index, outcome.probabilities[:, index]),
         )
-        title = f"precision and recall of {verdict.positive} on {split}"
+        title = f"precision and recall of {positive} on {split}"
         panels[f"{panel}/precision_recall"] = wandb.plot.line(table, "recall", "precision", title=title)
     names = ("recall", "precision", "f1", "support")
-    by_class = [
-        {"class": label, **{name: found[f"{name}_by_class"][label] for name in names}} for label in verdict.classes
-    ]
+    by_class = [{"class": label, **{name: found[f"{name}_by_class"][label] for name in names}} for label in classes]
     panels[f"{panel}/by_class"] = _table(by_class[:MOST_CLASSES])
-    by_length = [
-        {**{name: value for name, value in part.items() if name != "positive"}, **part.get("positive", {})}
-        for part in found["by_length"]
-    ]
+    by_length = []
+    for part in found["by_length"]:
+        own = {f"positive {name}": value for name, value in part.get("positive", {}).items()}
+        by_length.append({**{name: value for name, value in part.items() if name != "positive"}, **own})
     panels[f"{panel}/by_length"] = _table(by_length)
     if verdict.samples:
-        panels[f"{panel}/predictions"] = _table(verdict.samples)
+        panels[f"{panel}/predictions"] = _table([one._asdict() for one in verdict.samples])
     run.log(panels)
     for alarm in found["alarms"]:
         run.alert(title=alarm["kind"].replace("_", " "), text=f"{alarm['text']}. Try {alarm['remedy']}.")
@@ -90,16 +84,18 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
 def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool) -> None:
     import wandb
 
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", str(verdict.data["name"]))
-    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=dict(verdict.data))
+    rows = {split: len(own.sequences) for split, own in verdict.dataset.splits.items()}
+    told = {"name": verdict.name, "digest": verdict.dataset.digest, "rows": rows}
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", verdict.name)
+    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=told)
     with data.new_file("dataset.json", encoding="utf-8") as file:
-        json.dump(dict(verdict.data), file, ensure_ascii=False)
+        json.dump(told, file, ensure_ascii=False)
     if run.offline:
         run.log_artifact(data)  # which files were used can only be told to a server
     else:
         run.use_artifact(data)
     if verdict.bundle is not None and log_bundle:
-        metadata = {**flat_scores(verdict.metrics), "dataset": verdict.data["digest"]}
+        metadata = {**flat_scores(verdict.outcome.metrics), "dataset": verdict.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
         model.add_dir(str(verdict.bundle))
         run.log_artifact(model)

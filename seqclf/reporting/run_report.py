@@ -1,55 +1,49 @@
-"""report.html of a run."""
+"""What the report of a run is made of."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from seqclf.data.dataset import Dataset
 from seqclf.data.encoders import spell
-from seqclf.learning.decisions import Decision
-from seqclf.learning.judging import Scored
-from seqclf.reporting.report_page import Report, write_report
+from seqclf.learning.judging import Outcome
+from seqclf.reporting.report_page import Report
 from seqclf.reporting.worst import Mistake, worst_mistakes
+from seqclf.versions import package_versions
 
 
-def run_mistakes(dataset: Dataset, scored: Scored, decision: Decision) -> list[Mistake]:
-    """The worst ones on the last split, of which `scored` is."""
-    split = dataset.splits[list(dataset.splits)[-1]]
-    probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(scored.logits)
+def run_mistakes(dataset: Dataset, outcome: Outcome) -> list[Mistake]:
+    """The worst ones on the last split."""
+    split, last = dataset.splits[outcome.split], outcome.last
 
     def spelled(row: int) -> tuple[str, str]:
         start, stop = split.sequences.offsets[row : row + 2]
         steps = {name: values[start:stop] for name, values in split.sequences.fields.items()}
         return str(split.ids[row]), spell(dataset.encoders, steps)
 
-    return worst_mistakes(scored.labels, predicted, probabilities, scored.lengths, dataset.classes, spelled)
+    wrong = (last.labels, outcome.predicted, outcome.probabilities, last.lengths)
+    return worst_mistakes(*wrong, dataset.classes, spelled)
 
 
-def report_run(
+def run_report(
     config: Mapping[str, Any],
     dataset: Dataset,
-    scored: Scored,
-    decision: Decision,
+    outcome: Outcome,
     written: Mapping[str, Any],
     history: Sequence[Mapping[str, Any]],
     warnings: Sequence[str],
-    versions: Mapping[str, str],
     mistakes: Sequence[Mistake],
-    path: Path,
-) -> None:
-    """`scored`: of the last split; `written`: what metrics.json holds; `history`: a row per epoch."""
-    metrics = {split: written[split] for split in dataset.splits}
-    report = Report(
+) -> Report:
+    """`written`: what metrics.json holds; `history`: a row per epoch; `warnings`: what stood out in the data."""
+    return Report(
         title=config["data"]["name"],
-        metrics=metrics,
+        metrics=outcome.metrics,
         classes=dataset.classes,
         positive=dataset.positive,
-        decision=decision,
-        labels=scored.labels,
-        probabilities=decision.probabilities(scored.logits),
+        decision=outcome.decision,
+        labels=outcome.last.labels,
+        probabilities=outcome.probabilities,
         mistakes=mistakes,
         baseline=written.get("baseline"),
         calibration=written["calibration"],
@@ -57,6 +51,5 @@ def report_run(
         best=next((row["epoch"] for row in history if row["step"] == written["step"]), None),
         warnings=warnings,
         config=config,
-        versions=versions,
+        versions=package_versions(),
     )
-    write_report(report, path)
