@@ -27,6 +27,7 @@ OPEN = {
     "loss.class_weights",
     "decision.min_recall",
     "decision.min_precision",
+    "search.usual",
 }  # mappings whose keys are the user's
 ANY_KIND = {"trainer.devices"}  # "auto", a count or a list
 PASSED_ON = {"trainer", "optimizer"}  # whose further keys go to Lightning and PyTorch
@@ -37,6 +38,8 @@ RANGES: dict[str, tuple[float, float]] = {
     "rounds": (1, float("inf")),
     "leak_steps": (20, float("inf")),  # one for each block of the slope
     "seed": (0, 2**32 - 1),
+    "search.seed": (0, 2**32 - 1),
+    "search.trials": (1, float("inf")),
     "patience": (0, float("inf")),
     "checkpoint_every": (1, float("inf")),
     "runtime.threads": (1, float("inf")),

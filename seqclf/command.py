@@ -82,6 +82,11 @@ def run_folder() -> Path:
     return Path(HydraConfig.get().runtime.output_dir)
 
 
+def given_overrides() -> list[str]:
+    """What was typed of the config, as it was typed."""
+    return list(HydraConfig.get().overrides.task)
+
+
 def sweep_name() -> str | None:
     """What the runs of a multirun have in common: the name of its folder."""
     hydra_config = HydraConfig.get()

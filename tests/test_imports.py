@@ -10,7 +10,7 @@ import pytest
 import seqclf
 
 HOME = Path(seqclf.__file__).parent
-ROOMS = ["data", "batching", "models", "learning", "bundle", "survey", "benching", "reporting"]
+ROOMS = ["data", "batching", "models", "learning", "bundle", "survey", "benching", "reporting", "searching"]
 COMMON = {"errors", "build", "checks", "resident", "versions", "__init__"}
 DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
