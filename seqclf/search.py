@@ -28,7 +28,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
         overrides.append(f"logger.group={folder.name}")
     study = open_study(folder, settings)
     if (before := len(study.trials)) > 0:
-        console.print(f"goes on with {before} trials of {folder / DATABASE}", soft_wrap=True)
+        console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)
     run_trials(study, space, settings, overrides, folder, lambda trial: console.print(told(trial), soft_wrap=True))
     write_best(study, folder / BEST)
     draw(study, folder / "search.png")

@@ -5,9 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SUITE = Path(__file__).parents[2] / "scripts" / "gpu_suite.py"
 
 
+@pytest.mark.slow
 def test_every_part_runs_and_answers():
     done = subprocess.run(
         [sys.executable, SUITE, "--device", "cpu", "--quick"], capture_output=True, text=True, check=True

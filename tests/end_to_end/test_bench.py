@@ -36,6 +36,7 @@ def test_the_page_and_the_picture_are_written(benched):
     assert "Dynamic is " in page and "<script" not in page and "src=" not in page
 
 
+@pytest.mark.slow
 def test_own_data_is_benchmarked(shell):
     data = ["data=files", "data.train=train.jsonl", "data.label=fraud", "data.id=card"]
     found = shell("bench", *data, "modes=[dynamic,static]", *TINY, "output=null").result
