@@ -106,5 +106,7 @@ def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[flo
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, thresholds = precision_recall_curve(truth, score)
-    places = np.unique(np.linspace(0, len(thresholds) - 1, min(len(thresholds), CURVE_POINTS)).astype(int))
+    turns = np.flatnonzero(np.diff(recall[:-1]))  # where recall changes; the rest is alerts that find nothing
+    corners = np.unique([0, *turns, len(thresholds) - 1])
+    places = corners[np.unique(np.linspace(0, len(corners) - 1, CURVE_POINTS).astype(int))]
     return np.stack([recall[places], precision[places], thresholds[places]], axis=1).tolist()

@@ -41,7 +41,10 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> H
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, _ = precision_recall_curve(truth, score)
-    places = _thinned(len(precision))
+    # Where recall changes, on both sides: nearly all other points lie where next to everything is an alert.
+    turns = np.flatnonzero(np.diff(recall))
+    corners = np.unique([0, *turns, *(turns + 1), len(recall) - 1])
+    places = corners[_thinned(len(corners))]
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
