@@ -72,21 +72,21 @@ def _write_report(
     refused: list[str],
     result: dict[str, Any],
 ) -> None:
+    from seqclf.learning.judging import Outcome
     from seqclf.reporting.report_page import Report, write_report
     from seqclf.reporting.worst import worst_mistakes
 
-    decision, classes = classifier.decision, classifier.classes
-    probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(scored.logits)
-    own = (scored.labels, predicted, probabilities, scored.lengths)
+    classes = classifier.classes
+    outcome = Outcome({"test": scored}, classifier.decision, {"test": result})
+    own = (scored.labels, outcome.predicted, outcome.probabilities, scored.lengths)
     report = Report(
         title=title,
-        metrics={"test": result},
+        metrics=outcome.metrics,
         classes=classes,
         positive=positive,
-        decision=decision,
+        decision=outcome.decision,
         labels=scored.labels,
-        probabilities=probabilities,
+        probabilities=outcome.probabilities,
         mistakes=worst_mistakes(*own, classes, lambda row: shown[row]),
         warnings=refused,
         versions=classifier.manifest["versions"],

@@ -12,8 +12,7 @@ from seqclf.data.encoders import encode, spell
 from seqclf.data.labels import LabelTable
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
-from seqclf.learning.judging import MOST_MISTAKES as MOST
-from seqclf.learning.judging import Scored
+from seqclf.learning.judging import MOST_MISTAKES, Scored
 
 
 class Labelled(NamedTuple):
@@ -32,6 +31,7 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
     logits, lengths, refused = [], [], []
     worst: list[tuple[float, int, str, pa.RecordBatch]] = []
     for batch, found in classifier.predict_source(source, label if table is None else None, table):
+        wrong: list[tuple[float, int, int]] = []  # probability of the truth, place, row of the window
         truths = batch.columns.column("label").to_pylist()
         for row, (truth, error) in enumerate(zip(truths, found.errors, strict=True)):
             if error is None and truth not in codes:
@@ -40,13 +40,14 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
                 refused.append(f"{batch.file}: row {batch.rows[row]}: {error}")
                 continue
             if found.chosen[row] != codes[truth]:
-                known = batch.columns.column("id")[row] if "id" in batch.columns.schema.names else batch.rows[row]
-                cost = float(found.probabilities[row, codes[truth]])
-                worst.append((cost, len(labels), str(known), batch.columns.take(pa.array([row]))))
+                wrong.append((float(found.probabilities[row, codes[truth]]), len(labels), row))
             labels.append(codes[truth])
             logits.append(found.logits[row])
             lengths.append(found.lengths[row])
-        worst = sorted(worst, key=lambda entry: entry[:2])[:MOST]
+        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.rows
+        for cost, place, row in sorted(wrong)[:MOST_MISTAKES]:
+            worst.append((cost, place, str(ids[row]), batch.columns.take(pa.array([row]))))
+        worst = sorted(worst, key=lambda entry: entry[:2])[:MOST_MISTAKES]
     if not labels:
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
     shown = {

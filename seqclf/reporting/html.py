@@ -57,7 +57,6 @@ summary { cursor: pointer; color: var(--soft); font-size: .9rem; margin: .5rem 0
 .slider dl { display: grid; grid-template-columns: repeat(4, 1fr); gap: .5rem; margin: .25rem 0; }
 .slider dt { color: var(--soft); font-size: .8rem; }
 .slider dd { margin: 0; font-size: 1.25rem; font-variant-numeric: tabular-nums; }
-.good { color: var(--fill); } .bad { color: var(--mark); }
 td.cell { text-align: right; padding: .28rem .5rem; font-variant-numeric: tabular-nums; border: 1px solid var(--paper);
   background: color-mix(in srgb, var(--fill) var(--share), transparent); }
 pre { overflow-x: auto; font-size: .8rem; background: var(--faint); padding: .6rem; border-radius: 4px; }

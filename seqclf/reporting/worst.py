@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.learning.judging import MOST_MISTAKES as MOST
+from seqclf.learning.judging import MOST_MISTAKES
 
 
 class Mistake(NamedTuple):
@@ -29,11 +29,14 @@ def worst_mistakes(
     classes: list[str],
     spelled: Callable[[int], tuple[str, str]],
 ) -> list[Mistake]:
-    """The `MOST` wrong rows whose label was called the least probable; `spelled`: the id and the steps of a row."""
+    """The wrong rows, at most `MOST_MISTAKES`, whose label was called the least probable; `spelled`: id and steps of a
+    row."""
     wrong = np.flatnonzero(labels != predicted)
     own = probabilities[wrong, labels[wrong]]
     found = []
-    for row, probability in [(int(wrong[place]), float(own[place])) for place in np.argsort(own, kind="stable")[:MOST]]:
+    for row, probability in [
+        (int(wrong[place]), float(own[place])) for place in np.argsort(own, kind="stable")[:MOST_MISTAKES]
+    ]:
         id, steps = spelled(row)
         found.append(Mistake(id, classes[labels[row]], classes[predicted[row]], probability, int(lengths[row]), steps))
     return found

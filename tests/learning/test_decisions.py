@@ -10,12 +10,9 @@ from seqclf.learning.decisions import (
     Decision,
     choose_decision,
     fit_temperature,
-    keep_alerts,
-    keep_precision,
-    keep_recall,
-    least_cost,
     overridden,
 )
+from seqclf.learning.thresholds import keep_alerts, keep_precision, keep_recall, least_cost
 
 SETTINGS = {
     "min_recall": None,
