@@ -32,9 +32,9 @@ def options_of(group):
     return [option for owner, option in GROUPS if owner == group]
 
 
-@pytest.mark.parametrize(("group", "option"), GROUPS, ids="/".join)
+@pytest.mark.parametrize(("group", "option"), GROUPS)
 def test_every_option_of_every_group_composes(group, option):
-    more = ["path=folder"] if group == "experiment" else []
+    more = ["++path=folder"] if group == "experiment" else []
     config = composed("train", f"{group}={option}", *more)
     assert config["seed"] == 0 and config["model"]["_target_"]
     DataOptions.build(**{**config["data"], "label": config["data"]["label"] or "label"})
@@ -42,7 +42,7 @@ def test_every_option_of_every_group_composes(group, option):
 
 @pytest.mark.parametrize("option", options_of("experiment"))
 def test_every_experiment_can_be_described(option):
-    train, describe = (composed(command, f"experiment={option}", "path=folder") for command in ("train", "describe"))
+    train, describe = (composed(command, f"experiment={option}", "++path=folder") for command in ("train", "describe"))
     assert describe["data"] == train["data"] and describe["batching"] == train["batching"]
 
 

@@ -18,6 +18,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "number": {
         "scale": "standard",
         "log": False,
+        "clip": None,
         "missing": "refuse",
         "mask": True,
         "since": None,
@@ -49,6 +50,7 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "separator": TEXT,
     "scale": _one_of("standard", "robust", "none"),
     "log": FLAG,
+    "clip": (lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0"),
     "mask": FLAG,
     "since": TEXT,
     "by": TEXT,

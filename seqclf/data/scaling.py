@@ -21,7 +21,8 @@ class Scaler:
     """Numbers → channels of mean 0 and deviation 1 (`scale: standard`), of median 0 and quartiles as far apart as those
     of such (`robust`, from a sample of the steps), or as they are (`none`).
 
-    `log`: signed log(1 + |x|) first. `by`: scaled within each value of a category field, for tables in which one column
+    `log`: signed log(1 + |x|) first. `clip`: scaled values further from 0 are moved to there, so that a slip of the
+    pen does not drown its step. `by`: scaled within each value of a category field, for tables in which one column
     holds many kinds of measurements; values that were rare in training are scaled over all. Missing values become the
     mean (`missing: mean`), the last one seen (`last`; before it the mean) or `zero`; `mask` adds a channel that is 1
     where a value was seen, and `since` the log of the steps, or of the seconds of a time field, since it was
@@ -96,6 +97,8 @@ class Scaler:
         own = 0 if groups is None or len(self.mean) == 1 else groups  # one for all where nothing is scaled
         mean, deviation = self.mean[own], self.deviation[own]
         scaled = (raw - mean) / deviation
+        if clip := self.field.option("clip"):
+            np.clip(scaled[:, : self.width], -clip, clip, out=scaled[:, : self.width])
         if self.missing == "refuse":
             return lengths, {self.field.name: scaled.astype(np.float32)}
         values = scaled[:, : self.width]

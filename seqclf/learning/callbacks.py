@@ -16,14 +16,14 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.learning.observations import observe
-from seqclf.learning.scores import MAIN
+from seqclf.learning.scores import MAIN, RANKED
 from seqclf.learning.task import MONITORED
 from seqclf.resident import resident_mb
 
 SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
 COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr"]
 COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
-COLUMNS += ["observation"]
+COLUMNS += [*(f"validation/{name}" for name in RANKED), "observation"]
 
 
 class CarriedCheckpoint(ModelCheckpoint):
@@ -105,7 +105,6 @@ class EpochRecord(Checkpoint):
         self.trained = time.perf_counter()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
-        metrics = {name: float(value) for name, value in trainer.callback_metrics.items()}
         row: dict[str, Any] = {
             "epoch": trainer.current_epoch,
             "step": trainer.global_step,
@@ -113,9 +112,9 @@ class EpochRecord(Checkpoint):
             **self._speed(task.device),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
-        row |= {name: metrics[name] for name in COLUMNS if name in metrics}
-        row["observation"] = observe(row, self.history, task.validated, task.classes, task.positive)
-        task.validated = None
+        row |= task.told
+        row["observation"] = observe(row, self.history, task.validated, task.classes, task.positive, task.monitor)
+        task.validated, task.told = None, {}
         self.history.append(row)
         if trainer.is_global_zero:
             for logger in trainer.loggers:

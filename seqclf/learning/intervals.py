@@ -6,13 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.learning.scores import confusion_matrix
+from seqclf.learning.scores import confusion_matrix, ranked_cells, ranks_of
 
 RESAMPLES = 1000
 CONFIDENCE = 0.95
 FEW_RESAMPLES = 200  # where there are more than `MANY_CELLS` in the confusion matrix
 MANY_CELLS = 20_000
 MOST_GROUPS = 2000
+SAME = 1e-12
 
 
 def bootstrap(
@@ -26,7 +27,8 @@ def bootstrap(
     """`CONFIDENCE` percentile intervals [low, high] over `RESAMPLES` draws of the rows with replacement.
 
     What follows from the confusion matrix is drawn as its cells, which is the same and takes less time. Draws in which
-    a score is not defined do not count for it; one that is defined in none has no interval.
+    a score is not defined do not count for it; one that is defined in none has no interval. Where not one row went
+    wrong, or all did, every draw is the same: shares of rows then have the exact binomial interval, and others none.
     """
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
@@ -46,16 +48,20 @@ def bootstrap(
         "f1": _ratio(2 * right, support + chosen),
     }
     seen = support + chosen > 0
-    found: dict[str, Any] = {"accuracy": _interval(right.sum(axis=1) / len(labels))}
+    found: dict[str, Any] = {"accuracy": _share_interval(right.sum(axis=1) / len(labels), len(labels))}
     for name, values in by_class.items():
         found[name] = _interval(np.where(seen, np.nan_to_num(values), 0.0).sum(axis=1) / seen.sum(axis=1))
     found["recall_by_class"] = {
-        label: _interval(by_class["recall"][:, code]) for code, label in enumerate(classes) if confusion[code].any()
+        label: _share_interval(by_class["recall"][:, code], int(confusion[code].sum()))
+        for code, label in enumerate(classes)
+        if confusion[code].any()
     }
     if positive is not None:
         index = classes.index(positive)
         truth = labels == index
-        block = {name: _interval(values[:, index]) for name, values in by_class.items()}
+        counts = {"recall": int(confusion[index].sum()), "precision": int(confusion[:, index].sum())}
+        block = {name: _share_interval(by_class[name][:, index], count) for name, count in counts.items()}
+        block["f1"] = _interval(by_class["f1"][:, index])
         if truth.any() and not truth.all():
             block |= _rank_intervals(truth, probabilities[:, index], generator)
         found["positive"] = block
@@ -72,41 +78,19 @@ def _rank_intervals(
     at = levels[np.minimum(below, len(levels) - 1)] == score
     group = 2 * (len(levels) - below) - at
     count = 2 * len(levels) + 1
-    exact = _ranks(_cells(truth, group, count)[None])
+    exact = ranks_of(ranked_cells(truth, group, count)[None])
     if count > MOST_GROUPS:
         group = group * MOST_GROUPS // count
         count = MOST_GROUPS
-    cells = _cells(truth, group, count)
-    coarse = _ranks(cells[None])
+    cells = ranked_cells(truth, group, count)
+    coarse = ranks_of(cells[None])
     shares = (cells / cells.sum()).ravel()
     drawn = [
-        _ranks(generator.multinomial(len(truth), shares).reshape(1, 2, count).astype(np.float64))
+        ranks_of(generator.multinomial(len(truth), shares).reshape(1, 2, count).astype(np.float64))
         for _ in range(RESAMPLES)
     ]
     values = {name: np.concatenate([one[name] for one in drawn]) for name in exact}
     return {name: _interval(np.clip(own + exact[name] - coarse[name], 0, 1)) for name, own in values.items()}
-
-
-def _cells(truth: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
-    """(2, G): rows of each group that are not and that are `truth`."""
-    return np.stack([np.bincount(group[truth == side], minlength=count) for side in (False, True)]).astype(np.float64)
-
-
-def _ranks(cells: np.ndarray) -> dict[str, np.ndarray]:
-    """Average precision and AUROC (R,) of (R, 2, G) counts, groups by descending score; rows of a group are ties. NaN
-    where there are not both kinds of rows."""
-    wrong, right = cells[:, 0], cells[:, 1]
-    found, alarms = right.cumsum(axis=1), wrong.cumsum(axis=1)
-    total, others = found[:, -1:], alarms[:, -1:]
-    defined = ((total > 0) & (others > 0))[:, 0]
-    precision = found / np.maximum(found + alarms, 1)
-    above = (wrong * (found - right / 2)).sum(axis=1)
-    average = (right * precision).sum(axis=1) / np.maximum(total, 1)[:, 0]
-    auroc = above / np.maximum(total * others, 1)[:, 0]
-    return {
-        "average_precision": np.where(defined, average, np.nan),
-        "auroc": np.where(defined, auroc, np.nan),
-    }
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
@@ -115,9 +99,19 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _interval(values: np.ndarray) -> list[float] | None:
+    """None where the draws tell nothing: there are none, or they are all the same."""
     known = values[~np.isnan(values)]
-    if not len(known):
+    if not len(known) or np.ptp(known) < SAME:
         return None
     rest = 50 * (1 - CONFIDENCE)
     low, high = np.percentile(known, [rest, 100 - rest])
     return [float(low), float(high)]
+
+
+def _share_interval(values: np.ndarray, rows: int) -> list[float] | None:
+    """Of a share of `rows`, by its draws; where they are all 0 or all 1, by Clopper and Pearson."""
+    known = values[~np.isnan(values)]
+    if rows and len(known) and np.ptp(known) < SAME and known[0] in (0.0, 1.0):
+        reached = ((1 - CONFIDENCE) / 2) ** (1 / rows)  # so low may it be, for none in `rows` to go wrong by chance
+        return [reached, 1.0] if known[0] else [0.0, 1 - reached]
+    return _interval(values)

@@ -1,10 +1,11 @@
-"""What is counted while an epoch runs: one confusion matrix and one loss per split, on the device."""
+"""What is kept while an epoch runs: a confusion matrix and the loss of each split, and validation's logits."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
+from torchmetrics.utilities import dim_zero_cat
 
 
 class Tally(Metric):
@@ -36,3 +37,25 @@ class Tally(Metric):
         """The confusion matrix (C, C), true class by row, and the mean loss."""
         rows = self.confusion.sum().clamp(min=1)
         return self.confusion.view(self.num_classes, self.num_classes), self.loss / rows
+
+
+class Ranks(Metric):
+    """The logits and labels of all rows of an epoch, from all ranks: what scores of the order of rows need."""
+
+    full_state_update = False
+    logits: list[Tensor]
+    labels: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("logits", [], dist_reduce_fx="cat")
+        self.add_state("labels", [], dist_reduce_fx="cat")
+
+    def update(self, logits: Tensor, labels: Tensor) -> None:
+        """`logits`: (B, C); `labels`: (B,)."""
+        self.logits.append(logits)
+        self.labels.append(labels)
+
+    def compute(self) -> tuple[Tensor, Tensor]:
+        """Logits (N, C) and labels (N,)."""
+        return dim_zero_cat(self.logits), dim_zero_cat(self.labels)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import Batch
 from seqclf.build import build, locate
 from seqclf.errors import InputError
-from seqclf.learning.metrics import Tally
-from seqclf.learning.scores import MAIN, confusion_scores
+from seqclf.learning.metrics import Ranks, Tally
+from seqclf.learning.scores import MAIN, RANKED, confusion_scores, ranking_scores, softmax
 
 MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
@@ -41,8 +41,8 @@ class SequenceTask(pl.LightningModule):
     ):
         super().__init__()
         self.save_hyperparameters(logger=False)
-        if monitor not in MAIN:
-            raise InputError(f"monitor={monitor}: must be one of {', '.join(MAIN)}")
+        if monitor not in (*MAIN, *RANKED):
+            raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN, *RANKED))}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
         self.optimizer = optimizer
@@ -52,11 +52,14 @@ class SequenceTask(pl.LightningModule):
         self.rate = 0.0  # of learning, at the last update
         self.positive: str | None = dataset["positive"]
         self.validated: dict[str, Any] | None = None  # the scores of the epoch's validation
+        self.told: dict[str, float] = {}  # of the epoch, by split/metric
         self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
         self.validation_tally = Tally(len(self.classes))
         self.test_tally = Tally(len(self.classes))
+        ranked = monitor in RANKED or len(self.classes) <= MOST_LOGGED_CLASSES
+        self.validation_ranks = Ranks() if ranked else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, C)."""
@@ -90,34 +93,42 @@ class SequenceTask(pl.LightningModule):
                 logger.log_metrics({"train/step_loss": loss, "lr": self.rate}, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._step(batch, self.validation_tally)
+        self._step(batch, self.validation_tally, self.validation_ranks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         self._step(batch, self.test_tally)
 
-    def _step(self, batch: Batch, tally: Tally) -> Tensor:
+    def _step(self, batch: Batch, tally: Tally, ranks: Ranks | None = None) -> Tensor:
         logits = self(batch).float()
         loss = self.loss(logits, batch.labels)
         tally.update(logits.detach(), batch.labels, loss)
+        if ranks is not None:
+            ranks.update(logits.detach(), batch.labels)
         return loss
 
     def on_train_epoch_end(self) -> None:
-        self._log_epoch("train", self.train_tally)
+        self._tell("train", self._scores("train", self.train_tally))
 
     def on_validation_epoch_end(self) -> None:
         if self.trainer.sanity_checking:
             self.validation_tally.reset()
+            if self.validation_ranks is not None:
+                self.validation_ranks.reset()
             return
-        found = self.validated = self._log_epoch("validation", self.validation_tally)
+        found = self.validated = self._scores("validation", self.validation_tally)
+        if self.validation_ranks is not None:
+            found |= self._ranked(self.validation_ranks)
+        self._tell("validation", found)
         sign = -1.0 if self.monitor == "loss" else 1.0
         # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
-        value = sign * found[self.monitor] - TIE_BREAK * found["loss"] / (1 + found["loss"])
+        value = sign * (found[self.monitor] or 0.0) - TIE_BREAK * found["loss"] / (1 + found["loss"])
         self.log(MONITORED, value, logger=False)
 
     def on_test_epoch_end(self) -> None:
-        self._log_epoch("test", self.test_tally)
+        found = self._scores("test", self.test_tally)
+        self.log_dict({f"test/{name}": found[name] for name in MAIN}, batch_size=1)
 
-    def _log_epoch(self, split: str, tally: Tally) -> dict[str, Any]:
+    def _scores(self, split: str, tally: Tally) -> dict[str, Any]:
         confusion, loss = tally.compute()
         counts = confusion.cpu().numpy()
         found = {"loss": float(loss), **confusion_scores(counts, self.classes), "confusion": counts}
@@ -127,11 +138,25 @@ class SequenceTask(pl.LightningModule):
                 f"the {split} loss of epoch {self.current_epoch} is not finite; lower optimizer.lr "
                 f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
             )
-        self.log_dict({f"{split}/{name}": found[name] for name in MAIN}, batch_size=1)
-        if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
-            by_class = {f"{split}/recall/{label}": value for label, value in found["recall_by_class"].items()}
-            self.log_dict({name: value for name, value in by_class.items() if value is not None}, batch_size=1)
         return found
+
+    def _ranked(self, ranks: Ranks) -> dict[str, Any]:
+        logits, labels = (values.cpu().numpy() for values in ranks.compute())
+        ranks.reset()
+        positive = None if self.positive is None else self.classes.index(self.positive)
+        return ranking_scores(labels, softmax(logits), positive)
+
+    def _tell(self, split: str, found: dict[str, Any]) -> None:
+        """To the record of epochs and the loggers. By hand: `self.log` takes a millisecond for each value."""
+        names = [name for name in (*MAIN, *RANKED) if found.get(name) is not None]
+        self.told |= {f"{split}/{name}": found[name] for name in names}
+        values = {f"{split}/{name}": found[name] for name in names}
+        if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
+            each = found["recall_by_class"].items()
+            values |= {f"{split}/recall/{label}": value for label, value in each if value is not None}
+        for logger in self.trainer.loggers:
+            logger.log_metrics({**values, "epoch": self.current_epoch}, self.global_step)
+            logger.save()
 
     def configure_optimizers(self) -> Any:
         # Lightning clips no gradients in mixed precision where the optimiser could unscale them, as a fused one can.

@@ -46,10 +46,10 @@ class SequenceClassifier(nn.Module):
             cell, self.steps.size, hidden_size, layers, bidirectional, dropout, variational, layout
         )
         self.pooling = Pooling(pooling, self.recurrent.size, self.recurrent.backward_size)
-        self.norm = nn.LayerNorm(self.recurrent.size)
+        self.norm = nn.LayerNorm(self.pooling.size)
         self.step_dropout = StepDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)
-        self.output = nn.Linear(self.recurrent.size, num_classes)
+        self.output = nn.Linear(self.pooling.size, num_classes)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), and a copy on the host → logits (B, classes)."""

@@ -111,22 +111,27 @@ def _threshold(report: Report) -> Html:
 
 
 def _epochs(report: Report) -> Html:
+    monitor = str((report.config or {}).get("monitor", "recall"))
+    drawn = list(dict.fromkeys(["loss", "recall", monitor]))
+    told_of = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
     curves = html.picture(
-        learning_curves(report.history, report.best, NARROW_IN),
-        learning_curves(report.history, report.best, BROAD_IN),
-        "Loss and recall of training and validation by epoch",
+        learning_curves(report.history, drawn, report.best, NARROW_IN),
+        learning_curves(report.history, drawn, report.best, BROAD_IN),
+        f"{', '.join(drawn)} of training and validation by epoch".replace("_", " "),
     )
-    columns = {"epoch": "number", **dict.fromkeys(("loss", "accuracy", "recall"), "number"), "observation": "text"}
+    names = [name.replace("_", " ") for name in told_of]
+    columns = {"epoch": "number", **dict.fromkeys(names, "number"), "observation": "text"}
     rows = [
         [
             row["epoch"],
-            *(score(row.get(f"validation/{name}")) for name in ("loss", "accuracy", "recall")),
+            *(score(row.get(f"validation/{name}")) for name in told_of),
             shortened(row.get("observation", ""), 160),
         ]
         for row in report.history
     ]
     first, left_out, last = ends(rows, MOST_ROWS)
-    shown = [*first, *([["", "", "", "", f"… {left_out:,} more epochs"]] if left_out else []), *last]
+    gap = [["", *("" for _ in told_of), f"… {left_out:,} more epochs"]] if left_out else []
+    shown = [*first, *gap, *last]
     best = next((place for place, row in enumerate(shown) if row[0] == report.best), None)
     listing = html.table(columns, shown, strong=best)
     told = "Validation in colour, training in grey; the dashed line is the epoch that was kept."

@@ -10,30 +10,33 @@ import numpy as np
 from seqclf.reporting.html import Html
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, drawn
 
-CURVES = ("loss", "recall")
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 POINTS = 300  # of a curve
 
 
-def learning_curves(history: Sequence[Mapping[str, Any]], best: int | None, width_in: float) -> Html:
-    """Loss and macro recall of train (grey) and validation by epoch; `best`: the epoch that was kept."""
+def learning_curves(
+    history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
+) -> Html:
+    """Metrics of train (grey, where it has them) and validation by epoch; `best`: the epoch that was kept."""
+    beside = width_in > 6
 
     def draw(figure: Any) -> None:
-        beside = width_in > 6
-        axes = figure.subplots(*((1, 2) if beside else (2, 1)), squeeze=False).ravel()
+        axes = figure.subplots(*((1, len(names)) if beside else (len(names), 1)), squeeze=False).ravel()
         epochs = [row["epoch"] for row in history]
-        for axis, name in zip(axes, CURVES, strict=True):
+        for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
                 values = [_float(row.get(f"{split}/{name}")) for row in history]
                 axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
             if best is not None:
                 axis.axvline(best, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
-            _plain(axis, "epoch", name)
+            _plain(axis, "epoch" if beside or axis is axes[-1] else "", name.replace("_", " "))
             axis.xaxis.get_major_locator().set_params(integer=True)
-        axes[1].set_ylim(top=1.0)
-        figure.subplots_adjust(left=0.09 if beside else 0.14, right=0.98, bottom=0.17 if beside else 0.1, top=0.96)
+            if name != "loss":
+                axis.set_ylim(top=1.0)
+        margin = {"bottom": 0.17, "left": 0.09} if beside else {"bottom": 0.24 / len(names), "left": 0.14}
+        figure.subplots_adjust(**margin, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
 
-    return drawn(draw, width_in, 2.6 if width_in > 6 else 4.6)
+    return drawn(draw, width_in, 2.6 if beside else 2.3 * len(names))
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:

@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 from table_files import write
 
 from seqclf.data.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.fields import Field
+from seqclf.data.fields import Field, check_option
 from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
 
 MAYBE = st.one_of(st.none(), st.floats(-1e6, 1e6))
 ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
@@ -93,6 +94,22 @@ def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
     found = encoded([[0.0, 9.0, -9.0]], {"log": True, "scale": "none"})
     np.testing.assert_allclose(found[:, 0], [0, np.log(10), -np.log(10)], rtol=1e-6)
     assert encoded([[0.0, None]], {"missing": "mean", "mask": False}).shape == (2, 1)
+
+
+def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
+    rows = [[1.0, None, 2.0, 3.0, 4.0, -735.0], [5.0, 9000.0]]
+    free, clipped = (
+        encoded(rows, {"scale": "robust", "missing": "last", "since": "steps", **more}) for more in ({}, {"clip": 1.5})
+    )
+    assert abs(free[:, 0]).max() > 100
+    np.testing.assert_allclose(clipped[:, 0], np.clip(free[:, 0], -1.5, 1.5))
+    np.testing.assert_array_equal(clipped[:, 1:], free[:, 1:])
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
+def test_a_clip_is_a_number_above_zero(value):
+    with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
+        check_option("data.fields.x.clip", "number", "clip", value)
 
 
 def test_a_constant_stays_finite():

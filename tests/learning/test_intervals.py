@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import binomtest
 from sklearn import metrics
 
 from seqclf.learning.intervals import bootstrap
@@ -45,13 +46,26 @@ def test_many_scores_are_grouped_without_moving_the_interval():
 
 
 @pytest.mark.parametrize("rows", [5000, 200_000])
-def test_a_perfect_ranking_of_few_rows_is_certain_and_inside_0_and_1(rows):
+def test_few_rows_without_an_error_are_not_certain(rows):
     labels = np.zeros(rows, int)
     labels[:3] = 1
     score = np.where(labels, 2.0, np.random.default_rng(0).random(rows))
     found = bootstrap(labels, labels, np.stack([-score, score], axis=1), ["no", "yes"], "yes")["positive"]
-    for name in ("recall", "precision", "f1", "average_precision", "auroc"):
-        assert found[name] == pytest.approx([1.0, 1.0]), name
+    exact = binomtest(3, 3).proportion_ci(0.95, "exact")
+    for name in ("recall", "precision"):
+        assert found[name] == pytest.approx([exact.low, exact.high]), name
+    for name in ("f1", "average_precision", "auroc"):
+        assert found[name] is None, f"{name}: no draw tells how far it may be from 1"
+
+
+def test_rows_that_are_all_wrong_are_not_certain_either():
+    labels = np.array([1] * 20 + [0] * 80)
+    found = bootstrap(labels, np.zeros(100, int), np.tile([0.9, 0.1], (100, 1)), ["no", "yes"], "yes")
+    exact = binomtest(0, 20).proportion_ci(0.95, "exact")
+    assert found["positive"]["recall"] == pytest.approx([exact.low, exact.high])
+    assert found["recall_by_class"]["yes"] == found["positive"]["recall"]
+    assert found["positive"]["precision"] is None, "there are no alerts"
+    assert found["accuracy"][0] > 0.6
 
 
 def test_rare_rows_give_the_interval_of_drawing_rows():
@@ -73,5 +87,5 @@ def test_many_classes_take_little_memory():
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 2000, 500)
     found = bootstrap(labels, labels, np.zeros((500, 2000)), [str(k) for k in range(2000)], None)
-    assert found["accuracy"] == [1.0, 1.0]
+    assert found["accuracy"] == pytest.approx([binomtest(500, 500).proportion_ci(0.95, "exact").low, 1.0])
     assert len(found["recall_by_class"]) == len(set(labels.tolist()))

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.learning.classify import classify
@@ -75,18 +76,19 @@ def test_an_unknown_decay_is_refused_by_name():
 
 
 def test_an_unknown_monitor_is_refused_by_name(task):
-    with pytest.raises(InputError, match=r"monitor=auroc: must be one of loss, accuracy, recall, precision, f1"):
-        task(monitor="auroc")
+    with pytest.raises(InputError, match=r"monitor=mcc: must be one of loss, accuracy, .*, average_precision, auroc"):
+        task(monitor="mcc")
 
 
 def monitored(module, monkeypatch, right, of, loss):
     """What the choice of the best epoch sees after a validation epoch."""
     logged = {}
-    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0)
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[])
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
-    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
-    module.validation_tally.update(predicted, torch.zeros(of, dtype=torch.int64), torch.tensor(loss))
+    labels = torch.zeros(of, dtype=torch.int64)
+    module.validation_tally.update(predicted, labels, torch.tensor(loss))
+    module.validation_ranks.update(predicted, labels)
     module.on_validation_epoch_end()
     return logged[MONITORED]
 
@@ -106,6 +108,42 @@ def test_among_equal_epochs_the_lower_loss_is_best(task, monkeypatch, monitor):
 def test_the_lowest_loss_is_best_where_it_is_monitored(task, monkeypatch):
     values = [monitored(task(monitor="loss"), monkeypatch, 5, 10, loss) for loss in (0.1, 0.2, 5.0)]
     assert values == sorted(values, reverse=True)
+
+
+@quiet
+@pytest.mark.parametrize("monitor", ["average_precision", "auroc"])
+def test_the_ranking_of_an_epoch_is_that_of_scikit_learn(task, fit, batches, monitor):
+    module = task(monitor=monitor)
+    fit(module, max_epochs=2)
+    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    score = {"average_precision": average_precision_score, "auroc": roc_auc_score}[monitor]
+    each = [score(labels == code, softmax(logits)[:, code]) for code in range(3)]
+    assert module.told[f"validation/{monitor}"] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
+    assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
+
+
+@quiet
+def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatch):
+    dataset = {"classes": ["no", "yes"], "positive": "no", "class_counts": [30, 20]}
+    module = task(monitor="auroc", dataset=dataset)
+    logged = {}
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[])
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])
+    for rows in (slice(0, 1), slice(1, 4)):  # batches of unequal sizes
+        module.validation_tally.update(logits[rows], labels[rows], torch.tensor(0.5))
+        module.validation_ranks.update(logits[rows], labels[rows])
+    module.on_validation_epoch_end()
+    assert module.told["validation/auroc"] == pytest.approx(0.5), (
+        "of 2 x 2 pairs the sure one wins both, the other none"
+    )
+    assert module.told["validation/average_precision"] == pytest.approx((1 + 2 / 4) / 2)
+
+
+def test_rows_of_many_classes_are_only_kept_where_their_ranking_decides(task):
+    dataset = {"classes": [str(code) for code in range(60)], "class_counts": [1] * 60}
+    assert task(dataset=dataset).validation_ranks is None
+    assert task(dataset=dataset, monitor="auroc").validation_ranks is not None
 
 
 def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 CELLS = ("lstm", "gru", "rnn")
-POOLINGS = ("last", "mean", "max", "attention")
+POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
 VARIANTS = list(itertools.product(CELLS, (False, True), POOLINGS))
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=7)
 CLOSE = {"rtol": 0, "atol": 2e-6}

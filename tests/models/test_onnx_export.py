@@ -12,7 +12,8 @@ from seqclf.bundle.parity import grid
 from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
-VARIANTS = list(itertools.product(("lstm", "gru", "rnn"), (False, True), ("last", "mean", "max", "attention")))
+POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
+VARIANTS = list(itertools.product(("lstm", "gru", "rnn"), (False, True), POOLINGS))
 TOLERANCE = 1e-5
 
 

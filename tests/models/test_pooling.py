@@ -1,6 +1,7 @@
 """Poolings against plain loops over each sequence."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -53,6 +54,15 @@ def test_attention_weighs_real_steps():
     check("attention", plain)
 
 
+def test_several_stand_side_by_side():
+    def plain(row, _):
+        last = torch.cat([row[-1, :FORWARD], row[0, FORWARD:]])
+        return torch.cat([row.mean(dim=0), row.amax(dim=0), last])
+
+    check("mean+max+last", plain)
+    assert Pooling("mean+max+last", 5, 2).size == 15
+
+
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 3))
 def test_step_mask_is_true_inside_each_length(lengths, extra):
     time = max(lengths) + extra
@@ -60,6 +70,14 @@ def test_step_mask_is_true_inside_each_length(lengths, extra):
     assert step_mask(torch.tensor(lengths), time).tolist() == expected
 
 
-def test_an_unknown_pooling_is_refused_by_name():
-    with pytest.raises(InputError, match=r"model\.pooling=sum: must be one of last, mean, max, attention"):
-        Pooling("sum", 4, 0)
+@pytest.mark.parametrize("kind", ["sum", "mean+sum", "mean+", ""])
+def test_an_unknown_pooling_is_refused_by_name(kind):
+    with pytest.raises(
+        InputError, match=rf"model\.pooling={re.escape(kind)}: must be one of last, mean, max, attention"
+    ):
+        Pooling(kind, 4, 0)
+
+
+def test_a_pooling_is_named_once():
+    with pytest.raises(InputError, match=r"model\.pooling=max\+max: names one twice"):
+        Pooling("max+max", 4, 0)

@@ -1,0 +1,71 @@
+"""What following recall costs: the share of training that goes into metrics, and the report's time and size.
+
+    python scripts/bench_verdict.py data=transactions trainer.max_epochs=3      any overrides of seqclf.train
+
+Runs the command in this process with a clock around everything that counts, scores or records while it trains. That is
+exact where PyTorch computes in step with Python: on the CPU. Prints one JSON line after
+the command's own.
+"""
+
+import json
+import sys
+import time
+from collections import defaultdict
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import seqclf.train
+from seqclf import recipe
+from seqclf.learning.callbacks import EpochRecord
+from seqclf.learning.metrics import Ranks, Tally
+from seqclf.learning.task import SequenceTask
+
+METRICS = [
+    *((kind, "update") for kind in (Tally, Ranks)),
+    *((SequenceTask, name) for name in ("on_train_epoch_end", "on_validation_epoch_end", "on_train_batch_end")),
+    *((EpochRecord, name) for name in ("on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end")),
+]
+
+
+def clocked(seconds: dict[str, float], owner: Any, name: str, kind: str) -> None:
+    """Count what each call of `owner.name` takes as `kind`."""
+    function = getattr(owner, name)
+
+    @wraps(function)
+    def timed(*given: Any, **named: Any) -> Any:
+        start = time.perf_counter()
+        try:
+            return function(*given, **named)
+        finally:
+            seconds[kind] += time.perf_counter() - start
+
+    setattr(owner, name, timed)
+
+
+def main() -> None:
+    seconds: dict[str, float] = defaultdict(float)
+    run: list[Path] = []
+    for owner, name in METRICS:
+        clocked(seconds, owner, name, "metrics")
+    clocked(seconds, recipe.pl.Trainer, "fit", "fit")
+    clocked(seconds, recipe, "_outcome", "scoring at the end")
+    for name in ("run_mistakes", "run_report", "write_report"):
+        clocked(seconds, recipe, name, "report")
+    write = recipe.write_report
+    recipe.write_report = lambda page, path: (run.append(path), write(page, path))[1]
+    sys.argv[1:] = [*sys.argv[1:], "logger=none"]
+    seqclf.train.main()
+    print(
+        json.dumps(
+            {
+                "metrics_share": round(seconds["metrics"] / seconds["fit"], 4),
+                **{f"{kind} s": round(value, 3) for kind, value in seconds.items()},
+                "report kB": round(run[0].stat().st_size / 1e3, 1),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()
