@@ -77,10 +77,11 @@ def train(folder: Path, overrides: list[str]) -> dict[str, Any]:
 
 
 def value_at(found: dict[str, Any], place: str) -> float:
+    """0 for what is not defined, as the precision of no alerts."""
     value: Any = found
     for key in place.split("."):
         value = value[key]
-    return float(value)
+    return float(value or 0.0)
 
 
 def summarise(figure: Figure, runs: list[dict[str, Any]]) -> dict[str, Any]:
