@@ -12,6 +12,7 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from seqclf.errors import InputError
+from seqclf.learning.scores import MAIN, RANKED
 from seqclf.learning.wandb_verdict import Verdict, flat_scores, log_wandb
 
 MODES = ("auto", "online", "offline", "disabled")
@@ -62,7 +63,8 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
         started.define_metric(f"{panel}/*", step_metric="epoch")
     for name in ("train/step_loss", "lr"):
         started.define_metric(name, step_metric="trainer/global_step")
-    for metric, best in (("loss", "min"), ("accuracy", "max"), ("recall", "max")):
+    for metric in (*MAIN, *RANKED):
+        best = "min" if metric == "loss" else "max"
         started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
     return logger
 

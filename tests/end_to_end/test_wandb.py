@@ -66,7 +66,16 @@ def test_the_config_is_recorded_as_it_was(recorded, trained):
 
 
 @pytest.mark.parametrize(
-    "name", ["train/loss", "train/recall", "system/step_ms", "validation/loss", "validation/recall"]
+    "name",
+    [
+        "train/loss",
+        "train/recall",
+        "system/step_ms",
+        "validation/loss",
+        "validation/recall",
+        "validation/average_precision",
+        "validation/auroc",
+    ],
 )
 def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
     rows = history(recorded, "epoch", name)
@@ -74,6 +83,16 @@ def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
         expected = [float(row.get(name) or row[name.removeprefix("system/")]) for row in csv.DictReader(file)]
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_summary_keeps_the_best_value_of_each_validation_metric(recorded):
+    kept = {}
+    for record in recorded:
+        if record.HasField("metric") and record.metric.name.startswith("validation/"):
+            kept[record.metric.name] = (record.metric.summary.min, record.metric.summary.max)
+    assert kept.pop("validation/loss") == (True, False)
+    names = ("accuracy", "recall", "precision", "f1", "average_precision", "auroc")
+    assert kept == {f"validation/{name}": (False, True) for name in names}
 
 
 def test_the_loss_of_every_fifth_step_is_recorded(recorded, trained):
