@@ -74,7 +74,7 @@ class EpochRecord(Checkpoint):
     those after the module has logged its epoch, and all other callbacks before.
     """
 
-    def __init__(self, path: Path, show: Callable[[dict[str, Any]], None]):
+    def __init__(self, path: Path, show: Callable[[dict[str, Any], str], None]):
         self.path = path
         self.show = show
         self.history: list[dict[str, Any]] = []
@@ -122,7 +122,7 @@ class EpochRecord(Checkpoint):
                     {f"system/{name}": row[name] for name in SPEED} | {"epoch": row["epoch"]}, row["step"]
                 )
             self._write()
-            self.show(row)
+            self.show(row, task.monitor)
 
     def _speed(self, device: torch.device) -> dict[str, float]:
         """From the first update to the end of the last, loading included; validation is not."""

@@ -56,14 +56,16 @@ def warn(line: str) -> None:
     console.print(f"data: {line}", style="yellow", soft_wrap=True)
 
 
-def show_epoch(row: dict[str, Any]) -> None:
-    """One line per epoch."""
+def show_epoch(row: dict[str, Any], monitor: str) -> None:
+    """One line per epoch; `monitor`: the validation metric that decides which one is best."""
     parts = [f"epoch {row['epoch']:>3}"]
     for split in ("train", "validation"):
         if f"{split}/loss" in row:
             parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
     if "validation/accuracy" in row:
-        parts.append(f"accuracy {row['validation/accuracy']:.4f}")
+        names = dict.fromkeys(["accuracy", *([monitor] if monitor not in ("loss", "recall") else [])])
+        values = {name.replace("_", " "): row.get(f"validation/{name}") for name in names}
+        parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
     parts.append(f"{row['tokens_per_s']:,.0f} steps/s  {row['observation']}")
     console.print("  ".join(parts), soft_wrap=True)
 

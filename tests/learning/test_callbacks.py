@@ -30,7 +30,7 @@ def rows_of(path):
 
 def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
     shown, path, module = [], tmp_path / "metrics.csv", task()
-    fit(module, callbacks=[EpochRecord(path, shown.append)], max_epochs=3)
+    fit(module, callbacks=[EpochRecord(path, lambda row, monitor: shown.append(row))], max_epochs=3)
     rows = rows_of(path)
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
     assert list(rows[0]) == COLUMNS
@@ -45,22 +45,22 @@ def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
 
 def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, tmp_path):
     module = task()
-    fit(module, callbacks=[EpochRecord(tmp_path / "metrics.csv", lambda row: None)], max_epochs=2)
+    fit(module, callbacks=[EpochRecord(tmp_path / "metrics.csv", lambda *_: None)], max_epochs=2)
     labels, logits = classify(module, batches.evaluation_loader("validation"))
     expected = scores(labels, softmax(logits), module.classes, None)
     last = rows_of(tmp_path / "metrics.csv")[-1]
-    for name in ("loss", "accuracy", "recall", "precision", "f1"):
+    for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
         assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)
 
 
 def test_training_stops_when_nothing_gets_better(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda row: None)
+    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
     fit(task(optimizer={"lr": 0.0}), callbacks=[early_stopping(2), record], max_epochs=10)
     assert len(record.history) == 3, "the first epoch, and two that are no better"
 
 
 def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda row: None)
+    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
     fit(task(monitor="loss", optimizer={"lr": 0.05}), callbacks=[record, *checkpoints(tmp_path)], max_epochs=5)
     losses = [row["validation/loss"] for row in record.history]
     best = torch.load(tmp_path / "best.ckpt", weights_only=True)
@@ -82,7 +82,7 @@ def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(task, fit, tmp_pat
     folders = [tmp_path / name for name in ("whole", "part")]
 
     def hooks(folder):
-        return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder)]
+        return [EpochRecord(folder / "metrics.csv", lambda *_: None), *checkpoints(folder)]
 
     whole, part, resumed = task(**options), task(**options), task(**options, seed=0)
     settings = {"max_epochs": 4, "batching": {"num_workers": num_workers}}
@@ -115,7 +115,7 @@ class KeptLogger(pl.loggers.logger.Logger):
 
 def test_every_logger_is_told_the_speed_of_each_epoch(task, fit, splits, tmp_path):
     logger, path = KeptLogger(), tmp_path / "metrics.csv"
-    fit(task(), callbacks=[EpochRecord(path, lambda row: None)], logger=logger, log_every_n_steps=1, max_epochs=2)
+    fit(task(), callbacks=[EpochRecord(path, lambda *_: None)], logger=logger, log_every_n_steps=1, max_epochs=2)
     told = [(step, metrics) for step, metrics in logger.kept if "system/step_ms" in metrics]
     lengths = splits["train"].sequences.lengths
     for (step, metrics), row in zip(told, rows_of(path), strict=True):
@@ -126,6 +126,19 @@ def test_every_logger_is_told_the_speed_of_each_epoch(task, fit, splits, tmp_pat
         seconds = lengths.sum() / metrics["system/tokens_per_s"]
         assert metrics["system/step_ms"] == pytest.approx(1e3 * seconds / len(batches), rel=0.01)
         assert 50 < metrics["system/memory_mb"] < 50_000
+
+
+def test_every_logger_is_told_the_scores_of_each_epoch_once(task, fit, tmp_path):
+    logger, path = KeptLogger(), tmp_path / "metrics.csv"
+    fit(task(), callbacks=[EpochRecord(path, lambda *_: None)], logger=logger, log_every_n_steps=1, max_epochs=3)
+    for split, name in (("train", "recall"), ("validation", "loss"), ("validation", "auroc")):
+        told = [
+            (step, each["epoch"], each[f"{split}/{name}"]) for step, each in logger.kept if f"{split}/{name}" in each
+        ]
+        rows = [(int(row["step"]), int(row["epoch"]), float(row[f"{split}/{name}"])) for row in rows_of(path)]
+        assert told == rows and len(rows) == 3
+    by_class = [each for _, each in logger.kept if "validation/recall/odd" in each]
+    assert len(by_class) == 3 and not any("train/recall/odd" in each for _, each in logger.kept)
 
 
 class KeepLosses(pl.Callback):
@@ -180,7 +193,7 @@ def test_a_run_broken_off_twice_inside_an_epoch_ends_in_the_weights_of_an_unbrok
     task, fit, tmp_path, num_workers, threaded, monkeypatch
 ):
     def hooks(folder):
-        return [EpochRecord(folder / "metrics.csv", lambda row: None), *checkpoints(folder, 2)]
+        return [EpochRecord(folder / "metrics.csv", lambda *_: None), *checkpoints(folder, 2)]
 
     monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: threaded)
     settings = {"max_epochs": 3, "batching": {"num_workers": num_workers}}
