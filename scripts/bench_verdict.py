@@ -3,8 +3,8 @@
     python scripts/bench_verdict.py data=transactions trainer.max_epochs=3      any overrides of seqclf.train
 
 Runs the command in this process with a clock around everything that counts, scores or records while it trains. That is
-exact where PyTorch computes in step with Python: on the CPU. Prints one JSON line after
-the command's own.
+exact where PyTorch computes in step with Python: on the CPU. Nothing is logged unless a logger is named. Prints one
+JSON line after the command's own.
 """
 
 import json
@@ -54,7 +54,7 @@ def main() -> None:
         clocked(seconds, recipe, name, "report")
     write = recipe.write_report
     recipe.write_report = lambda page, path: (run.append(path), write(page, path))[1]
-    sys.argv[1:] = [*sys.argv[1:], "logger=none"]
+    sys.argv[1:] = ["logger=none", *sys.argv[1:]]
     seqclf.train.main()
     print(
         json.dumps(

@@ -77,11 +77,11 @@ def train(folder: Path, overrides: list[str]) -> dict[str, Any]:
 
 
 def value_at(found: dict[str, Any], place: str) -> float:
-    """0 for what is not defined, as the precision of no alerts."""
+    """The precision of no alerts is 0."""
     value: Any = found
     for key in place.split("."):
         value = value[key]
-    return float(value or 0.0)
+    return float(0.0 if value is None and place.endswith(".precision") else value)
 
 
 def summarise(figure: Figure, runs: list[dict[str, Any]]) -> dict[str, Any]:
@@ -107,10 +107,16 @@ def measure(chosen: dict[str, Figure], paths: dict[str, str], lanes: int, work: 
         for name, figure in chosen.items():
             begun[name] = []
             for seed in range(figure.seeds):
-                overrides = figure.overrides.format(seed=seed, path=paths.get(figure.option or ""))
+                given = {"seed": seed, "path": paths.get(figure.option or "")}
+                overrides = [part.format(**given) for part in figure.overrides.split()]
                 folder = work / name.replace(", ", "-").replace(" ", "-") / str(seed)
-                begun[name].append(pool.submit(train, folder, [*overrides.split(" "), *threads]))
-        return {name: summarise(chosen[name], [one.result() for one in runs]) for name, runs in begun.items()}
+                begun[name].append(pool.submit(train, folder, [*overrides, *threads]))
+        try:
+            done = {name: [one.result() for one in runs] for name, runs in begun.items()}
+        except BaseException:
+            pool.shutdown(cancel_futures=True)  # no further runs: the figures would lack one
+            raise
+    return {name: summarise(chosen[name], runs) for name, runs in done.items()}
 
 
 def starts() -> dict[str, Any]:

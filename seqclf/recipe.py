@@ -141,7 +141,7 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
     """Raise unless the checkpoint continues this very task and has epochs left."""
     path = config["checkpoint"]
     state = read_checkpoint(path)
-    for part in ("dataset", "model", "loss", "optimizer", "seed"):
+    for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
         if _completed(state["hyper_parameters"].get(part)) != _completed(task.hparams[part]):
             key = "data" if part == "dataset" else part
             raise InputError(f"checkpoint={path}: was trained with another {key}; give the same {key} as its run")

@@ -39,10 +39,30 @@ def test_every_seed_is_a_command_of_its_own(figures, monkeypatch, tmp_path, lane
 
     monkeypatch.setattr(figures, "train", train)
     chosen = {"some, folds": figures.Figure("a={path} seed={seed}", ["test.recall"], seeds=4, option="some")}
-    found = figures.measure(chosen, {"some": "DIR"}, lanes, tmp_path)
+    found = figures.measure(chosen, {"some": "my DIR"}, lanes, tmp_path)
     assert found["some, folds"]["test.recall"]["mean"] == 1.5
     threads = ["runtime.threads=1"] if lanes == 2 else []
-    assert commands == {str(seed): ["a=DIR", f"seed={seed}", *threads] for seed in range(4)}
+    assert commands == {str(seed): ["a=my DIR", f"seed={seed}", *threads] for seed in range(4)}
+
+
+def test_a_failing_run_ends_the_others(figures, monkeypatch, tmp_path):
+    begun = []
+
+    def train(folder, overrides):
+        begun.append(folder.name)
+        sys.exit("failed")
+
+    monkeypatch.setattr(figures, "train", train)
+    with pytest.raises(SystemExit, match="failed"):
+        figures.measure({"one": figures.Figure("a=1", [], seeds=50)}, {}, 1, tmp_path)
+    assert len(begun) < 50
+
+
+def test_only_the_precision_of_no_alerts_may_be_undefined(figures):
+    found = {"test": {"precision": None, "auroc": None}}
+    assert figures.value_at(found, "test.precision") == 0.0
+    with pytest.raises(TypeError):
+        figures.value_at(found, "test.auroc")
 
 
 def test_each_figure_names_what_a_run_writes(figures, tmp_path):

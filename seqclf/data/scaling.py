@@ -97,8 +97,7 @@ class Scaler:
         own = 0 if groups is None or len(self.mean) == 1 else groups  # one for all where nothing is scaled
         mean, deviation = self.mean[own], self.deviation[own]
         scaled = (raw - mean) / deviation
-        if clip := self.field.option("clip"):
-            np.clip(scaled[:, : self.width], -clip, clip, out=scaled[:, : self.width])
+        scaled[:, : self.width] = self._clipped(scaled[:, : self.width])
         if self.missing == "refuse":
             return lengths, {self.field.name: scaled.astype(np.float32)}
         values = scaled[:, : self.width]
@@ -108,7 +107,7 @@ class Scaler:
         else:
             filled = values
         if self.missing == "zero":
-            absent = np.broadcast_to((-mean / deviation)[..., : self.width], values.shape)
+            absent = self._clipped(np.broadcast_to((-mean / deviation)[..., : self.width], values.shape))
         else:
             absent = np.zeros(1)
         parts = [np.where(np.isnan(filled), absent, filled)]
@@ -117,15 +116,23 @@ class Scaler:
         parts.append(scaled[:, self.width :])
         return lengths, {self.field.name: np.concatenate(parts, axis=1).astype(np.float32)}
 
+    def _clipped(self, scaled: np.ndarray) -> np.ndarray:
+        limit = self.field.option("clip")
+        return scaled if limit is None else np.clip(scaled, -limit, limit)
+
     def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """The values as they were, missing ones filled."""
+        """The values as they were, missing ones filled; at the limit of `clip`, ≤ or ≥ it."""
         groups = 0 if self._by is None or len(self.mean) == 1 else fields[self._by]
         shown = slice(0, min(self.width, SPELLED))
-        values = fields[self.field.name][:, shown] * self.deviation[groups][..., shown] + self.mean[groups][..., shown]
+        scaled = fields[self.field.name][:, shown]
+        values = scaled * self.deviation[groups][..., shown] + self.mean[groups][..., shown]
         if self.field.option("log"):
             values = np.sign(values) * np.expm1(np.abs(values))
         more = " …" if self.width > SPELLED else ""
-        return [" ".join(f"{value:.4g}" for value in row) + more for row in values.tolist()]
+        limit = np.float32(self.field.option("clip") or np.inf)
+        signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
+        rows = zip(signs.tolist(), values.tolist(), strict=True)
+        return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*row, strict=True)) + more for row in rows]
 
     def spec(self) -> dict[str, Any]:
         masked = self.missing != "refuse" and self.field.option("mask")

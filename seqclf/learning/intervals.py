@@ -1,4 +1,4 @@
-"""How far scores would move on another test set of the same kind: bootstrap intervals."""
+"""Between which values a score of the whole population lies, judging by a test set: exact or bootstrap intervals."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_GROUPS = 2000
 SAME = 1e-12
 
 
-def bootstrap(
+def score_intervals(
     labels: np.ndarray,
     predicted: np.ndarray,
     probabilities: np.ndarray,
@@ -24,11 +24,12 @@ def bootstrap(
     positive: str | None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """`CONFIDENCE` percentile intervals [low, high] over `RESAMPLES` draws of the rows with replacement.
+    """Intervals [low, high] of `CONFIDENCE`.
 
-    What follows from the confusion matrix is drawn as its cells, which is the same and takes less time. Draws in which
-    a score is not defined do not count for it; one that is defined in none has no interval. Where not one row went
-    wrong, or all did, every draw is the same: shares of rows then have the exact binomial interval, and others none.
+    Of shares of rows (accuracy, recall and precision of a class) the exact ones of Clopper and Pearson; of all else
+    percentiles of `RESAMPLES` draws of the rows with replacement. What follows from the confusion matrix is drawn as
+    its cells, which is the same and takes less time. Draws in which a score is not defined do not count for it; one
+    that is defined in none, or the same in all (no row went wrong), has no interval.
     """
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
@@ -48,20 +49,21 @@ def bootstrap(
         "f1": _ratio(2 * right, support + chosen),
     }
     seen = support + chosen > 0
-    found: dict[str, Any] = {"accuracy": _share_interval(right.sum(axis=1) / len(labels), len(labels))}
+    hit, rows, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    found: dict[str, Any] = {"accuracy": _share_interval(hit.sum(), len(labels))}
     for name, values in by_class.items():
         found[name] = _interval(np.where(seen, np.nan_to_num(values), 0.0).sum(axis=1) / seen.sum(axis=1))
     found["recall_by_class"] = {
-        label: _share_interval(by_class["recall"][:, code], int(confusion[code].sum()))
-        for code, label in enumerate(classes)
-        if confusion[code].any()
+        label: _share_interval(hit[code], rows[code]) for code, label in enumerate(classes) if rows[code]
     }
     if positive is not None:
         index = classes.index(positive)
         truth = labels == index
-        counts = {"recall": int(confusion[index].sum()), "precision": int(confusion[:, index].sum())}
-        block = {name: _share_interval(by_class[name][:, index], count) for name, count in counts.items()}
-        block["f1"] = _interval(by_class["f1"][:, index])
+        block = {
+            "recall": _share_interval(hit[index], rows[index]),
+            "precision": _share_interval(hit[index], alerts[index]),
+            "f1": _interval(by_class["f1"][:, index]),
+        }
         if truth.any() and not truth.all():
             block |= _rank_intervals(truth, probabilities[:, index], generator)
         found["positive"] = block
@@ -108,10 +110,13 @@ def _interval(values: np.ndarray) -> list[float] | None:
     return [float(low), float(high)]
 
 
-def _share_interval(values: np.ndarray, rows: int) -> list[float] | None:
-    """Of a share of `rows`, by its draws; where they are all 0 or all 1, by Clopper and Pearson."""
-    known = values[~np.isnan(values)]
-    if rows and len(known) and np.ptp(known) < SAME and known[0] in (0.0, 1.0):
-        reached = ((1 - CONFIDENCE) / 2) ** (1 / rows)  # so low may it be, for none in `rows` to go wrong by chance
-        return [reached, 1.0] if known[0] else [0.0, 1 - reached]
-    return _interval(values)
+def _share_interval(count: int, rows: int) -> list[float] | None:
+    """Of the share `count` of `rows` (Clopper and Pearson 1934)."""
+    from scipy.stats import beta
+
+    if not rows:
+        return None
+    rest = (1 - CONFIDENCE) / 2
+    low = beta.ppf(rest, count, rows - count + 1) if count else 0.0
+    high = beta.ppf(1 - rest, count + 1, rows - count) if count < rows else 1.0
+    return [float(low), float(high)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqclf.learning.collapse import alarms
 from seqclf.learning.decisions import Decision
-from seqclf.learning.intervals import bootstrap
+from seqclf.learning.intervals import score_intervals
 from seqclf.learning.scores import calibration_error, scores, softmax
 from seqclf.learning.slices import slice_scores
 
@@ -60,7 +60,7 @@ def judge(
     found = scores(labels, probabilities, classes, positive, predicted)
     found |= slice_scores(labels, predicted, probabilities, scored.lengths, scored.truncated, classes, positive)
     if intervals:
-        found["intervals"] = bootstrap(labels, predicted, probabilities, classes, positive)
+        found["intervals"] = score_intervals(labels, predicted, probabilities, classes, positive)
     raised = alarms(found, classes, positive, decision.rule != "argmax")
     found["alarms"] = [alarm._asdict() for alarm in raised]
     found["majority"] = _majority(found, classes)

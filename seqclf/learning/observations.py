@@ -18,7 +18,7 @@ def observe(
     found: Mapping[str, Any] | None,
     classes: list[str],
     positive: str | None,
-    monitor: str = "recall",
+    monitor: str,
 ) -> str:
     """`row`: the record of an epoch, after those of `earlier` ones; `found`: its validation scores, if it had some;
     `monitor`: the one that decides which epoch is best."""

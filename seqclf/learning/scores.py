@@ -108,12 +108,11 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
 def ranking_scores(labels: np.ndarray, probabilities: np.ndarray, positive: int | None = None) -> dict[str, Any]:
     """Average precision and AUROC of the class `positive`, or their mean over classes, each against the rest; None
     where no class has both rows and others."""
-    codes = range(probabilities.shape[1]) if positive is None else [positive]
-    truths = {code: labels == code for code in codes}
-    present = {code: truth for code, truth in truths.items() if truth.any() and not truth.all()}
-    if not present:
+    present = np.unique(labels).tolist()
+    codes = present if positive is None else [code for code in present if code == positive]
+    if len(present) < 2 or not codes:
         return dict.fromkeys(RANKED)
-    each = [_ranking(truth, probabilities[:, code]) for code, truth in present.items()]
+    each = [_ranking(labels == code, probabilities[:, code]) for code in codes]
     return {name: float(np.mean([own[name] for own in each])) for name in RANKED}
 
 

@@ -149,8 +149,8 @@ class SequenceTask(pl.LightningModule):
     def _tell(self, split: str, found: dict[str, Any]) -> None:
         """To the record of epochs and the loggers. By hand: `self.log` takes a millisecond for each value."""
         names = [name for name in (*MAIN, *RANKED) if found.get(name) is not None]
-        self.told |= {f"{split}/{name}": found[name] for name in names}
         values = {f"{split}/{name}": found[name] for name in names}
+        self.told |= values
         if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
             each = found["recall_by_class"].items()
             values |= {f"{split}/recall/{label}": value for label, value in each if value is not None}

@@ -35,16 +35,16 @@ class Pooling(nn.Module):
         self.score = nn.Linear(size, 1) if "attention" in self.kinds else None
 
     def forward(self, outputs: Tensor, lengths: Tensor) -> Tensor:
-        inside = step_mask(lengths, outputs.shape[1])[..., None]
-        pooled = [self._pool(kind, outputs, lengths, inside) for kind in self.kinds]
+        pooled = [self._pool(kind, outputs, lengths) for kind in self.kinds]
         return torch.cat(pooled, dim=-1) if len(pooled) > 1 else pooled[0]
 
-    def _pool(self, kind: str, outputs: Tensor, lengths: Tensor, inside: Tensor) -> Tensor:
+    def _pool(self, kind: str, outputs: Tensor, lengths: Tensor) -> Tensor:
         if kind == "last":
             places = (lengths - 1)[:, None, None].expand(-1, 1, self.forward_size)
             ahead = outputs.gather(1, places)[:, 0]
             back = outputs[:, 0, self.forward_size :]
             return torch.cat([ahead, back], dim=-1) if back.shape[-1] else ahead
+        inside = step_mask(lengths, outputs.shape[1])[..., None]
         if kind == "mean":
             return torch.where(inside, outputs, 0.0).sum(dim=1) / lengths[:, None].to(outputs.dtype)
         if kind == "max":

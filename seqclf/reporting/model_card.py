@@ -9,7 +9,7 @@ from seqclf.data.leaks import leak_lines
 from seqclf.data.schema import Schema
 from seqclf.learning.decisions import Decision
 from seqclf.reporting.promises import decision_lines
-from seqclf.reporting.report_words import headline, verdict_rows
+from seqclf.reporting.report_words import BETWEEN, headline, verdict_rows
 from seqclf.reporting.wording import listed, percent, score, shortened
 
 FEW_ROWS = 30  # of a class, on the split that is judged
@@ -59,7 +59,7 @@ def _verdict(manifest: Mapping[str, Any], metrics: Mapping[str, Any], written: M
     names, rows = verdict_rows(metrics, written.get("baseline"), positive)
     parts.append(_table(["", *names], rows))
     if "intervals" in found:
-        parts.append(f"Between: where 95% of {split} sets of this size and kind would score (bootstrap).")
+        parts.append(BETWEEN)
     by_length = [
         [f"{part['low']} to {part['high']}", part["rows"], score((part.get("positive") or part)["recall"])]
         for part in found["by_length"]

@@ -15,7 +15,7 @@ from seqclf.reporting import html
 from seqclf.reporting.html import Html
 from seqclf.reporting.promises import decision_lines
 from seqclf.reporting.report_pictures import learning_curves, precision_recall, reliability
-from seqclf.reporting.report_words import headline, interval, verdict_rows
+from seqclf.reporting.report_words import BETWEEN, headline, interval, verdict_rows
 from seqclf.reporting.slider import SCRIPT, dotted, operating_points, threshold_slider
 from seqclf.reporting.wording import NONE, ends, number, percent, probability_text, score, shortened
 from seqclf.reporting.worst import Mistake
@@ -82,12 +82,7 @@ def _verdict(report: Report) -> Html:
     names, rows = verdict_rows(report.metrics, report.baseline, report.positive)
     parts.append(html.table({"": "text", **dict.fromkeys(names, "number")}, rows, strong=0, stacked=True))
     if "intervals" in found:
-        parts.append(
-            html.paragraph(
-                f"Between: where 95% of {report.split} sets of this size and kind would score (bootstrap).",
-                soft=True,
-            )
-        )
+        parts.append(html.paragraph(BETWEEN, soft=True))
     return html.section("Verdict", *parts)
 
 
@@ -111,7 +106,8 @@ def _threshold(report: Report) -> Html:
 
 
 def _epochs(report: Report) -> Html:
-    monitor = str((report.config or {}).get("monitor", "recall"))
+    assert report.config is not None, "what has epochs was trained"
+    monitor = report.config["monitor"]
     drawn = list(dict.fromkeys(["loss", "recall", monitor]))
     told_of = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
     curves = html.picture(

@@ -34,6 +34,12 @@ def headline(found: Mapping[str, Any], split: str, positive: str | None) -> str:
     )
 
 
+BETWEEN = (
+    "Between: where each lies with 95% confidence on more data of this kind (recall, precision and accuracy of rows "
+    "exactly, all else by bootstrap, which says nothing where no row went wrong)."
+)
+
+
 def _within(ends: Sequence[float] | None) -> str:
     return "" if ends is None else f" (between {percent(ends[0])} and {percent(ends[1])})"
 

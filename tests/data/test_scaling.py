@@ -106,6 +106,21 @@ def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
     np.testing.assert_array_equal(clipped[:, 1:], free[:, 1:])
 
 
+def test_a_zero_is_clipped_whether_it_was_seen_or_not():
+    found = encoded([[0.0, None, 98.0, 100.0, 102.0, 101.0, 99.0]], {"scale": "robust", "missing": "zero", "clip": 5})
+    assert found[0, 0] == found[1, 0] == -5.0
+
+
+def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
+    options = {"scale": "robust", "missing": "zero", "clip": 1.0}
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options=options)])["x"]
+    batch = pa.record_batch({"x": pa.array([[-735.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9000.0]])})
+    encoder.fit(lambda *names: iter([batch]))
+    low, *inside, high = encoder.spell(encoder.encode(batch, False)[1])
+    assert low.startswith("≤") and high.startswith("≥")
+    assert inside[2] == "3" and not any(mark in "".join(inside[1:4]) for mark in "≤≥")
+
+
 @pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
 def test_a_clip_is_a_number_above_zero(value):
     with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):

@@ -116,9 +116,14 @@ def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
             enable_progress_bar=False,
             enable_model_summary=False,
             use_distributed_sampler=False,
-            num_sanity_val_steps=0,
             reload_dataloaders_every_n_epochs=1,
-            **{"logger": False, "enable_checkpointing": bool(settings.get("callbacks")), "max_epochs": 2, **settings},
+            **{
+                "logger": False,
+                "enable_checkpointing": bool(settings.get("callbacks")),
+                "max_epochs": 2,
+                "num_sanity_val_steps": 0,
+                **settings,
+            },
         )
         trainer.fit(
             module, datamodule=make_batches(splits, **(batching or {})), ckpt_path=checkpoint, weights_only=True

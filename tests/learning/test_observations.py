@@ -16,7 +16,7 @@ def said(rows, confusion=((90, 10), (10, 90))):
     """Of the last of these epochs."""
     counts = np.array(confusion)
     found = {**confusion_scores(counts, CLASSES), "confusion": counts}
-    return observe(rows[-1], rows[:-1], found, CLASSES, "yes")
+    return observe(rows[-1], rows[:-1], found, CLASSES, "yes", "recall")
 
 
 def test_the_best_so_far_and_how_long_ago_it_was():
@@ -54,7 +54,7 @@ def test_an_alarm_is_said_before_anything_else():
 
 
 def test_an_epoch_without_validation_says_so():
-    assert observe({"train/loss": 0.5}, [], None, CLASSES, "yes") == "not validated"
+    assert observe({"train/loss": 0.5}, [], None, CLASSES, "yes", "recall") == "not validated"
 
 
 def test_epochs_that_were_not_validated_are_no_past():
