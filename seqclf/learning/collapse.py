@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-HIGH_ACCURACY = 0.9
-LOW_RECALL = 0.5
+HIGH_ACCURACY = 0.75  # that may hide something
+HIDDEN = 0.5  # a recall below this share of the accuracy
 CONFIDENCE = 0.95
 MOST_NAMED = 5
 LEAST_ROWS = 5  # of a class, for a statement on its recall, unless it is the positive one
@@ -74,10 +74,11 @@ def _is_hidden(accuracy: float, recall: dict[str, float], support: dict[str, int
     """Whether a class of low recall, beyond what its few rows might do by chance, goes under in a high accuracy."""
     from scipy.stats import beta
 
-    if accuracy < HIGH_ACCURACY or recall[label] >= LOW_RECALL:
+    low = HIDDEN * accuracy
+    if accuracy < HIGH_ACCURACY or recall[label] >= low:
         return False
     hits = round(recall[label] * support[label])
-    return bool(beta.ppf(CONFIDENCE, hits + 1, support[label] - hits) < LOW_RECALL)
+    return bool(beta.ppf(CONFIDENCE, hits + 1, support[label] - hits) < low)
 
 
 def _remedy(positive: str | None) -> str:

@@ -21,9 +21,16 @@ def test_98_percent_accuracy_and_12_percent_recall_raise_the_alarm():
     assert "decision.min_recall=0.8" in found["hidden_recall"].remedy
 
 
+def test_a_recall_far_below_a_middling_accuracy_raises_the_alarm():
+    found = raised([[683, 7], [97, 14]], "yes")
+    assert found["hidden_recall"].text == "accuracy 87.0% hides the recall of yes 12.6% of 111"
+
+
 @pytest.mark.parametrize(
     ("confusion", "positive"),
     [
+        ([[683, 7], [60, 51]], "yes"),  # recall 46 % at 92 %
+        ([[40, 10, 10], [15, 20, 5], [9, 12, 9]], None),  # weak, but an accuracy of 53 % hides nothing
         ([[9750, 50], [30, 170]], "yes"),  # recall 85 %
         ([[90, 10], [12, 88]], None),
         ([[30, 4, 2], [3, 35, 1], [2, 2, 21]], None),

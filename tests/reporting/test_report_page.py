@@ -37,6 +37,7 @@ def made(rows=2000, apart=3.0, labels=("no", "yes"), positive="yes", seed=0, dec
     predicted = decision.choose(last.logits)
     own = (last.labels, predicted, probabilities, last.lengths, classes)
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
+    curves["validation/average_precision"] = 0.625
     speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
     history = [{"epoch": k, "step": k, **speed, **curves, "observation": f"epoch {k} & so on"} for k in range(30)]
     return Report(
@@ -53,7 +54,7 @@ def made(rows=2000, apart=3.0, labels=("no", "yes"), positive="yes", seed=0, dec
         history=history,
         best=7,
         warnings=[f"a column named {EVIL}"],
-        config={"seed": 0},
+        config={"seed": 0, "monitor": "average_precision"},
         versions={"seqclf": "1"},
     )
 
@@ -106,6 +107,14 @@ def test_the_verdict_comes_first_and_in_words(reports, pages):
     assert "Do not use this model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page
+
+
+def test_what_is_monitored_stands_in_the_table_of_epochs_and_among_the_curves(pages):
+    content = (pages / "two.html").read_text(encoding="utf-8")
+    assert "loss, recall, average precision of training and validation by epoch" in content
+    assert "epoch loss accuracy recall average precision observation 0 0.5000 0.5000 0.5000 0.6250 epoch 0" in words(
+        content
+    )
 
 
 def test_alarms_stand_above_all_numbers(pages):
