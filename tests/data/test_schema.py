@@ -184,7 +184,7 @@ def test_what_makes_no_sense_is_named(columns, options, message):
         (
             "number",
             {"min_count": 3},
-            "a number field has no option 'min_count'; it takes by, log, mask, missing, scale, separator, since",
+            "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, scale, separator, since",
         ),
         ("category", {"min_count": "x"}, "data.fields.x.min_count=x: must be a whole number from 1"),
         ("category", {"max_size": -1}, "data.fields.x.max_size=-1: must be a whole number from 1"),

@@ -70,9 +70,9 @@ def test_a_resumed_run_keeps_the_record_of_the_epochs_before(resumed, trained, r
 
 
 def test_what_would_not_continue_the_run_is_refused_by_name(resumed, shell, files):
-    changed = {"monitor": "monitor=loss", "seed": "seed=7", "model": "model.hidden_size=7", "data": "data.positive=no"}
-    common = [*files, "logger=none", "checkpoint=left/checkpoints/last.ckpt", "hydra.run.dir=other"]
-    started = {key: shell.start("-m", "seqclf.train", *common, override) for key, override in changed.items()}
+    changed = {"monitor": "monitor=loss", "data": "data.positive=no"}
+    common = ["-m", "seqclf.train", *files, "logger=none", "checkpoint=left/checkpoints/last.ckpt"]
+    started = {key: shell.start(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
     for key, wait in started.items():
         done = wait()
         last = done.err.splitlines()[-1]
