@@ -10,6 +10,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -98,13 +99,14 @@ def _forget_empty_run() -> None:
     run, here = run_folder(), Path.cwd()
     if run.resolve() == here:
         return
-    if {path.name for path in run.iterdir()} <= BEFORE_TRAINING:
-        for name in BEFORE_TRAINING:
-            (run / name).unlink(missing_ok=True)
-    for folder in (run, *run.parents):
-        inside = here in folder.resolve().parents or folder == run
-        if inside and folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+    with suppress(FileNotFoundError):  # another run that failed in the same folder was quicker
+        if {path.name for path in run.iterdir()} <= BEFORE_TRAINING:
+            for name in BEFORE_TRAINING:
+                (run / name).unlink(missing_ok=True)
+        for folder in (run, *run.parents):
+            inside = here in folder.resolve().parents or folder == run
+            if inside and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
 
 
 def _fail(error: BaseException) -> NoReturn:
