@@ -45,7 +45,7 @@ def clocked(seconds: dict[str, float], owner: Any, name: str, kind: str) -> None
 
 def main() -> None:
     seconds: dict[str, float] = defaultdict(float)
-    run: list[Path] = []
+    pages: list[Path] = []
     for owner, name in METRICS:
         clocked(seconds, owner, name, "metrics")
     clocked(seconds, recipe.pl.Trainer, "fit", "fit")
@@ -53,7 +53,12 @@ def main() -> None:
     for name in ("run_mistakes", "run_report", "write_report"):
         clocked(seconds, recipe, name, "report")
     write = recipe.write_report
-    recipe.write_report = lambda page, path: (run.append(path), write(page, path))[1]
+
+    def noted(page: Any, path: Path) -> None:
+        pages.append(path)
+        write(page, path)
+
+    recipe.write_report = noted
     sys.argv[1:] = ["logger=none", *sys.argv[1:]]
     seqclf.train.main()
     print(
@@ -61,7 +66,7 @@ def main() -> None:
             {
                 "metrics_share": round(seconds["metrics"] / seconds["fit"], 4),
                 **{f"{kind} s": round(value, 3) for kind, value in seconds.items()},
-                "report kB": round(run[0].stat().st_size / 1e3, 1),
+                "report kB": round(pages[0].stat().st_size / 1e3, 1),
             }
         )
     )

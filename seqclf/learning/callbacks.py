@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 from seqclf.batching.datamodule import Batch
 from seqclf.learning.observations import observe
 from seqclf.learning.scores import MAIN, RANKED
-from seqclf.learning.task import MONITORED
+from seqclf.learning.task import MONITORED, main_scores
 from seqclf.resident import resident_mb
 
 SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
@@ -112,9 +112,11 @@ class EpochRecord(Checkpoint):
             **self._speed(task.device),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
-        row |= task.told
-        row["observation"] = observe(row, self.history, task.validated, task.classes, task.positive, task.monitor)
-        task.validated, task.told = None, {}
+        for split, found in task.found.items():
+            row |= main_scores(split, found)
+        validated = task.found.get("validation")
+        row["observation"] = observe(row, self.history, validated, task.classes, task.positive, task.monitor)
+        task.found = {}
         self.history.append(row)
         if trainer.is_global_zero:
             for logger in trainer.loggers:

@@ -51,8 +51,7 @@ class SequenceTask(pl.LightningModule):
         self.logged = 0  # the last step that was
         self.rate = 0.0  # of learning, at the last update
         self.positive: str | None = dataset["positive"]
-        self.validated: dict[str, Any] | None = None  # the scores of the epoch's validation
-        self.told: dict[str, float] = {}  # of the epoch, by split/metric
+        self.found: dict[str, dict[str, Any]] = {}  # the epoch's scores by split
         self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
@@ -115,7 +114,7 @@ class SequenceTask(pl.LightningModule):
             if self.validation_ranks is not None:
                 self.validation_ranks.reset()
             return
-        found = self.validated = self._scores("validation", self.validation_tally)
+        found = self._scores("validation", self.validation_tally)
         if self.validation_ranks is not None:
             found |= self._ranked(self.validation_ranks)
         self._tell("validation", found)
@@ -148,9 +147,8 @@ class SequenceTask(pl.LightningModule):
 
     def _tell(self, split: str, found: dict[str, Any]) -> None:
         """To the record of epochs and the loggers. By hand: `self.log` takes a millisecond for each value."""
-        names = [name for name in (*MAIN, *RANKED) if found.get(name) is not None]
-        values = {f"{split}/{name}": found[name] for name in names}
-        self.told |= values
+        self.found[split] = found
+        values = main_scores(split, found)
         if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
             each = found["recall_by_class"].items()
             values |= {f"{split}/recall/{label}": value for label, value in each if value is not None}
@@ -181,6 +179,11 @@ class SequenceTask(pl.LightningModule):
         factor = schedule_factor(steps, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:
+    """What is told of a split's scores by epoch, as split/metric; what is not defined is left out."""
+    return {f"{split}/{name}": found[name] for name in (*MAIN, *RANKED) if found.get(name) is not None}
 
 
 def schedule_factor(steps: float, *, warmup: float, decay: str, floor: float) -> Callable[[int], float]:

@@ -118,7 +118,7 @@ def test_the_ranking_of_an_epoch_is_that_of_scikit_learn(task, fit, batches, mon
     labels, logits = classify(module, batches.evaluation_loader("validation"))
     score = {"average_precision": average_precision_score, "auroc": roc_auc_score}[monitor]
     each = [score(labels == code, softmax(logits)[:, code]) for code in range(3)]
-    assert module.told[f"validation/{monitor}"] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
+    assert module.found["validation"][monitor] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
     assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
 
 
@@ -134,15 +134,18 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatc
         module.validation_tally.update(logits[rows], labels[rows], torch.tensor(0.5))
         module.validation_ranks.update(logits[rows], labels[rows])
     module.on_validation_epoch_end()
-    assert module.told["validation/auroc"] == 0.5, "of 2 x 2 pairs the surest of no wins both, the other none"
-    assert module.told["validation/average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), "of yes: (1/2 + 2/3) / 2"
+    assert module.found["validation"]["auroc"] == 0.5, "of 2 x 2 pairs the surest of no wins both, the other none"
+    assert module.found["validation"]["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), (
+        "of yes: (1/2 + 2/3) / 2"
+    )
 
 
 def test_a_ranking_that_is_not_defined_is_no_epochs_best(task, monkeypatch):
     module = task(monitor="average_precision")
     value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)
     assert -1e-4 < value < 0, "all rows are of one class"
-    assert "validation/recall" in module.told and "validation/average_precision" not in module.told
+    found = module.found["validation"]
+    assert found["recall"] is not None and found["average_precision"] is None
 
 
 @quiet
@@ -151,7 +154,7 @@ def test_the_rows_of_the_sanity_check_are_not_ranked(task, fit, batches):
     fit(module, max_epochs=1, num_sanity_val_steps=1)
     labels, logits = classify(module, batches.evaluation_loader("validation"))
     each = [roc_auc_score(labels == code, softmax(logits)[:, code]) for code in range(3)]
-    assert module.told["validation/auroc"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert module.found["validation"]["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
 
 
 def test_rows_of_many_classes_are_only_kept_where_their_ranking_decides(task):
