@@ -55,6 +55,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "model.embedding_size": (1, float("inf")),
     "model.hidden_size": (1, float("inf")),
     "model.layers": (1, float("inf")),
+    "model.members": (1, float("inf")),
     "model.dropout": (0, 0.999),
     "model.token_dropout": (0, 0.999),
     "model.number_noise": (0, float("inf")),

@@ -50,7 +50,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
     )
     for name, vectors in dataset.vectors().items():
-        task.model.steps.load_vectors(name, vectors)
+        task.model.load_vectors(name, vectors)
     read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     if config["checkpoint"] is not None:
@@ -158,7 +158,8 @@ def _completed(settings: Any) -> Any:
     if not isinstance(settings, dict) or "_target_" not in settings:
         return settings
     known = inspect.signature(locate(settings["_target_"])).parameters.values()
-    return {**{one.name: one.default for one in known if one.default is not one.empty}, **settings}
+    defaults = {one.name: one.default for one in known if one.default is not one.empty}
+    return {"members": 1, **defaults, **settings}  # the task's own key of a model
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:

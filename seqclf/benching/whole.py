@@ -42,7 +42,7 @@ def settings_of(config: dict[str, Any]) -> Settings:
     device = auto if config["device"] == "auto" else config["device"]
     if config["precision"] == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
-    model = {key: value for key, value in config["model"].items() if key not in ("_target_", "layout")}
+    model = {key: value for key, value in config["model"].items() if key not in ("_target_", "layout", "members")}
     model |= dict.fromkeys(NOISES, 0.0)
     return Settings(model, config["optimizer"]["lr"], device, config["precision"], config["seed"])
 

@@ -16,6 +16,7 @@ from seqclf.build import build, locate
 from seqclf.errors import InputError
 from seqclf.learning.metrics import Ranks, Tally
 from seqclf.learning.scores import MAIN, RANKED, confusion_scores, ranking_scores, softmax
+from seqclf.models.ensemble import Ensemble, vote
 
 MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
@@ -52,7 +53,7 @@ class SequenceTask(pl.LightningModule):
         self.rate = 0.0  # of learning, at the last update
         self.positive: str | None = dataset["positive"]
         self.found: dict[str, dict[str, Any]] = {}  # the epoch's scores by split
-        self.model = build(model, nn.Module, fields=dataset["fields"], num_classes=len(self.classes))
+        self.model = _make_model(dataset["fields"], len(self.classes), **model)
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
         self.validation_tally = Tally(len(self.classes))
@@ -99,7 +100,11 @@ class SequenceTask(pl.LightningModule):
 
     def _step(self, batch: Batch, tally: Tally, ranks: Ranks | None = None) -> Tensor:
         logits = self(batch).float()
-        loss = self.loss(logits, batch.labels)
+        if logits.ndim == 3:  # an ensemble that learns
+            loss = self.loss(logits.flatten(0, 1), batch.labels.repeat(len(logits)))
+            logits = vote(logits.detach())
+        else:
+            loss = self.loss(logits, batch.labels)
         tally.update(logits.detach(), batch.labels, loss)
         if ranks is not None:
             ranks.update(logits.detach(), batch.labels)
@@ -179,6 +184,12 @@ class SequenceTask(pl.LightningModule):
         factor = schedule_factor(steps, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _make_model(fields: list[dict[str, Any]], num_classes: int, members: int = 1, **design: Any) -> Any:
+    """A network of `design`, or an ensemble of so many. Checkpoints from before ensembles name no `members`."""
+    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(members)]
+    return made[0] if members == 1 else Ensemble(made)
 
 
 def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:

@@ -51,6 +51,9 @@ class SequenceClassifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(self.pooling.size, num_classes)
 
+    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+        self.steps.load_vectors(name, vectors)
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), and a copy on the host → logits (B, classes)."""
         steps = self.step_dropout(self.steps(fields))

@@ -86,7 +86,7 @@ class OnnxRecurrent(nn.Module):
 
 
 class _Exported(nn.Module):
-    def __init__(self, classifier: SequenceClassifier):
+    def __init__(self, classifier: nn.Module):
         super().__init__()
         self.classifier = classifier
 
@@ -108,14 +108,16 @@ def example_inputs(
     return {**inputs, "lengths": lengths.astype(np.int64)}
 
 
-def export_onnx(classifier: SequenceClassifier, fields: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write the classifier, in evaluation mode and float32, to `path`.
+def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Write a classifier, or an ensemble of them, in evaluation mode and float32, to `path`.
 
     Inputs: one per field, (batch, time) int64 or (batch, time, D) float32, and `lengths` (batch,) int64.
     Output: `logits` (batch, classes).
     """
     exported = copy.deepcopy(classifier).cpu().float().eval()
-    exported.recurrent = OnnxRecurrent(exported.recurrent)  # type: ignore[assignment]
+    for module in exported.modules():
+        if isinstance(module, SequenceClassifier):
+            module.recurrent = OnnxRecurrent(module.recurrent)  # type: ignore[assignment]
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}

@@ -179,8 +179,9 @@ def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(s
     how = ["data.header=false", "data.encoding=latin-1", "data.delimiter=';'", "data.quote=''", "data.positive=true"]
     fields = ["data.label=column2", "data.fields={said: {kind: text, column: column1}}"]
     train = ["data=files", "data.train=latin.csv", *how, *fields, "hydra.run.dir=latin", *QUICK]
-    trained = shell("train", *train, "loss.class_weights={true: 2}").result
+    trained = shell("train", *train, "loss.class_weights={true: 2}", "model.members=2").result
     assert trained["split"] == "validation"
+    assert "with the mean of 2 bidirectional LSTMs" in (shell.here / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
     scored = shell("evaluate", "bundle=latin/bundle", "data.test=latin.csv").result
     assert (scored["rows"], scored["refused"], scored["positive"]["label"]) == (60, 0, "true")
 

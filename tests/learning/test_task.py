@@ -169,9 +169,11 @@ def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
 
 
 @quiet
-@pytest.mark.parametrize("layout", ["padded", "packed", "auto"])
-def test_training_lowers_the_loss_in_every_layout(task, fit, batches, layout):
-    module = task(model={"layout": layout})
+@pytest.mark.parametrize(
+    "model", [{"layout": "padded"}, {"layout": "packed"}, {"layout": "auto"}, {"members": 3}], ids=str
+)
+def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
+    module = task(model=model)
     labels, before = classify(module, batches.evaluation_loader("train"))
     fit(module.train(), max_epochs=4)
     _, after = classify(module, batches.evaluation_loader("train"))
@@ -180,8 +182,9 @@ def test_training_lowers_the_loss_in_every_layout(task, fit, batches, layout):
 
 
 @quiet
-def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_path):
-    module = task()
+@pytest.mark.parametrize("model", [{}, {"members": 2}], ids=str)
+def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_path, model):
+    module = task(model=model)
     path = tmp_path / "task.ckpt"
     fit(module, max_epochs=1).save_checkpoint(path)
     state = torch.load(path, weights_only=True)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from seqclf.bundle.parity import grid
+from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
@@ -57,6 +58,15 @@ def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     assert kinds.count(cell.upper()) == 3, "both directions of a layer are one operator"
     assert not {"Loop", "Scan", "If"} & set(kinds)
     assert worst(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+
+
+def test_an_ensemble_is_one_graph(net, tmp_path):
+    ensemble = Ensemble([net(bidirectional=True), net(bidirectional=True, cell="gru", pooling="mean")]).eval()
+    exported = session(ensemble, tmp_path / "model.onnx")
+    cells = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
+    assert worst(ensemble, exported, FIELDS, cells) <= TOLERANCE
+    kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
+    assert (kinds.count("LSTM"), kinds.count("GRU")) == (1, 1)
 
 
 @pytest.mark.parametrize("field", FIELDS, ids=["category", "number"])

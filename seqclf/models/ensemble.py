@@ -1,0 +1,32 @@
+"""Several classifiers that vote."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+
+class Ensemble(nn.Module):
+    """Classifiers of one design, each from a start of its own, whose probabilities are averaged (Lakshminarayanan et
+    al. 2017). In training their logits come apart, (members, B, classes), so that each learns from its own errors."""
+
+    def __init__(self, members: Iterable[nn.Module]):
+        super().__init__()
+        self.members = nn.ModuleList(members)
+
+    def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+        for member in self.members:
+            member.load_vectors(name, vectors)  # type: ignore[operator]
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+        logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
+        return logits if self.training else vote(logits)
+
+
+def vote(logits: Tensor) -> Tensor:
+    """(members, B, classes) → logits (B, classes) whose softmax is the mean of the members' probabilities."""
+    return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

@@ -1,0 +1,50 @@
+"""An ensemble: votes with the mean of probabilities, and learns as its members would alone."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqclf.models.ensemble import Ensemble, vote
+
+
+@pytest.fixture
+def ensemble(net):
+    members = [net() for _ in range(3)]
+    for index, member in enumerate(members[1:]):
+        torch.manual_seed(10 + index)
+        for weight in member.parameters():
+            nn.init.normal_(weight, std=0.4)
+    return Ensemble(members).eval()
+
+
+def test_the_probabilities_are_the_mean_of_the_members(ensemble, inputs):
+    batch = inputs([3, 7, 1])
+    each = torch.stack([member(*batch).softmax(dim=-1) for member in ensemble.members])
+    assert each.std(dim=0).min() > 1e-3, "members that agree would prove nothing"
+    assert torch.allclose(ensemble(*batch).softmax(dim=-1), each.mean(dim=0), atol=1e-6)
+
+
+def test_a_vote_of_certain_members_is_finite():
+    logits = torch.tensor([[[200.0, -200.0]], [[-200.0, 200.0]], [[200.0, -200.0]]], dtype=torch.float16)
+    assert torch.allclose(vote(logits).softmax(dim=-1), torch.tensor([[2 / 3, 1 / 3]]))
+
+
+def test_each_member_learns_from_its_own_errors_alone(ensemble, inputs):
+    batch, labels = inputs([3, 7, 1]), torch.tensor([2, 0, 3])
+    logits = ensemble.train()(*batch)
+    assert logits.shape == (3, 3, 4), "members, sequences, classes"
+    nn.functional.cross_entropy(logits.flatten(0, 1), labels.repeat(3)).backward()
+    together = [[weight.grad.clone() for weight in member.parameters()] for member in ensemble.members]
+    ensemble.zero_grad()
+    for member, found in zip(ensemble.members, together, strict=True):
+        nn.functional.cross_entropy(member(*batch), labels).backward()
+        for weight, gradient in zip(member.parameters(), found, strict=True):
+            assert torch.allclose(gradient, weight.grad / 3, atol=1e-7)
+
+
+def test_given_vectors_start_every_member(ensemble):
+    vectors = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
+    ensemble.load_vectors("token", vectors)
+    for member in ensemble.members:
+        assert np.array_equal(member.steps.layers["token"].weight.detach().numpy(), vectors)
