@@ -142,9 +142,13 @@ def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
-        if _completed(state["hyper_parameters"].get(part)) != _completed(task.hparams[part]):
+        was, wanted = _completed(state["hyper_parameters"].get(part)), _completed(task.hparams[part])
+        if was != wanted:
             key = "data" if part == "dataset" else part
-            raise InputError(f"checkpoint={path}: was trained with another {key}; give the same {key} as its run")
+            raise InputError(
+                f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
+                f"give the same {key} as its run"
+            )
     epochs = config["trainer"]["max_epochs"]
     if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
         raise InputError(
@@ -159,7 +163,15 @@ def _completed(settings: Any) -> Any:
         return settings
     known = inspect.signature(locate(settings["_target_"])).parameters.values()
     defaults = {one.name: one.default for one in known if one.default is not one.empty}
-    return {"members": 1, **defaults, **settings}  # the task's own key of a model
+    return {"members": 1, **defaults, **settings}  # of models, whose networks do not know how many they are
+
+
+def _differences(key: str, was: Any, wanted: Any) -> str:
+    """The settings of `was` that `wanted` has otherwise, as they are given."""
+    if not isinstance(was, dict) or "_target_" not in was:
+        return ""
+    told = [f"{key}.{name}={value}" for name, value in was.items() if wanted.get(name) != value]
+    return f" ({' '.join(told)})" if told else ""
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from seqclf.build import build, locate
 from seqclf.errors import InputError
 from seqclf.learning.metrics import Ranks, Tally
 from seqclf.learning.scores import MAIN, RANKED, confusion_scores, ranking_scores, softmax
-from seqclf.models.ensemble import Ensemble, vote
+from seqclf.models.ensemble import Ensemble, build_classifier, vote
 
 MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
@@ -51,9 +51,10 @@ class SequenceTask(pl.LightningModule):
         self.step = 0  # of the training that made it, for a task that was loaded
         self.logged = 0  # the last step that was
         self.rate = 0.0  # of learning, at the last update
+        self.step_loss = torch.tensor(0.0)  # of the last batch
         self.positive: str | None = dataset["positive"]
         self.found: dict[str, dict[str, Any]] = {}  # the epoch's scores by split
-        self.model = _make_model(dataset["fields"], len(self.classes), **model)
+        self.model = build_classifier(model, dataset["fields"], len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
         self.validation_tally = Tally(len(self.classes))
@@ -62,7 +63,7 @@ class SequenceTask(pl.LightningModule):
         self.validation_ranks = Ranks() if ranked else None
 
     def forward(self, batch: Batch) -> Tensor:
-        """Logits (B, C)."""
+        """Logits (B, C); those of an ensemble that learns (members, B, C)."""
         return self.model(batch.fields, batch.lengths, batch.host_lengths)
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
@@ -74,10 +75,28 @@ class SequenceTask(pl.LightningModule):
             torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        return self._step(batch, self.train_tally)
+        logits = self(batch).float()
+        if logits.ndim == 2:
+            loss = self._count(logits, batch, self.train_tally)
+            self.step_loss = loss.detach()
+            return loss
+        # Of an ensemble the vote is what is told; the sum of their losses lets each member learn as it would alone.
+        self.step_loss = self._count(vote(logits.detach()), batch, self.train_tally)
+        return torch.stack([self.loss(own, batch.labels) for own in logits]).sum()
 
     def on_train_start(self) -> None:
         self.logged = self.global_step
+
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        if not isinstance(self.model, Ensemble) or not gradient_clip_val or gradient_clip_algorithm == "value":
+            return super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+        for member in self.model.members:
+            nn.utils.clip_grad_norm_(member.parameters(), gradient_clip_val)
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.rate = optimizer.param_groups[0]["lr"]
@@ -88,26 +107,22 @@ class SequenceTask(pl.LightningModule):
         every, step = trainer.log_every_n_steps, self.global_step
         if every and step % every == 0 and step > self.logged and trainer.loggers:
             self.logged = step
-            loss = float(outputs["loss"]) * trainer.accumulate_grad_batches  # which it was divided by
+            loss = float(self.step_loss)
             for logger in trainer.loggers:
                 logger.log_metrics({"train/step_loss": loss, "lr": self.rate}, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._step(batch, self.validation_tally, self.validation_ranks)
+        logits = self(batch).float()
+        self._count(logits, batch, self.validation_tally)
+        if self.validation_ranks is not None:
+            self.validation_ranks.update(logits, batch.labels)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._step(batch, self.test_tally)
+        self._count(self(batch).float(), batch, self.test_tally)
 
-    def _step(self, batch: Batch, tally: Tally, ranks: Ranks | None = None) -> Tensor:
-        logits = self(batch).float()
-        if logits.ndim == 3:  # an ensemble that learns
-            loss = self.loss(logits.flatten(0, 1), batch.labels.repeat(len(logits)))
-            logits = vote(logits.detach())
-        else:
-            loss = self.loss(logits, batch.labels)
+    def _count(self, logits: Tensor, batch: Batch, tally: Tally) -> Tensor:
+        loss = self.loss(logits, batch.labels)
         tally.update(logits.detach(), batch.labels, loss)
-        if ranks is not None:
-            ranks.update(logits.detach(), batch.labels)
         return loss
 
     def on_train_epoch_end(self) -> None:
@@ -184,12 +199,6 @@ class SequenceTask(pl.LightningModule):
         factor = schedule_factor(steps, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
-
-
-def _make_model(fields: list[dict[str, Any]], num_classes: int, members: int = 1, **design: Any) -> Any:
-    """A network of `design`, or an ensemble of so many. Checkpoints from before ensembles name no `members`."""
-    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(members)]
-    return made[0] if members == 1 else Ensemble(made)
 
 
 def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:

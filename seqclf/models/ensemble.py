@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from seqclf.build import build
 
 
 class Ensemble(nn.Module):
@@ -25,6 +28,13 @@ class Ensemble(nn.Module):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
         return logits if self.training else vote(logits)
+
+
+def build_classifier(model: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], num_classes: int) -> Any:
+    """The network of a `_target_` dict, or an ensemble of so many of them as its `members` says."""
+    design = {key: value for key, value in model.items() if key != "members"}
+    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model.get("members", 1))]
+    return made[0] if len(made) == 1 else Ensemble(made)
 
 
 def vote(logits: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.recurrent import Recurrent
 
 # Gate blocks of PyTorch's weights in the order in which ONNX wants them: ifgo → iofc, rzn → zrh.
@@ -115,9 +114,10 @@ def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path
     Output: `logits` (batch, classes).
     """
     exported = copy.deepcopy(classifier).cpu().float().eval()
-    for module in exported.modules():
-        if isinstance(module, SequenceClassifier):
-            module.recurrent = OnnxRecurrent(module.recurrent)  # type: ignore[assignment]
+    for module in list(exported.modules()):
+        for name, child in list(module.named_children()):
+            if isinstance(child, Recurrent):
+                setattr(module, name, OnnxRecurrent(child))
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}

@@ -45,7 +45,7 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     model = manifest["model"]
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
     members = model.get("members", 1)
-    network = f"a {kind}" if members == 1 else f"the mean of {members} {kind}s"
+    network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     told = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     return told + (f" The label that matters is {manifest['positive']}." if manifest["positive"] else "")
 

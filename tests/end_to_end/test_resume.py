@@ -79,11 +79,12 @@ def test_a_resumed_run_keeps_the_record_of_the_epochs_before(resumed, trained, r
 
 
 def test_what_would_not_continue_the_run_is_refused_by_name(resumed, shell, files):
-    changed = {"monitor": "monitor=loss", "data": "data.positive=no"}
+    changed = {"monitor": "monitor=loss", "data": "data.positive=no", "model": "model.layers=2"}
+    told = {"model": "model (model.layers=1)"}
     common = ["-m", "seqclf.train", *files, "logger=none", "checkpoint=left/checkpoints/last.ckpt"]
     started = {key: shell.start(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
     for key, wait in started.items():
         done = wait()
         last = done.err.splitlines()[-1]
         assert done.code == 2 and last.startswith("error: checkpoint=left/checkpoints/last.ckpt: "), done.err
-        assert last.endswith(f"was trained with another {key}; give the same {key} as its run")
+        assert last.endswith(f"was trained with another {told.get(key, key)}; give the same {key} as its run")

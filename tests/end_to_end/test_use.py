@@ -4,6 +4,7 @@ import csv
 import json
 
 import numpy as np
+import onnx
 import onnxruntime
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -181,7 +182,9 @@ def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(s
     train = ["data=files", "data.train=latin.csv", *how, *fields, "hydra.run.dir=latin", *QUICK]
     trained = shell("train", *train, "loss.class_weights={true: 2}", "model.members=2").result
     assert trained["split"] == "validation"
-    assert "with the mean of 2 bidirectional LSTMs" in (shell.here / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
+    assert "with 2 bidirectional LSTMs, whose" in (shell.here / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
+    kinds = [node.op_type for node in onnx.load(shell.here / "latin/bundle/model.onnx").graph.node]
+    assert kinds.count("LSTM") == 2, "one for each member"
     scored = shell("evaluate", "bundle=latin/bundle", "data.test=latin.csv").result
     assert (scored["rows"], scored["refused"], scored["positive"]["label"]) == (60, 0, "true")
 

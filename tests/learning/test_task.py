@@ -1,5 +1,7 @@
 """The task: its optimiser, its schedule, its choice of the best epoch, its checkpoint."""
 
+import copy
+import itertools
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -179,6 +181,49 @@ def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
     _, after = classify(module, batches.evaluation_loader("train"))
     rows = np.arange(len(labels))
     assert -np.log(softmax(after)[rows, labels]).mean() < 0.8 * -np.log(softmax(before)[rows, labels]).mean()
+
+
+SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+
+
+def test_members_begin_apart(task):
+    members = task(model={"members": 3}).model.members
+    assert len(members) == 3
+    for one, other in itertools.combinations(members, 2):
+        assert not torch.equal(one.output.weight, other.output.weight)
+
+
+@quiet
+@pytest.mark.parametrize("optimizer", [{}, {"_target_": "torch.optim.SGD", "lr": 0.1}], ids=["adamw", "sgd"])
+@pytest.mark.parametrize("clipped", ["norm", "value"])
+def test_each_member_learns_as_it_would_alone(task, fit, optimizer, clipped):
+    together, alone = task(model={"members": 3, **SILENT}, optimizer=optimizer), task(model=SILENT, optimizer=optimizer)
+    begun = copy.deepcopy(together.model.members[1].state_dict())
+    alone.model.load_state_dict(begun)
+    for module in (together, alone):
+        limit = {"norm": 0.3, "value": 0.01}[clipped]
+        fit(module, max_epochs=3, gradient_clip_val=limit, gradient_clip_algorithm=clipped)
+    for name, weight in alone.model.state_dict().items():
+        assert not torch.equal(weight, begun[name])
+        torch.testing.assert_close(together.model.members[1].state_dict()[name], weight, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_told_of_an_ensemble_is_its_vote(task, batches):
+    module = task(model={"members": 5, **SILENT})
+    batch = next(iter(batches.evaluation_loader("train")))
+    each = torch.stack([member(batch.fields, batch.lengths, batch.host_lengths) for member in module.model.members])
+    mean = each.softmax(dim=-1).mean(dim=0)
+    assert not torch.equal(mean.argmax(dim=-1), each[0].argmax(dim=-1)), "a vote that one member decides shows nothing"
+    loss = torch.nn.functional.nll_loss(mean.log(), batch.labels)
+    for train, step, tally in (
+        (True, module.training_step, module.train_tally),
+        (False, module.validation_step, module.validation_tally),
+    ):
+        module.train(train)
+        step(batch, 0)
+        confusion, told = tally.compute()
+        assert confusion.sum(dim=0).tolist() == mean.argmax(dim=-1).bincount(minlength=3).tolist()
+        assert told.item() == pytest.approx(loss.item(), abs=1e-6)
 
 
 @quiet
