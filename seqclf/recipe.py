@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import logging
 import shutil
@@ -20,7 +19,6 @@ from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.build import locate
 from seqclf.data.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.learning import callbacks
@@ -28,8 +26,9 @@ from seqclf.learning.classify import classify
 from seqclf.learning.decisions import choose_decision, fit_temperature, read_settings
 from seqclf.learning.judging import Outcome, Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
+from seqclf.learning.resuming import check_resumable
 from seqclf.learning.scores import MAIN
-from seqclf.learning.task import SequenceTask, load_task, read_checkpoint
+from seqclf.learning.task import SequenceTask, load_task
 from seqclf.learning.wandb_verdict import Verdict
 from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
@@ -54,7 +53,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     if config["checkpoint"] is not None:
-        _check_resumable(config, task)
+        check_resumable(config, task)
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     best, last, *inside = callbacks.checkpoints(run / "checkpoints", config["checkpoint_every"])
     trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last, *inside], run)
@@ -135,43 +134,6 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
 
 def _stopping(config: dict[str, Any]) -> list[Callback]:
     return [callbacks.early_stopping(config["patience"])] if config["patience"] is not None else []
-
-
-def _check_resumable(config: dict[str, Any], task: SequenceTask) -> None:
-    """Raise unless the checkpoint continues this very task and has epochs left."""
-    path = config["checkpoint"]
-    state = read_checkpoint(path)
-    for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
-        was, wanted = _completed(state["hyper_parameters"].get(part)), _completed(task.hparams[part])
-        if was != wanted:
-            key = "data" if part == "dataset" else part
-            raise InputError(
-                f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
-                f"give the same {key} as its run"
-            )
-    epochs = config["trainer"]["max_epochs"]
-    if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
-        raise InputError(
-            f"checkpoint={path}: has trained {state['epoch'] + 1} epochs already; "
-            f"raise trainer.max_epochs (now {epochs})"
-        )
-
-
-def _completed(settings: Any) -> Any:
-    """A `_target_` dict with the defaults of what it leaves out, as those of older checkpoints do."""
-    if not isinstance(settings, dict) or "_target_" not in settings:
-        return settings
-    known = inspect.signature(locate(settings["_target_"])).parameters.values()
-    defaults = {one.name: one.default for one in known if one.default is not one.empty}
-    return {"members": 1, **defaults, **settings}  # of models, whose networks do not know how many they are
-
-
-def _differences(key: str, was: Any, wanted: Any) -> str:
-    """The settings of `was` that `wanted` has otherwise, as they are given."""
-    if not isinstance(was, dict) or "_target_" not in was:
-        return ""
-    told = [f"{key}.{name}={value}" for name, value in was.items() if wanted.get(name) != value]
-    return f" ({' '.join(told)})" if told else ""
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:

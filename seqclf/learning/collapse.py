@@ -72,13 +72,13 @@ def _predicted(found: dict[str, Any], classes: list[str]) -> dict[str, int]:
 
 def _is_hidden(accuracy: float, recall: dict[str, float], support: dict[str, int], label: str) -> bool:
     """Whether a class of low recall, beyond what its few rows might do by chance, goes under in a high accuracy."""
-    from scipy.stats import beta
+    from scipy.stats import binom
 
     low = HIDDEN * accuracy
     if accuracy < HIGH_ACCURACY or recall[label] >= low:
         return False
     hits = round(recall[label] * support[label])
-    return bool(beta.ppf(CONFIDENCE, hits + 1, support[label] - hits) < low)
+    return bool(binom.cdf(hits, support[label], low) < 1 - CONFIDENCE)
 
 
 def _remedy(positive: str | None) -> str:

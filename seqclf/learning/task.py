@@ -76,7 +76,7 @@ class SequenceTask(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits = self(batch).float()
-        if logits.ndim == 2:
+        if not isinstance(self.model, Ensemble):
             loss = self._count(logits, batch, self.train_tally)
             self.step_loss = loss.detach()
             return loss
@@ -243,4 +243,5 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         state = None
     if not isinstance(state, dict) or "dataset" not in state.get("hyper_parameters", {}):
         raise InputError(f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
+    state["hyper_parameters"]["model"].setdefault("members", 1)  # before there were ensembles
     return state

@@ -33,7 +33,7 @@ class Ensemble(nn.Module):
 def build_classifier(model: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], num_classes: int) -> Any:
     """The network of a `_target_` dict, or an ensemble of so many of them as its `members` says."""
     design = {key: value for key, value in model.items() if key != "members"}
-    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model.get("members", 1))]
+    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
     return made[0] if len(made) == 1 else Ensemble(made)
 
 

@@ -63,7 +63,7 @@ def show_epoch(row: dict[str, Any], monitor: str) -> None:
         if f"{split}/loss" in row:
             parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
     if "validation/accuracy" in row:
-        names = dict.fromkeys(["accuracy", *([monitor] if monitor not in ("loss", "recall") else [])])
+        names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
         values = {name.replace("_", " "): row.get(f"validation/{name}") for name in names}
         parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
     parts.append(f"{row['tokens_per_s']:,.0f} steps/s  {row['observation']}")

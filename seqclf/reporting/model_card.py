@@ -44,7 +44,7 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields)
     model = manifest["model"]
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
-    members = model.get("members", 1)
+    members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     told = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     return told + (f" The label that matters is {manifest['positive']}." if manifest["positive"] else "")

@@ -27,6 +27,7 @@ MODEL = {
     "variational": False,
     "token_dropout": 0.1,
     "number_noise": 0.1,
+    "members": 1,
 }
 LOSS = {"_target_": "seqclf.learning.losses.CrossEntropy", "class_weights": None, "label_smoothing": 0.0}
 OPTIMIZER = {
