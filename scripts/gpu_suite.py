@@ -28,7 +28,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.benching.contenders import MODES, Contender, Settings
 from seqclf.benching.race import race
-from seqclf.benching.whole import NOISES, machine
+from seqclf.benching.whole import machine, one_network
 from seqclf.benching.workload import Workload, generated
 from seqclf.bundle.runtime import MAX_TOKENS, open_session
 from seqclf.command import CONF
@@ -64,9 +64,7 @@ class Suite:
         self.device = device
         self.scale = scale
         self.console = console
-        model = yaml.safe_load((CONF / "model" / "lstm.yaml").read_text())
-        self.model = {key: value for key, value in model.items() if key not in ("_target_", "layout")}
-        self.model |= dict.fromkeys(NOISES, 0.0)
+        self.model = one_network(yaml.safe_load((CONF / "model" / "lstm.yaml").read_text()))
 
     def settings(self, precision: str = "32-true", hidden: int | None = None) -> Settings:
         sizes = {"hidden_size": hidden, "embedding_size": 128, "bidirectional": False} if hidden else {}

@@ -65,6 +65,7 @@ def test_only_the_precision_of_no_alerts_may_be_undefined(figures):
         figures.value_at(found, "test.auroc")
 
 
+@pytest.mark.slow
 def test_each_figure_names_what_a_run_writes(figures, tmp_path):
     """One real run of two classes has every number that the figures of two classes ask for."""
     rows = "data.generator.rows={train: 200, validation: 100, test: 100}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -42,9 +42,14 @@ def settings_of(config: dict[str, Any]) -> Settings:
     device = auto if config["device"] == "auto" else config["device"]
     if config["precision"] == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
-    model = {key: value for key, value in config["model"].items() if key not in ("_target_", "layout", "members")}
-    model |= dict.fromkeys(NOISES, 0.0)
-    return Settings(model, config["optimizer"]["lr"], device, config["precision"], config["seed"])
+    model, lr = one_network(config["model"]), config["optimizer"]["lr"]
+    return Settings(model, lr, device, config["precision"], config["seed"])
+
+
+def one_network(model: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a config of conf/model the arguments of a network without noise, but for its layout."""
+    own = {key: value for key, value in model.items() if key not in ("_target_", "layout", "members")}
+    return own | dict.fromkeys(NOISES, 0.0)
 
 
 def make_workloads(config: dict[str, Any]) -> Iterator[Workload]:

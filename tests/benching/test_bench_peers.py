@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = Path(__file__).parents[2] / "scripts" / "bench_peers.py"
 
 
@@ -12,6 +14,7 @@ def run(*options):
     return subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_contenders_are_timed_on_the_same_sequences(tmp_path):
     only = "--only=seqclf,torch_bucketed,torch_static"
     done = run("--rounds=2", "--sequences=200", only, f"--output={tmp_path / 'peers'}")
