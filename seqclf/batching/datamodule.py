@@ -25,7 +25,8 @@ class Batch(NamedTuple):
     """Right-padded sequences. A NamedTuple, so that Lightning pins and moves it field by field.
 
     `fields[name]`: (B, T) int64 or (B, T, D) float32; `lengths`: (B,) int64, each in [1, T]; `labels`: (B,) int64.
-    `host_lengths` and `ids` (positions in the split) are numpy arrays (B,), which stay on the host.
+    `host_lengths` and `ids` (positions in the split) are numpy arrays (B,), which stay on the host. `weight` is the
+    factor of the batch's mean loss: rows of the batch / mean rows of a batch, or 1.
     """
 
     fields: dict[str, Tensor]
@@ -33,6 +34,7 @@ class Batch(NamedTuple):
     labels: Tensor
     host_lengths: np.ndarray
     ids: np.ndarray
+    weight: float = 1.0
 
 
 class BatchDataset(Dataset):
@@ -40,11 +42,14 @@ class BatchDataset(Dataset):
 
     Of a split larger than `RESIDENT_BYTES` the pages that were read are given back now and then, so that memory stays
     flat: every row that is touched makes the system map some 64 kB around it.
+
+    `mean_rows`: mean number of rows of a training batch, the divisor of `Batch.weight`; None weighs every batch 1.
     """
 
-    def __init__(self, split: Split, edges: np.ndarray | None = None):
+    def __init__(self, split: Split, edges: np.ndarray | None = None, mean_rows: float | None = None):
         self.split = split
         self.edges = edges
+        self.mean_rows = mean_rows
         self.large = size_in_bytes(split.sequences) > RESIDENT_BYTES
         self.rows_read = 0
 
@@ -56,7 +61,8 @@ class BatchDataset(Dataset):
         fields, lengths = pad(self.split.sequences, rows, self.edges)
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
-        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows)
+        weight = 1.0 if self.mean_rows is None else len(rows) / self.mean_rows
+        return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight)
 
 
 class TrainingLoader(DataLoader):
@@ -93,13 +99,21 @@ class SequenceDataModule(pl.LightningDataModule):
     """
 
     def __init__(
-        self, splits: dict[str, Split], *, seed: int, evaluation_factor: int, num_workers: int, **batching: Any
+        self,
+        splits: dict[str, Split],
+        *,
+        seed: int,
+        evaluation_factor: int,
+        num_workers: int,
+        equal_row_weights: bool,
+        **batching: Any,
     ):
         super().__init__()
         self.splits = splits
         self.seed = seed
         self.evaluation_factor = evaluation_factor
         self.num_workers = num_workers
+        self.equal_row_weights = equal_row_weights
         self.batching = batching
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
@@ -112,7 +126,7 @@ class SequenceDataModule(pl.LightningDataModule):
             plan = plan_settings(self.batching, data.sequences.lengths, data.labels)
             sampler = PlanSampler(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
             self.training = TrainingLoader(
-                BatchDataset(data, plan["edges"]),
+                BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
                 sampler=sampler,
                 trained=self._trained,
                 threaded=self._threaded(),

@@ -23,6 +23,9 @@ class PlanSampler(Sampler[np.ndarray]):
         self.epoch = -1
         self.first = 0
         self.set_epoch(0)
+        # Of the first epoch, for all epochs and ranks: the others have nearly as many steps, and with one divisor the
+        # loss of a row has the same weight from the first step to the last.
+        self.mean_rows = len(self.lengths) / max(1, len(self.batches) * plan.get("world_size", 1))
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:

@@ -69,7 +69,8 @@ class Clock:
         return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
 
     def spec(self) -> dict[str, Any]:
-        return {"name": self.field.name, "kind": "number", "width": 1 + 2 * len(self.cycles)}
+        scaled = [True] + [False] * 2 * len(self.cycles)
+        return {"name": self.field.name, "kind": "number", "width": len(scaled), "scaled": scaled}
 
     def state(self) -> dict[str, Any]:
         return {"resolution": self.resolution, "mean": self.mean, "deviation": self.deviation}

@@ -136,11 +136,10 @@ class Scaler:
 
     def spec(self) -> dict[str, Any]:
         masked = self.missing != "refuse" and self.field.option("mask")
-        return {
-            "name": self.field.name,
-            "kind": "number",
-            "width": self.width * (1 + bool(masked) + (self.since is not None)),
-        }
+        scaled = self.field.option("scale") != "none"
+        channels = [scaled] * self.width + [False] * self.width * bool(masked)
+        channels += [scaled] * self.width * (self.since is not None)
+        return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
     def state(self) -> dict[str, Any]:
         return {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}

@@ -1,7 +1,8 @@
 """What training minimises. Every loss is built with the training rows of each class, `class_counts` (C,).
 
-A loss is the mean over a batch of what each row costs. Rows may weigh by their class; weights are scaled to a mean of 1
-over the training rows, not over each batch, so that a row weighs the same whatever its batch mates.
+A loss is the mean over a batch of what each row costs. The training step multiplies it by `Batch.weight`, because
+batches of long sequences have fewer rows. Rows may weigh by their class. Class weights are scaled to a mean of 1 over
+the training rows, not over each batch, so that a row weighs the same whatever its batch mates.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import Timer
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
@@ -21,6 +22,7 @@ from seqclf.models.ensemble import Ensemble, build_classifier, vote
 MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
 TIE_BREAK = 1e-4
+UNLIMITED_STEPS = 1e9  # more than any time limit leaves room for
 
 
 class SequenceTask(pl.LightningModule):
@@ -79,10 +81,10 @@ class SequenceTask(pl.LightningModule):
         if not isinstance(self.model, Ensemble):
             loss = self._count(logits, batch, self.train_tally)
             self.step_loss = loss.detach()
-            return loss
+            return loss * batch.weight
         # Of an ensemble the vote is what is told; the sum of their losses lets each member learn as it would alone.
         self.step_loss = self._count(vote(logits.detach()), batch, self.train_tally)
-        return torch.stack([self.loss(own, batch.labels) for own in logits]).sum()
+        return torch.stack([self.loss(own, batch.labels) for own in logits]).sum() * batch.weight
 
     def on_train_start(self) -> None:
         self.logged = self.global_step
@@ -179,14 +181,30 @@ class SequenceTask(pl.LightningModule):
     def configure_optimizers(self) -> Any:
         # Lightning clips no gradients in mixed precision where the optimiser could unscale them, as a fused one can.
         fused = self.trainer.precision not in ("16-mixed", "bf16-mixed")
-        optimizer, scheduler = self.make_optimizer(self.trainer.estimated_stepping_batches, fused)
+        optimizer, scheduler = self.make_optimizer(self.trainer.estimated_stepping_batches, fused, self._elapsed())
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def _elapsed(self) -> Callable[[], float] | None:
+        """Share of `trainer.max_time` that has passed, the same on every rank; None without such a limit."""
+        trainer: Any = self.trainer
+        timer = next((one for one in trainer.callbacks if isinstance(one, Timer)), None)
+        if timer is None or timer.time_remaining() is None:
+            return None
+
+        def elapsed() -> float:
+            passed, left = timer.time_elapsed(), timer.time_remaining() or 0.0
+            share = passed / max(1e-9, passed + left)
+            # Ranks with clocks of their own would take steps of different sizes, and their weights would drift apart.
+            return trainer.strategy.broadcast(share) if trainer.world_size > 1 else share
+
+        return elapsed
+
     def make_optimizer(
-        self, steps: float, fused: bool = True
+        self, steps: float, fused: bool = True, elapsed: Callable[[], float] | None = None
     ) -> tuple[torch.optim.Optimizer, torch.optim.lr_scheduler.LambdaLR]:
-        """The optimiser, and its schedule over `steps` in all; `fused`: where its settings say so and it can be. Raises
-        InputError on settings that cannot be."""
+        """The optimizer and its schedule (see `schedule_factor`). `fused`: where its settings say so and it can be.
+
+        Raises InputError on settings that cannot be."""
         settings = dict(self.optimizer)
         if not fused or "fused" not in inspect.signature(locate(settings["_target_"])).parameters:
             settings.pop("fused", None)
@@ -196,7 +214,7 @@ class SequenceTask(pl.LightningModule):
         matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
         vectors = [weight for weight in self.model.parameters() if weight.ndim <= 1]
         groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
-        factor = schedule_factor(steps, **schedule)
+        factor = schedule_factor(steps, elapsed, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
@@ -206,19 +224,30 @@ def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:
     return {f"{split}/{name}": found[name] for name in (*MAIN, *RANKED) if found.get(name) is not None}
 
 
-def schedule_factor(steps: float, *, warmup: float, decay: str, floor: float) -> Callable[[int], float]:
-    """What the learning rate is multiplied with at each step: it climbs over the share `warmup` of all `steps`, then
-    falls to `floor` along `decay` (`cosine`, `linear` or `none`)."""
+def schedule_factor(
+    steps: float, elapsed: Callable[[], float] | None = None, *, warmup: float, decay: str, floor: float
+) -> Callable[[int], float]:
+    """Learning rate multiplier as a function of the step.
+
+    The rate rises over the share `warmup` of all `steps`, then falls to `floor` along `decay` (`cosine`, `linear` or
+    `none`). With a time limit, `elapsed()` is the share of it that has passed, and training is taken to be as far on as
+    the steps or the clock say, whichever is more, so that the rate is at its floor when either limit ends training.
+    """
     if decay not in ("cosine", "linear", "none"):
         raise InputError(f"optimizer.schedule.decay={decay}: must be cosine, linear or none")
+    if not math.isfinite(steps) and elapsed is not None:
+        steps = UNLIMITED_STEPS  # the clock alone counts
     climb = max(1.0, warmup * steps) if math.isfinite(steps) else 1.0
 
     def factor(step: int) -> float:
-        if step < climb:
-            return (step + 1) / (climb + 1)
+        position: float = step
+        if elapsed is not None:
+            position = max(position, min(1.0, elapsed()) * steps)
+        if position < climb:
+            return (position + 1) / (climb + 1)
         if decay == "none" or not math.isfinite(steps):
             return 1.0
-        done = min(1.0, (step - climb) / max(1.0, steps - climb))
+        done = min(1.0, (position - climb) / max(1.0, steps - climb))
         remaining = (1 + math.cos(math.pi * done)) / 2 if decay == "cosine" else 1 - done
         return floor + (1 - floor) * remaining
 

@@ -12,13 +12,35 @@ from torch import Tensor, nn
 UNKNOWN = 0
 
 
+class NumberProjection(nn.Linear):
+    """Linear map of numbers (…, D) → (…, `size`) that in training first adds Gaussian noise to scaled channels.
+
+    `scaled`: D booleans. The other channels (masks, sines and cosines, numbers left as they are) have no common scale,
+    so that noise of one deviation could drown them.
+    """
+
+    noise: Tensor
+
+    def __init__(self, size: int, scaled: Sequence[bool], deviation: float):
+        super().__init__(len(scaled), size)
+        self.deviation = deviation
+        # Not persistent: it follows from the arguments, which travel in the checkpoint.
+        self.register_buffer("noise", deviation * torch.tensor(scaled, dtype=torch.float32), persistent=False)
+
+    def forward(self, values: Tensor) -> Tensor:
+        if self.training and self.deviation:
+            values = values + self.noise * torch.randn_like(values)
+        return super().forward(values)
+
+
 class StepEmbedding(nn.Module):
     """Embeds categories, projects numbers, and puts them side by side: (B, T) and (B, T, D) → (B, T, `size`).
 
-    `fields`: the specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width}`; a category
-    with `vector_size` is embedded in so many dimensions, for pretrained vectors (see `load_vectors`).
+    `fields`: the specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width, scaled}`; a
+    category with `vector_size` is embedded in so many dimensions, for pretrained vectors (see `load_vectors`).
     In training, `token_dropout` of the categories become the unknown value, which teaches the model what to make of
-    values it has never seen, and `number_noise` (standard deviation) is added to scaled numbers.
+    values it has never seen, and noise of standard deviation `number_noise` is added to the `scaled`
+    channels of numbers (`width` booleans; left out: all).
     """
 
     def __init__(
@@ -26,14 +48,15 @@ class StepEmbedding(nn.Module):
     ):
         super().__init__()
         self.token_dropout = token_dropout
-        self.number_noise = number_noise
         self.layers = nn.ModuleDict()
         self.size = 0
         for field in fields:
             size = field.get("vector_size") or embedding_size
             category = field["kind"] == "category"
             self.layers[field["name"]] = (
-                nn.Embedding(field["size"], size) if category else nn.Linear(field["width"], size)
+                nn.Embedding(field["size"], size)
+                if category
+                else NumberProjection(size, field.get("scaled", [True] * field["width"]), number_noise)
             )
             self.size += size
 
@@ -51,12 +74,7 @@ class StepEmbedding(nn.Module):
         embedded = []
         for name, layer in self.layers.items():
             steps = fields[name]
-            if isinstance(layer, nn.Embedding):
-                if self.training and self.token_dropout:
-                    steps = steps.masked_fill(
-                        torch.rand(steps.shape, device=steps.device) < self.token_dropout, UNKNOWN
-                    )
-            elif self.training and self.number_noise:
-                steps = steps + self.number_noise * torch.randn_like(steps)
+            if isinstance(layer, nn.Embedding) and self.training and self.token_dropout:
+                steps = steps.masked_fill(torch.rand(steps.shape, device=steps.device) < self.token_dropout, UNKNOWN)
             embedded.append(layer(steps))
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]

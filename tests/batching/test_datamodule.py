@@ -23,6 +23,7 @@ SETTINGS = {
     "edges": None,
     "balance": 0.0,
     "largest_first": False,
+    "equal_row_weights": True,
     "evaluation_factor": 4,
     "num_workers": 0,
     "seed": 7,

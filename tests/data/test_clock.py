@@ -82,3 +82,8 @@ def test_the_same_gaps_at_another_time_are_the_same_sequence_to_the_microsecond(
     labels = ["a", "b"] * 20
     path = write(tmp_path / "t.parquet", {"at": times, "label": labels})
     assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks["distinct"] == 1
+
+
+def test_the_gap_is_marked_as_scaled_and_cycles_are_not():
+    clock, _ = encoded([[0.0, 60.0]], cycles=["hour", "weekday"])
+    assert clock.spec()["scaled"] == [True, False, False, False, False]

@@ -137,3 +137,21 @@ def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
     fields = {"shop": "category", "amount": {"kind": "number", "scale": "none", "by": "shop"}}
     dataset = prepare(options(train=write(tmp_path / "t.parquet", table), label="label", fields=fields))
     assert set(np.unique(dataset.splits["train"].sequences.fields["amount"])) == {1.0, 5.0, 20.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "scaled"),
+    [
+        ({}, [True, True]),
+        ({"scale": "none"}, [False, False]),
+        ({"missing": "last"}, [True, True, False, False]),
+        ({"missing": "last", "since": "steps"}, [True, True, False, False, True, True]),
+        ({"missing": "mean", "mask": False, "since": "steps"}, [True] * 4),
+        ({"scale": "none", "missing": "zero", "since": "steps"}, [False] * 6),
+    ],
+    ids=str,
+)
+def test_only_scaled_channels_are_marked_as_such(options, scaled):
+    (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
+    assert scaler.spec()["scaled"] == scaled
+    assert scaler.spec()["width"] == len(scaled)

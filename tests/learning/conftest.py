@@ -76,6 +76,18 @@ def batches(splits) -> SequenceDataModule:
     return make_batches(splits)
 
 
+@pytest.fixture
+def long_tailed() -> Callable[..., SequenceDataModule]:
+    """`long_tailed(max_tokens=…)`: training batches of very unequal sizes; the class goes with the length."""
+    split = make_split(200, seed=3)
+    tokens = np.random.default_rng(3).lognormal(2.0, 1.0, 200).clip(1, 120).astype(int)
+    offsets = np.concatenate([[0], np.cumsum(np.sort(tokens))])
+    rows = np.arange(offsets[-1]) % len(split.sequences.fields["token"])
+    fields = {name: values[rows] for name, values in split.sequences.fields.items()}
+    splits = {"train": split._replace(sequences=Ragged(offsets, fields))}
+    return lambda **batching: make_batches(splits, **{"max_sequences": 16, "overhead": None, **batching})
+
+
 BATCHING = {
     "max_tokens": 120,
     "max_sequences": 9,
@@ -85,6 +97,7 @@ BATCHING = {
     "edges": None,
     "balance": 0.0,
     "largest_first": False,
+    "equal_row_weights": True,
     "evaluation_factor": 2,
     "num_workers": 0,
 }

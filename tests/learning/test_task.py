@@ -22,7 +22,7 @@ quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignor
 
 def test_only_matrices_are_decayed(task):
     module = task()
-    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true")
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true", callbacks=[])
     decayed, free = module.configure_optimizers()["optimizer"].param_groups
     assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
     names = {id(weight): name for name, weight in module.model.named_parameters()}
@@ -34,7 +34,7 @@ def test_only_matrices_are_decayed(task):
 
 def test_an_optimizer_without_decay_keeps_its_name(task):
     module = task(optimizer={"_target_": "torch.optim.SGD"})
-    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true")
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true", callbacks=[])
     assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
 
 
@@ -70,6 +70,34 @@ def test_the_rate_without_decay_stays(task):
     assert [factor(step) for step in (10, 50, 99, 1000)] == [1.0] * 4
     endless = schedule_factor(float("inf"), warmup=0.1, decay="cosine", floor=0.0)
     assert endless(10**6) == 1.0
+
+
+@pytest.mark.parametrize("steps", [1000, float("inf")])
+def test_the_rate_reaches_its_floor_when_the_time_is_up(steps):
+    clock = [0.0]
+    factor = schedule_factor(steps, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.1)
+    rates = []
+    for step, clock[0] in enumerate(np.linspace(0, 1, 101)):  # far fewer steps than planned
+        rates.append(factor(step))
+    assert 0 < rates[0] < 0.1 and (np.diff(rates[:11]) > 0).all() and (np.diff(rates[11:]) < 0).all()
+    assert max(rates) > 0.98 and rates[100] == pytest.approx(0.1)
+
+
+def test_the_rate_follows_the_steps_where_they_end_before_the_time():
+    by_steps = schedule_factor(50, warmup=0.1, decay="cosine", floor=0.0)
+    clock = [0.0]
+    with_time = schedule_factor(50, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.0)
+    for step in range(51):
+        clock[0] = step / 100
+        assert by_steps(step) == with_time(step)
+
+
+@quiet
+@pytest.mark.parametrize("max_epochs", [10**5, -1])
+def test_a_training_that_ends_by_its_time_ends_at_a_low_rate(task, fit, max_epochs):
+    trainer = fit(task(), max_epochs=max_epochs, max_time={"seconds": 1}, enable_checkpointing=False)
+    assert trainer.current_epoch < 10**4
+    assert 0 <= trainer.optimizers[0].param_groups[0]["lr"] < 0.1 * 0.01
 
 
 def test_an_unknown_decay_is_refused_by_name():

@@ -1,0 +1,46 @@
+"""Weight of a row in the loss: it must not depend on how many rows share its batch."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+
+
+def gradient(module):
+    return torch.cat([weight.grad.flatten() for weight in module.model.parameters()])
+
+
+@pytest.mark.parametrize("model", [SILENT, {**SILENT, "members": 2}], ids=["one", "members"])
+@pytest.mark.parametrize("world_size", [1, 2])
+@pytest.mark.parametrize("epoch", [0, 3])
+def test_every_row_has_the_same_weight_in_an_epochs_gradient(task, long_tailed, model, world_size, epoch):
+    module, sizes = task(model=model), []
+    module.zero_grad()
+    for rank in range(world_size):
+        device = SimpleNamespace(root_device=torch.device("cpu"))
+        batches = long_tailed()
+        batches.trainer = SimpleNamespace(current_epoch=epoch, world_size=world_size, global_rank=rank, strategy=device)
+        for step, batch in enumerate(batches.train_dataloader()):
+            (module.training_step(batch, step) / world_size).backward()  # ranks average their gradients
+            sizes.append(len(batch.labels))
+    assert max(sizes) > 3 * min(sizes), "batches of one size would hide a wrong weight"
+    epoch_gradient = gradient(module)
+    module.zero_grad()
+    (everything,) = long_tailed(max_tokens=10**6, max_sequences=None).evaluation_loader("train")
+    module.training_step(everything, 0).backward()
+    # All of an epoch's rows together weigh as much as its steps would; up to that factor the directions must agree.
+    whole = gradient(module)
+    scale = epoch_gradient.norm() / whole.norm()
+    assert scale == pytest.approx(len(sizes) / world_size, rel=0.1), "later epochs have about as many steps"
+    torch.testing.assert_close(epoch_gradient / scale, whole, rtol=1e-3, atol=1e-6)
+
+
+def test_batches_have_the_same_weight_where_asked(long_tailed):
+    assert {batch.weight for batch in long_tailed(equal_row_weights=False).train_dataloader()} == {1.0}
+
+
+def test_the_mean_weight_of_the_first_epochs_batches_is_one(long_tailed):
+    weights = [batch.weight for batch in long_tailed().train_dataloader()]
+    assert sum(weights) / len(weights) == pytest.approx(1.0)
