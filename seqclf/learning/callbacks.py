@@ -11,7 +11,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Checkpoint, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
@@ -59,12 +59,22 @@ def checkpoints(folder: Path, every: int | None = None) -> list[ModelCheckpoint]
     return [best, last, inside]
 
 
+class EarlyStopping(pl.callbacks.EarlyStopping):
+    """Stops training after `patience` validations without a better one, and does so again where a stopped run is
+    resumed, unless its patience was raised. Named as Lightning's, since its state in a checkpoint goes by this name."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.wait_count >= max(1, self.patience):
+            trainer.should_stop = True
+
+
 def early_stopping(patience: int) -> EarlyStopping:
-    """Stop after `patience` epochs without a better one."""
-    # Not strict: an epoch may end without validation (trainer.check_val_every_n_epoch, max_steps).
-    return EarlyStopping(
-        monitor=MONITORED, mode="max", patience=patience, check_on_train_epoch_end=True, strict=False, verbose=False
-    )
+    """Stop after `patience` validations without a better one."""
+    # Checked where a validation ends: an epoch may have none (trainer.check_val_every_n_epoch) or several.
+    return EarlyStopping(MONITORED, mode="max", patience=patience, check_on_train_epoch_end=False)
 
 
 class EpochRecord(Checkpoint):

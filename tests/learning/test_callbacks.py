@@ -9,7 +9,7 @@ import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import padding_efficiency, plan_batches
-from seqclf.learning.callbacks import COLUMNS, EpochRecord, checkpoints, early_stopping
+from seqclf.learning.callbacks import COLUMNS, EarlyStopping, EpochRecord, checkpoints, early_stopping
 from seqclf.learning.classify import classify
 from seqclf.learning.scores import scores, softmax
 from seqclf.learning.task import schedule_factor
@@ -53,10 +53,48 @@ def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, 
         assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)
 
 
-def test_training_stops_when_nothing_gets_better(task, fit, tmp_path):
-    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-    fit(task(optimizer={"lr": 0.0}), callbacks=[early_stopping(2), record], max_epochs=10)
-    assert len(record.history) == 3, "the first epoch, and two that are no better"
+class CountValidations(pl.Callback):
+    def __init__(self):
+        self.count = 0
+
+    def on_validation_end(self, trainer, task):
+        self.count += 1
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"check_val_every_n_epoch": 3}, {"val_check_interval": 0.5}, {"limit_train_batches": 2}], ids=str
+)
+def test_patience_counts_validations(task, fit, settings):
+    counted = CountValidations()
+    stopping = early_stopping(2)
+    fit(
+        task(optimizer={"lr": 0.0}),
+        callbacks=[stopping, counted],
+        max_epochs=20,
+        enable_checkpointing=False,
+        **settings,
+    )
+    assert counted.count == 3, "the first validation, and two that are no better"
+
+
+def test_a_run_that_lost_patience_is_not_trained_on_but_with_more_patience(task, fit, tmp_path):
+    still = {"optimizer": {"lr": 0.0}}
+    trainer = fit(task(**still), callbacks=[early_stopping(2)], max_epochs=20, enable_checkpointing=False)
+    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
+    for patience, expected in ((2, 0), (4, 2)):
+        counted = CountValidations()
+        fit(
+            task(**still),
+            tmp_path / "stopped.ckpt",
+            callbacks=[early_stopping(patience), counted],
+            max_epochs=20,
+            enable_checkpointing=False,
+        )
+        assert counted.count == expected
+
+
+def test_the_state_of_early_stopping_goes_by_the_name_of_lightnings():
+    assert EarlyStopping("loss").state_key == pl.callbacks.EarlyStopping("loss").state_key
 
 
 def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):
