@@ -129,26 +129,25 @@ class Preparation:
     def _assign(self, train: Staged) -> np.ndarray:
         """(N,) which of SPLITS each row of the training source belongs to."""
         chosen = self.options.split
-        keys = train.contents if chosen["by"] == "distinct" else train.keys
+        by, column = chosen["by"], chosen["column"]
+        keys = train.contents if by == "distinct" else train.keys
         if keys is not None and np.isnan(keys.astype(np.float64)).any():
             raise InputError(
-                f"{train.source}: data.split.column={chosen['column']} has values that are not times; "
+                f"{train.source}: data.split.column={column} has values that are not times; "
                 "mend them, or name another column"
             )
         shares = {name: float(self.shares.get(name, 0.0)) for name in ("validation", "test")}
-        fold = (chosen["fold"], chosen["folds"]) if chosen["by"] == "fold" else None
-        codes = _codes(train.labels)
+        fold = (chosen["fold"], chosen["folds"]) if by == "fold" else None
         if fold is not None:
             shares["test"] = 1 / fold[1]
             shares["validation"] *= 1 - shares["test"]
         every = {"train": 1 - sum(shares.values()), **shares}
-        parts = splits.assign(codes, every, chosen["by"], keys, chosen["seed"], fold)
-        for position, name in enumerate(SPLITS):
-            if (name == "train" or shares[name] > 0) and not (parts == position).any():
-                raise InputError(
-                    f"{train.source}: data.split.by={chosen['by']} leaves none of {len(parts)} rows for {name}; "
-                    f"give more rows, another share, or a file of its own: data.{name}=FILE"
-                )
+        codes = _codes(train.labels) if keys is None else _ranks(train.labels)
+        parts = splits.assign(codes, every, by, keys, chosen["seed"], fold)
+        try:
+            splits.check_filled(parts, every, by, None if by == "distinct" else column, keys, fold and fold[1])
+        except InputError as error:
+            raise InputError(f"{train.source}: {error}") from None
         return parts
 
     def _without_leaks(self, staged: Mapping[str, Staged], chosen: dict[str, np.ndarray]) -> None:
@@ -213,3 +212,10 @@ def _codes(texts: pa.ChunkedArray) -> np.ndarray:
     """(N,) a number for each text, equal where texts are."""
     encoded = texts.combine_chunks().dictionary_encode()
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
+
+
+def _ranks(texts: pa.ChunkedArray) -> np.ndarray:
+    """(N,) the rank of each text among the different ones; unlike `_codes` it does not depend on the order of rows."""
+    encoded = texts.combine_chunks().dictionary_encode()
+    rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
+    return rank[encoded.indices.to_numpy(zero_copy_only=False)]

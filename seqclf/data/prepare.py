@@ -25,7 +25,7 @@ from seqclf.data.preparation import SPLITS, Preparation
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
-FORMAT = 5
+FORMAT = 6
 NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that change nothing in the dataset
 
 

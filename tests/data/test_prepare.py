@@ -177,6 +177,21 @@ def test_what_belongs_together_never_crosses_splits(make, by):
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
 
 
+@pytest.mark.parametrize("by", ["group", "fold", "random"])
+def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
+    whose = [f"user {row % 7}" for row in range(20)]
+
+    def split_of_each(order, name):
+        table = {column: [values[row] for row in order] for column, values in simple(whose=whose).items()}
+        made = make(table, name, split={"by": by, "column": "whose", "validation": 0.3, "folds": 3, "fold": 1})
+        rows = ((whose[order[row - 1]], part) for part, split in made.splits.items() for row in split.rows)
+        return dict(rows)
+
+    orders = [np.random.default_rng(seed).permutation(20) for seed in range(3)]
+    one, *others = (split_of_each(order, f"{place}.parquet") for place, order in enumerate(orders))
+    assert len(one) == 7 and all(other == one for other in others)
+
+
 @pytest.mark.parametrize(
     "times",
     [
