@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 
 class Refusal(NamedTuple):
     """A row that cannot be used. `row` counts from 1 within `file`, the header not counted, among the rows that could
-    be read at all; of a malformed line only its number, `line`, is known. `events`: how many rows of an event table go
-    with it."""
+    be read at all; of a malformed line only its number, `line`, is known, and of a refused file neither. `events`: how
+    many rows of an event table go with it."""
 
     file: str
     row: int | None
@@ -22,8 +22,9 @@ class Refusal(NamedTuple):
     events: int | None = None
 
     def __str__(self) -> str:
-        where = f"row {self.row}" if self.line is None else f"line {self.line}"
-        return f"{self.file}: {where}: {self.column} {self.reason}"
+        where = [f"row {self.row}"] if self.row is not None else []
+        where = [f"line {self.line}"] if self.line is not None else where
+        return ": ".join([self.file, *where, f"{self.column} {self.reason}"])
 
 
 class Batch(NamedTuple):

@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
 from seqclf.data.canonical import quoted, seconds
+from seqclf.data.class_folders import list_files
 from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.labels import LabelTable
 from seqclf.data.options import DataOptions
 from seqclf.data.quarantine import Quarantine
-from seqclf.data.sources import Source
+from seqclf.data.sources import Source, class_folder
 from seqclf.data.staging import Staged, check_columns, stage
 from seqclf.data.writing import SPLITS, Writing
 from seqclf.errors import InputError
@@ -68,6 +69,10 @@ class Preparation:
         save_encoders(self.encoders, self.target / "encoders")
         written = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
         digests, report = written.run(staged, chosen)
+        for name, source in self.given.items():
+            folder = class_folder(source)
+            if folder is not None and (hidden := list_files(folder).hidden):
+                report[name]["hidden_files"] = len(hidden)
         self.quarantine.write(self.target / "quarantine.jsonl")
         content = [self.classes, digests, {name: encoder.state() for name, encoder in self.encoders.items()}]
         state = {

@@ -11,11 +11,12 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch, Refusal
 from seqclf.data.canonical import FILE, canonical, quoted
+from seqclf.data.class_folders import list_files
 from seqclf.data.events import read_events
 from seqclf.data.line_ends import original
 from seqclf.data.relations import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described
 from seqclf.data.schema import Schema
-from seqclf.data.sources import Source, local_files, query_text
+from seqclf.data.sources import Source, class_folder, local_files, query_text
 from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
@@ -51,8 +52,14 @@ def read(
     Columns: `label` (string) and `id` where the schema has them, one per field (a list of integers, strings, doubles
     or vectors of doubles; a string for text), `raw <field>` (how a text cell begins, for error lines) and, where it is
     given, `split key`: the value of the SQL expression `key`. Files with a row per sequence come `rows` at a time,
-    whatever their own blocks. Malformed lines of text files stop the read, or are added to `malformed`.
+    whatever their own blocks. Malformed lines of text files, and files of a class folder that cannot be used, stop the
+    read, or are added to `malformed`.
     """
+    refused = _refused_files(source)
+    if malformed is not None:
+        malformed += refused
+    elif refused:
+        raise InputError(str(refused[0]))
     several = not schema.group_by and query_text(source) is None and len(local_files(source)) > 1
     with connected(source, several, malformed is not None) as (connection, relation):
         types = described(connection, relation)
@@ -64,6 +71,13 @@ def read(
             yield from _numbered(_rechunked(reader, rows), str(source), several)
         if malformed is not None:
             malformed += _rejects(connection, source.encoding)
+
+
+def _refused_files(source: Source) -> list[Refusal]:
+    """The files of a class folder that cannot be used, one refusal each."""
+    folder = class_folder(source)
+    found = [] if folder is None else list_files(folder).refused
+    return [Refusal(str(path), None, "the file", reason) for path, reason in found]
 
 
 def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[Batch]:

@@ -21,8 +21,9 @@ import pyarrow.parquet as pq
 
 from seqclf.data import line_ends, separated
 from seqclf.data.canonical import FILE, literal, quoted
+from seqclf.data.class_folders import list_files
 from seqclf.data.schema import check_names
-from seqclf.data.sources import Source, class_folder, has_folders, is_remote, local_files, query_text, source_digest
+from seqclf.data.sources import Source, class_folder, is_remote, local_files, query_text, source_digest
 from seqclf.data.sources import suffix_of as suffix
 from seqclf.data.timeseries import select_series
 from seqclf.errors import InputError
@@ -81,7 +82,7 @@ def _relation(
     paths = [] if is_remote(source) else _readable(source)
     kind = suffix(paths[0] if paths else source.path)
     folder = class_folder(source)
-    whole = folder is not None and has_folders(folder)  # each file is a sequence
+    whole = folder is not None and list_files(folder).per_class  # each file is a sequence
     if kind in BY_LINES and not whole and source.encoding != "utf-16":
         paths = line_ends.uniform(paths, copies)
     if folder is not None and (kind in LINES or whole):
@@ -141,13 +142,14 @@ def _class_texts(
 ) -> str:
     """Columns `text` and `label`: a line per sequence in its class's file, or a file in its class's folder."""
     file = f", filename AS {quoted(FILE)}" if named_files else ""
-    if has_folders(folder):
+    if list_files(folder).per_class:
         if kind not in LINES:
             raise InputError(
                 f"{source.key}={source.path}: a folder per class must hold text files, not '{kind}'; give the files "
                 f"themselves: {folder}/*/*{kind}"
             )
-        text = f"SELECT content AS text, parse_path(filename)[-2] AS label{file} FROM read_text([{_named(paths)}])"
+        below = f"substr(filename, {len(str(folder / '_'))})"  # as `paths` begin with the folder
+        text = f"SELECT content AS text, split_part({below}, '/', 1) AS label{file} FROM read_text([{_named(paths)}])"
         return f"({text} ORDER BY filename)"
     lines = separated.lines(source.encoding, header=False)
     kept = KEPT if keep_rejects else {}

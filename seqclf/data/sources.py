@@ -9,6 +9,7 @@ from glob import glob
 from importlib.resources import files
 from pathlib import Path
 
+from seqclf.data.class_folders import list_files
 from seqclf.errors import InputError
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
@@ -47,7 +48,7 @@ def local_files(source: Source) -> list[Path]:
     if text is None:
         own = Path(source.path).expanduser()
         if own.is_dir():
-            return sorted(path for path in own.glob("*/*" if has_folders(own) else "*") if _counts(path))
+            return list_files(own).used
         return [own] if own.exists() else _matches(str(own))
     found = [path for named in NAMED.findall(text) for path in _matches(next(filter(None, named)))]
     return ([Path(source.path)] if source.path.endswith(".sql") else []) + found
@@ -59,14 +60,6 @@ def class_folder(source: Source) -> Path | None:
         return None
     path = Path(source.path).expanduser()
     return path if path.is_dir() else None
-
-
-def has_folders(folder: Path) -> bool:
-    return any(path.is_dir() and not path.name.startswith(".") for path in folder.iterdir())
-
-
-def _counts(path: Path) -> bool:
-    return path.is_file() and not path.name.startswith(".")
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -108,4 +101,6 @@ def source_digest(source: Source) -> str:
     """What tells one state of the files from another, cheaply: path, size and time of change of each."""
     states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in local_files(source)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
+    if (folder := class_folder(source)) is not None:
+        options.append(str(list_files(folder)))  # the names of refused files are part of the dataset
     return json.dumps([options, states])

@@ -44,6 +44,9 @@ def show_dataset(dataset: Dataset) -> None:
     console.print(table)
     if any(counts["refused"] for counts in dataset.report.values()):
         console.print(f"  refused, and why: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
+    for name, counts in dataset.report.items():
+        if counts.get("hidden_files"):
+            console.print(f"  {name}: {counts['hidden_files']} hidden files (names that begin with a dot) are not read")
     for line in leak_lines(dataset.leaks):
         warn(line)
     for name, count in dataset.leaks["dropped"].items():

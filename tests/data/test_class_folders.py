@@ -6,6 +6,7 @@ import json
 import pytest
 from table_files import write
 
+from seqclf.data.fields import Field
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import read
 from seqclf.data.schema import Schema
@@ -25,8 +26,6 @@ def folder(tmp_path):
 
 
 def rows_of(folder, **options):
-    from seqclf.data.fields import Field
-
     schema = Schema((Field("text", "text", ("text",)),), "label")
     found = []
     for batch in read(Source(str(folder), "data.train", **options), schema):
@@ -55,6 +54,75 @@ def test_a_folder_of_texts_per_class(tmp_path):
             (tmp_path / "t" / name / f"{place}.txt").write_text(f"{line}\nsecond line", encoding="utf-8")
     expected = [(f"{line}\nsecond line", name) for name, lines in LINES.items() for line in lines]
     assert [(text, label) for text, label, *_ in rows_of(tmp_path / "t")] == expected
+
+
+def tree(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+DEEP = {f"{label}/{place % 3}/{place}.txt": f"{label} {place}" for label in ("pos", "neg") for place in range(20)}
+
+
+def test_files_of_deeper_folders_have_the_class_of_the_first(tmp_path):
+    folder = tree(tmp_path / "t", {**DEEP, "neg/a/b/c/21.txt": "deep", "pos/top.txt": "top"})
+    assert sorted((text, label) for text, label, *_ in rows_of(folder)) == sorted(
+        [*((text, name[:3]) for name, text in DEEP.items()), ("deep", "neg"), ("top", "pos")]
+    )
+
+
+@pytest.mark.parametrize("name", [".", "t/../t", "t's [1]/"])
+def test_the_class_is_right_however_the_folder_is_written(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    tree(tmp_path / ("t's [1]" if "[" in name else "t" if "t" in name else "."), {"a/x.txt": "1", "b/c/y.txt": "2"})
+    schema = Schema((Field("text", "text", ("text",)),), "label")
+    batches = list(read(Source(name, "data.train"), schema))
+    assert [label for batch in batches for label in batch.columns.column("label").to_pylist()] == ["a", "b"]
+
+
+def test_every_file_is_used_or_refused_by_name_or_counted_as_hidden(options, tmp_path):
+    stray = {"README.md": "about", "urls.txt": "http://", "pos/empty.txt": ""}
+    hidden = {".DS_Store": "x", "pos/.DS_Store": "x", ".git/config/a.txt": "x", "neg/.cache/b.txt": "x"}
+    folder = tree(tmp_path / "t", {**DEEP, **stray, **hidden})
+    dataset = prepare(options(train=folder, label="label"))
+    refused = list(map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines()))
+    assert {entry["file"] for entry in refused} == {str(folder / name) for name in stray}
+    counts = dataset.report.values()
+    assert sum(split["used"] + split["refused"] for split in counts) == len(DEEP) + len(stray)
+    assert dataset.report["train"]["hidden_files"] == len(hidden)
+    assert dataset.classes == ["neg", "pos"]
+
+
+def test_an_empty_file_of_a_class_is_refused_by_name(options, folder):
+    (folder / "Empty.txt").touch()
+    dataset = prepare(options(train=folder, label="label", max_bad_share=0.5))
+    (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
+    assert refused["file"] == str(folder / "Empty.txt") and "is empty" in refused["reason"]
+    with pytest.raises(InputError, match=r"Empty.txt: the file is empty; give it a line per sequence"):
+        rows_of(folder)
+
+
+def test_files_that_appear_beside_the_classes_are_not_hidden_by_the_cache(options, tmp_path):
+    folder = tree(tmp_path / "t", DEEP)
+    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 0
+    tree(folder, {"README.md": "about"})
+    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 1
+
+
+def test_a_class_without_files_is_named(options, tmp_path):
+    folder = tree(tmp_path / "t", {**DEEP, "none/.keep": ""})
+    with pytest.raises(InputError, match=r"t/none: the folder of a class holds no file that can be read; fill it"):
+        prepare(options(train=folder, label="label"))
+
+
+def test_links_are_followed_but_not_round_in_circles(tmp_path):
+    folder = tree(tmp_path / "t", {"a/1.txt": "one", "b/2.txt": "two"})
+    tree(tmp_path / "elsewhere", {"3.txt": "three"})
+    (folder / "b" / "more").symlink_to(tmp_path / "elsewhere")
+    (folder / "b" / "round").symlink_to(folder)
+    assert [(text, label) for text, label, *_ in rows_of(folder)] == [("one", "a"), ("two", "b"), ("three", "b")]
 
 
 def test_tables_per_class_get_the_label_of_their_file(options, tmp_path):
