@@ -50,8 +50,9 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
         worst = sorted(worst, key=lambda entry: entry[:2])[:MOST_MISTAKES]
     if not labels:
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
+    truncation = classifier.schema.truncation
     shown = {
-        place: (known, spell(classifier.encoders, encode(classifier.encoders, own).fields))
+        place: (known, spell(classifier.encoders, encode(classifier.encoders, own, truncation).sequences.fields))
         for _, place, known, own in worst
     }
     whole, limit = np.array(lengths), classifier.schema.max_length

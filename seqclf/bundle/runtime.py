@@ -27,7 +27,7 @@ from seqclf.data.rows import EMPTY_REASON, inspect, too_long_reason
 from seqclf.data.schema import Schema, require_columns
 from seqclf.data.sources import Source
 from seqclf.data.staging import labelled
-from seqclf.data.store import Ragged, cut
+from seqclf.data.store import Ragged, take
 from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision, overridden
 
@@ -161,15 +161,14 @@ class Classifier:
         usable = np.flatnonzero(problems.usable)
         if len(usable):
             kept = columns.take(pa.array(usable))
-            lengths, fields = encode(self.encoders, kept)
+            sequences, uncut = encode(self.encoders, kept, self.schema.truncation)
             limit, column = self.schema.max_length, self.schema.fields[0].column
-            problems.mark(usable[lengths == 0], column, EMPTY_REASON)
+            problems.mark(usable[uncut == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
-                problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
+                problems.mark(usable[uncut > limit], column, too_long_reason(uncut, limit))
             keep = np.flatnonzero(problems.usable[usable])
-            sequences = cut(lengths, fields, keep, limit, self.schema.truncate)
-            logits[usable[keep]] = self.logits(sequences)
-            whole[usable[keep]] = lengths[keep]
+            logits[usable[keep]] = self.logits(take(sequences, keep))
+            whole[usable[keep]] = uncut[keep]
         found = problems.found
         errors = [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(len(whole))]
         probabilities = self.decision.probabilities(logits)

@@ -1,4 +1,11 @@
-"""Rows → numbers that rows of equal steps share: how duplicates are found."""
+"""Keys of rows that hold equal sequences, for finding duplicates.
+
+Sequences are compared as the model gets them, but before anything is learned from them. Both are cut to
+`data.max_length`. Texts are compared by the tokens of their tokenizer (so case and doubled spaces count only where they
+change a token), trees by their nodes, times from the first kept token on, numbers by ten digits (see `Scaler.bits`). A
+word that is too rare for the vocabulary still differs from another such word: the model reads both as unknown, but
+nothing was copied.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +16,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoders import Encoder
-
-# Odd constants of splitmix64 (Steele, Lea, Flood, Fast splittable pseudorandom number generators, 2014).
-POSITION, FIRST, SECOND = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
+from seqclf.data.hashing import hash_rows
 
 
 def sequence_keys(batch: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> np.ndarray:
-    """(N,) uint64 of staged rows: equal where every field of every step is, and else different but for chance.
+    """(N,) uint64 of staged rows: equal where all tokens are, else different but for chance (see `hashing`).
 
-    Over all rows of one preparation only: category codes are provisional.
+    Keys are comparable within one preparation only: the codes of categories and words are provisional.
     """
-    odd = np.random.default_rng(0).integers(1 << 62, 1 << 63, len(encoders), dtype=np.uint64) | np.uint64(1)
-    steps: np.ndarray | None = None
-    for factor, (name, encoder) in zip(odd, encoders.items(), strict=True):
-        bits = encoder.bits(batch.column(name))
-        if len(encoders) == 1 and not pa.types.is_list(batch.column(name).type):
-            return bits
-        steps = bits * factor if steps is None else steps + bits * factor
-    assert steps is not None
-    lengths = pc.list_value_length(batch.column(next(iter(encoders)))).to_numpy(zero_copy_only=False).astype(np.int64)
-    starts = np.cumsum(lengths) - lengths
-    places = (np.arange(len(steps)) - np.repeat(starts, lengths)).astype(np.uint64)
-    steps = (steps + (places + np.uint64(1)) * POSITION) * FIRST
-    steps ^= steps >> np.uint64(29)
-    steps *= SECOND
-    steps ^= steps >> np.uint64(32)
-    return np.add.reduceat(steps, starts) if len(steps) else np.zeros(0, np.uint64)
+    columns = [batch.column(name) for name in encoders]
+    bits = [encoder.bits(column) for encoder, column in zip(encoders.values(), columns, strict=True)]
+    if not pa.types.is_list(columns[0].type):
+        return bits[0]
+    lengths = pc.list_value_length(columns[0]).to_numpy(zero_copy_only=False).astype(np.int64)
+    tokens = bits[0] if len(bits) == 1 else np.column_stack(bits)
+    return hash_rows(tokens, np.concatenate([[0], np.cumsum(lengths)]))

@@ -18,22 +18,27 @@ from seqclf.data.categories import Vocabulary
 from seqclf.data.clock import Clock
 from seqclf.data.fields import Field
 from seqclf.data.scaling import Scaler
-from seqclf.data.texts import Tokenizer, TreeTokenizer
+from seqclf.data.store import Ragged
+from seqclf.data.texts import Tokenizer
+from seqclf.data.tree_tokens import TreeTokenizer
+from seqclf.data.truncation import UNCUT, WHOLE, Truncation
 
 Batches = Callable[..., Iterator[pa.RecordBatch]]
 
 
 class Encoded(NamedTuple):
-    """Rows of a batch as arrays. `lengths`: (N,) int64; `fields[name]`: (S,) int32 or (S, D) float32."""
+    """Rows of a batch as the model gets them, and `uncut`: (N,) int64 lengths before truncation."""
 
-    lengths: np.ndarray
-    fields: dict[str, np.ndarray]
+    sequences: Ragged
+    uncut: np.ndarray
 
 
 class Encoder(Protocol):
     """`stage` turns a column of accepted rows into what is kept on disk until the splits are known, where category
-    values are provisional codes; `fit` reads staged training rows; `encode` gives lengths (N,) int64 and the arrays
-    of the field, from canonical columns or (`staged`) from staged ones; `spell` gives a text for each encoded step."""
+    values and words are provisional codes; `bits` gives uint64 (S,) or (S, W) of staged tokens, or (N,) of a staged
+    column that holds no lists, equal where they are; `fit` reads staged training rows, lists cut already; `encode`
+    gives lengths (N,) int64 and the arrays of the field, from canonical columns or (`staged`) from staged ones; `spell`
+    gives a text for each encoded step."""
 
     def stage(self, column: pa.Array) -> pa.Array: ...
     def bits(self, column: pa.Array) -> np.ndarray: ...
@@ -55,11 +60,14 @@ FIT_AT_ONCE = 2
 LAST = "number"  # numbers may be scaled within the categories of another field
 
 
-def make_encoders(fields: Iterable[Field]) -> dict[str, Encoder]:
-    """One encoder per field, in the order of the fields, not fit yet."""
+def make_encoders(fields: Iterable[Field], truncation: Truncation = WHOLE) -> dict[str, Encoder]:
+    """One encoder per field, in the order of the fields, not fit yet. `truncation` is needed to fit `bpe` only, whose
+    texts are staged uncut."""
     encoders: dict[str, Encoder] = {}
     for field in fields:
         encoders[field.name] = KINDS[field.kind](field, encoders)
+        if isinstance(encoder := encoders[field.name], Tokenizer):
+            encoder.truncation = truncation
     return encoders
 
 
@@ -71,14 +79,24 @@ def fit_encoders(encoders: Mapping[str, Encoder], batches: Batches) -> None:
             list(pool.map(lambda encoder: encoder.fit(batches), chosen))
 
 
-def encode(encoders: Mapping[str, Encoder], batch: pa.RecordBatch, staged: bool = False) -> Encoded:
-    """Every field of a batch. The tokenizer may leave a row without a step; its length is 0 then."""
+def encode(
+    encoders: Mapping[str, Encoder], batch: pa.RecordBatch, truncation: Truncation, staged: bool = False
+) -> Encoded:
+    """Every field of a batch, cut. The lists of `staged` batches are cut already.
+
+    The tokenizer may leave a row without a token; its length is 0 then.
+    """
+    if not staged:
+        batch = truncation.lists(batch, encoders)
     lengths = np.zeros(batch.num_rows, np.int64)
     arrays: dict[str, np.ndarray] = {}
     for encoder in encoders.values():
         lengths, own = encoder.encode(batch, staged)
         arrays |= own
-    return Encoded(lengths, arrays)
+    uncut = lengths
+    if UNCUT in batch.schema.names:
+        uncut = batch.column(UNCUT).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Encoded(truncation.ragged(lengths, arrays), uncut)
 
 
 def spell(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:

@@ -53,7 +53,7 @@ class Preparation:
     def run(self) -> None:
         self.table = self._label_table()
         self.schema = self._schema()
-        self.encoders = make_encoders(self.schema.fields)
+        self.encoders = make_encoders(self.schema.fields, self.schema.truncation)
         asked = self.schema if self.table is None else replace(self.schema, label=None)
         for name, source in self.given.items():
             check_columns(source, asked, self._split_columns() if name == "train" else [])

@@ -22,6 +22,7 @@ from seqclf.data.cells import (
     names_missing,
 )
 from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field, named_field
+from seqclf.data.truncation import SIDES, Truncation
 from seqclf.errors import InputError
 
 INFERENCE_ROWS = 1000
@@ -44,6 +45,10 @@ class Schema:
     group_by: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+
+    @property
+    def truncation(self) -> Truncation:
+        return Truncation(self.max_length, self.truncate)
 
     @property
     def columns(self) -> list[tuple[str, str]]:
@@ -102,7 +107,7 @@ def build_schema(
 
     `label` is null where the labels stand in a file of their own; `skip` are columns that are surely no fields.
     """
-    if truncate not in ("error", "keep_first", "keep_last"):
+    if truncate not in SIDES:
         raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
     if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
         raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")

@@ -109,8 +109,10 @@ class _Stage:
         return self.files.index(name)
 
     def _staged(self, given: pa.RecordBatch, rows: np.ndarray, file: int) -> pa.RecordBatch:
-        """Label, staged fields, and each row's `id` as text, number and file."""
-        columns = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
+        """Label, staged fields (cut, with their lengths before that), and each row's `id` as text, number and file."""
+        fields = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
+        cut = self.schema.truncation.lists(pa.record_batch(fields), fields)
+        columns = dict(zip(cut.schema.names, cut.columns, strict=True))
         row = pa.array(rows)
         ids = as_text(given.column(ID) if ID in given.schema.names else row)
         place = pa.array(np.full(len(rows), file, np.int32))

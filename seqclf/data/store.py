@@ -42,22 +42,6 @@ class Split(NamedTuple):
         return self.sequences.lengths if self.uncut is None else self.uncut
 
 
-def cut(
-    lengths: np.ndarray, fields: dict[str, np.ndarray], keep: np.ndarray, max_length: int | None, side: str
-) -> Ragged:
-    """The rows in `keep` (indices, ascending), each cut to `max_length` steps, the first or last of them."""
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    starts, counts = offsets[keep], lengths[keep]
-    if len(keep) == len(lengths) and (max_length is None or counts.max(initial=0) <= max_length):
-        return Ragged(offsets, fields)
-    kept = counts if max_length is None else np.minimum(counts, max_length)
-    if side == "keep_last":
-        starts = starts + counts - kept
-    new = np.concatenate([[0], np.cumsum(kept)])
-    take = np.arange(new[-1]) + np.repeat(starts - new[:-1], kept)
-    return Ragged(new, {name: steps[take] for name, steps in fields.items()})
-
-
 def release(sequences: Ragged) -> None:
     """Give the pages of memory-mapped steps back to the system; they are read again when they are used again."""
     for steps in sequences.fields.values():
@@ -85,7 +69,9 @@ def sampled(split: Split, most_steps: int, seed: int) -> Split:
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Some sequences, in the order of `rows`."""
+    """Some sequences, in the order of `rows`, or all of them as they are where `rows` counts them."""
+    if len(rows) == len(sequences) and (np.diff(rows) == 1).all():
+        return sequences
     starts, counts = sequences.offsets[rows], sequences.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)])
     places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)

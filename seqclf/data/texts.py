@@ -1,26 +1,26 @@
-"""Running text → tokens, by a Hugging Face tokenizer trained on the training split; trees of text → nodes."""
+"""Running text → tokens, by a Hugging Face tokenizer trained on the training split."""
 
 from __future__ import annotations
 
-import gzip
-import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.fields import Field
-from seqclf.data.trees import Tree, parse
-from seqclf.errors import InputError
+from seqclf.data.hashing import hash_bytes
+from seqclf.data.truncation import WHOLE
+from seqclf.data.vectors import read_vectors
 
 UNKNOWN = "[UNK]"
-INNER = "[NODE]"  # the token of a tree's node that has none
+MOST_SUBWORDS = 10_000_000  # the trainer reserves memory for all of them
 Batches = Callable[..., Iterator[pa.RecordBatch]]
 
 
@@ -30,44 +30,108 @@ class Tokenizer:
     `tokenizer`: `word` (split at spaces and punctuation), `bpe` (subwords), `character` or `byte`. With `vectors`, a
     file of pretrained word vectors, every training word that has one is kept; `vectors`: (size, D) float32, rows
     without one zero.
+
+    All but `bpe` split a text without having learned anything, so texts are staged as provisional codes of their
+    tokens, cut like any list, and the vocabulary counts kept tokens only. What `bpe` makes of a text depends on the
+    texts it is trained on: it is trained on the first (or last) `max_length` words of each, a superset of the tokens
+    that are kept, as every word makes a token or more.
     """
 
     def __init__(self, field: Field, others: Mapping[str, Any]):
         self.field = field
+        self.truncation = WHOLE
+        self.kind: str = field.option("tokenizer")
+        self.splitter = untrained(self.kind, field.option("lowercase"))
         self.tokenizer: tokenizers.Tokenizer | None = None
+        self.codes = _Codes()
+        self.ids = np.zeros(0, np.int32)  # of each provisional code
         self.vectors: np.ndarray | None = None
         self.vector_size: int | None = None
 
+    def _tokens(self, text: str) -> Iterable[str]:
+        """The tokens of a text; of `bpe`, its words."""
+        text = self.splitter.normalizer.normalize_str(text)
+        if self.kind == "character":
+            return text
+        words = self.splitter.pre_tokenizer.pre_tokenize_str(text)
+        return chain.from_iterable(word for word, _ in words) if self.kind == "byte" else [word for word, _ in words]
+
     def stage(self, column: pa.Array) -> pa.Array:
-        return column
+        """Texts → lists of provisional codes; of `bpe`, the texts."""
+        if self.kind == "bpe":
+            return column
+        codes, ends = array("i"), [0]
+        for text in column.to_pylist():
+            codes.extend(map(self.codes.__getitem__, self._tokens(text)))
+            ends.append(len(codes))
+        return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), np.array(codes, np.int32))
 
     def bits(self, column: pa.Array) -> np.ndarray:
-        """(N,): of a text there is one number a row."""
-        digests = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in column.to_pylist())
-        return np.frombuffer(b"".join(digests), np.uint64)
+        if self.kind != "bpe":
+            return pc.list_flatten(column).to_numpy(zero_copy_only=False).astype(np.uint64)
+        words = (self.truncation.words(list(self._tokens(text))) for text in column.to_pylist())
+        return hash_bytes("".join(kept).encode() for kept in words)
 
     def fit(self, batches: Batches) -> None:
-        def texts() -> Iterator[str]:
-            return (text for batch in batches() for text in batch.column(self.field.name).to_pylist())
+        if self.kind == "bpe":
+            self._fit_subwords(batches)
+        else:
+            self._fit_words(batches)
 
-        options = {name: self.field.option(name) for name in ("tokenizer", "lowercase", "min_count", "max_size")}
-        self.tokenizer = train_tokenizer(texts(), **options)
-        path = self.field.option("vectors")
-        if path is not None:
-            every = train_tokenizer(texts(), **{**options, "min_count": 1}).get_vocab()
-            words, found = read_vectors(path, every, f"data.fields.{self.field.name}.vectors")
-            kept = self.tokenizer.get_vocab()
-            for word in sorted(set(words) - set(kept), key=lambda word: every[word]):
-                kept[word] = len(kept)
-            self.tokenizer.model = models.WordLevel(kept, unk_token=UNKNOWN)
-            self.vectors = np.zeros((len(kept), found.shape[1]), np.float32)
-            self.vectors[[kept[word] for word in words]] = found
-            self.vector_size = found.shape[1]
+    def _fit_subwords(self, batches: Batches) -> None:
+        def texts() -> Iterator[str]:
+            for batch in batches(self.field.name):
+                for text in batch.column(self.field.name).to_pylist():
+                    # Normalizing the joined words again changes nothing.
+                    yield "".join(self.truncation.words(list(self._tokens(text)))) if self.truncation.cuts else text
+
+        lowercase, most = self.field.option("lowercase"), self.field.option("max_size")
+        self.tokenizer = train_subwords(texts(), lowercase, self.field.option("min_count"), most)
+        if self.field.option("vectors") is not None:
+            self._keep_vectors(train_subwords(texts(), lowercase, 1, most).get_vocab())
+
+    def _fit_words(self, batches: Batches) -> None:
+        counts = np.zeros(len(self.codes), np.int64)
+        for batch in batches(self.field.name):
+            codes = pc.list_flatten(batch.column(self.field.name)).to_numpy(zero_copy_only=False)
+            counts += np.bincount(codes, minlength=len(counts))
+        tokens = list(self.codes)
+        seen = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], tokens[code]))
+        most = (self.field.option("max_size") or 2**31) - 1  # the unknown token counts
+        kept = [tokens[code] for code in seen if counts[code] >= self.field.option("min_count")][:most]
+        self.tokenizer = untrained(self.kind, self.field.option("lowercase"))
+        if self.kind != "byte":
+            self._hold({token: place for place, token in enumerate([UNKNOWN, *kept])})
+        if self.field.option("vectors") is not None:
+            self._keep_vectors({tokens[code]: rank for rank, code in enumerate(seen[:most])})
+        vocabulary = self.tokenizer.get_vocab()
+        self.ids = np.array([vocabulary.get(token, 0) for token in tokens], np.int32)
+
+    def _hold(self, vocabulary: dict[str, int]) -> None:
+        assert self.tokenizer is not None
+        self.tokenizer.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
+
+    def _keep_vectors(self, every: Mapping[str, int]) -> None:
+        """Add the words of training that have a vector. `every`: word → rank."""
+        assert self.tokenizer is not None
+        wanted = {word: rank for word, rank in every.items() if word != UNKNOWN}
+        words, vectors = read_vectors(self.field.option("vectors"), wanted, f"data.fields.{self.field.name}.vectors")
+        kept = self.tokenizer.get_vocab()
+        for word in sorted(set(words) - set(kept), key=lambda word: every[word]):
+            kept[word] = len(kept)
+        self._hold(kept)
+        self.vectors = np.zeros((len(kept), vectors.shape[1]), np.float32)
+        self.vectors[[kept[word] for word in words]] = vectors
+        self.vector_size = vectors.shape[1]
 
     def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         assert self.tokenizer is not None
-        texts = batch.column(self.field.name).to_pylist()
-        encoded = [entry.ids for entry in self.tokenizer.encode_batch_fast(texts)]
+        column = batch.column(self.field.name)
+        if staged and self.kind != "bpe":
+            lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
+            codes = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+            return lengths, {self.field.name: self.ids[codes]}
+        encoded = [entry.ids for entry in self.tokenizer.encode_batch_fast(column.to_pylist())]
         lengths = np.fromiter((len(ids) for ids in encoded), np.int64, len(encoded))
         return lengths, {
             self.field.name: np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())),
@@ -92,131 +156,43 @@ class Tokenizer:
         self.vector_size = state["vector_size"]
 
 
-def train_tokenizer(
-    texts: Iterator[str], *, tokenizer: str, lowercase: bool, min_count: int, max_size: int | None
-) -> tokenizers.Tokenizer:
-    limits: dict[str, Any] = {"min_frequency": min_count, "special_tokens": [UNKNOWN], "show_progress": False}
-    limits["vocab_size"] = max_size or 2**31
-    steps = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
-    if tokenizer == "byte":
+class _Codes(dict[str, int]):
+    """Token → provisional code, which grows with every token that is new."""
+
+    def __missing__(self, token: str) -> int:
+        self[token] = code = len(self)
+        return code
+
+
+def untrained(kind: str, lowercase: bool) -> tokenizers.Tokenizer:
+    """A tokenizer that splits texts but, unless of bytes, knows no token."""
+    if kind == "byte":
         alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
         made = tokenizers.Tokenizer(models.BPE({token: place for place, token in enumerate([UNKNOWN, *alphabet])}, []))
         made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    elif tokenizer == "bpe":
+    elif kind == "bpe":
         made = tokenizers.Tokenizer(models.BPE(unk_token=UNKNOWN))
         made.pre_tokenizer = pre_tokenizers.Metaspace()
     else:
         made = tokenizers.Tokenizer(models.WordLevel(unk_token=UNKNOWN))
         made.pre_tokenizer = (
             pre_tokenizers.BertPreTokenizer()
-            if tokenizer == "word"
+            if kind == "word"
             else pre_tokenizers.Split(tokenizers.Regex(r"[\s\S]"), "isolated")
         )
+    steps = [normalizers.NFC(), normalizers.Lowercase()] if lowercase else [normalizers.NFC()]
     made.normalizer = normalizers.Sequence(steps)
-    if tokenizer != "byte":
-        trainer = (trainers.BpeTrainer if tokenizer == "bpe" else trainers.WordLevelTrainer)(**limits)
-        made.train_from_iterator(texts, trainer)
     return made
 
 
-def read_vectors(path: str, wanted: Mapping[str, int], key: str) -> tuple[list[str], np.ndarray]:
-    """The wanted words of a text file of word vectors (a word and its numbers a line; the line of counts with which
-    fastText begins is skipped) and their vectors, (words, D) float32."""
-    file = Path(path).expanduser()
-    if not file.is_file():
-        raise InputError(f"{key}={path}: no such file; give a .vec or .txt file of word vectors")
-    words: list[str] = []
-    rows: list[np.ndarray] = []
-    size = None
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            head, _, rest = line.rstrip().partition(b" ")
-            if number == 1 and len(rest.split()) == 1:
-                continue
-            word = head.decode("utf-8", "replace")
-            if word not in wanted or word == UNKNOWN or (words and word == words[-1]):
-                continue
-            try:
-                row = np.array(rest.split(), np.float32)
-            except ValueError:
-                raise InputError(f"{file}: line {number}: is no word followed by numbers; mend it") from None
-            size = size or len(row)
-            if len(row) != size or not np.isfinite(row).all():
-                raise InputError(f"{file}: line {number}: has {len(row)} numbers where {size} are expected; mend it")
-            words.append(word)
-            rows.append(row)
-    if not words:
-        raise InputError(f"{key}={path}: has a vector of no word of the training texts; check file and lowercase")
-    unique = dict(zip(words, rows, strict=True))
-    return list(unique), np.stack(list(unique.values()))
-
-
-class TreeTokenizer:
-    """Bracketed text → the tokens of its nodes, children before parents, with `parents` and, where the tags are
-    labels (`tags: labels`, as in treebanks), `node_labels`, or as tokens (`tags: tokens`, as in expressions).
-
-    `parents`: (S,) int32 places within the sequence, -1 for the root; `node_labels`: (S,) int32 places among the sorted
-    tags of training, -1 where a node has none of them.
-    """
-
-    def __init__(self, field: Field, others: Mapping[str, Any]):
-        self.field = field
-        self.labelled = field.option("tags") == "labels"
-        self.tokens: list[str] = []
-        self.tags: list[str] = []
-
-    def stage(self, column: pa.Array) -> pa.Array:
-        return column
-
-    bits = Tokenizer.bits
-
-    def _trees(self, batch: pa.RecordBatch) -> Iterator[tuple[Tree, list[str]]]:
-        """Each tree and the token of each of its nodes."""
-        for text in batch.column(self.field.name).to_pylist():
-            tree = parse(text, self.labelled)
-            given = tree.tokens if self.labelled else [a or b for a, b in zip(tree.tokens, tree.tags, strict=True)]
-            yield tree, [self._spelled(token) or INNER for token in given]
-
-    def _spelled(self, token: str) -> str:
-        return token.lower() if self.field.option("lowercase") else token
-
-    def fit(self, batches: Batches) -> None:
-        counts: dict[str, int] = {}
-        tags: set[str] = set()
-        for batch in batches(self.field.name):
-            for tree, tokens in self._trees(batch):
-                for token in tokens:
-                    counts[token] = counts.get(token, 0) + 1
-                tags.update(tree.tags)
-        kept = [token for token, count in counts.items() if count >= self.field.option("min_count")]
-        self.tokens = sorted(kept, key=lambda token: (-counts[token], token))[: self.field.option("max_size")]
-        self.tags = sorted(tags - {""}) if self.labelled else []
-
-    def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        ids = {token: place for place, token in enumerate(self.tokens, start=1)}
-        labels = {tag: place for place, tag in enumerate(self.tags)}
-        lengths, nodes, parents, tags = [], [], [], []
-        for tree, tokens in self._trees(batch):
-            lengths.append(len(tokens))
-            nodes += [ids.get(token, 0) for token in tokens]
-            parents.append(tree.parents)
-            tags += [labels.get(tag, -1) for tag in tree.tags]
-        arrays = {
-            self.field.name: np.array(nodes, np.int32),
-            "parents": np.concatenate(parents or [np.empty(0, np.int32)]),
-        }
-        if self.labelled:
-            arrays["node_labels"] = np.array(tags, np.int32)
-        return np.array(lengths, np.int64), arrays
-
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        return ["?" if place == 0 else self.tokens[place - 1] for place in fields[self.field.name].tolist()]
-
-    def spec(self) -> dict[str, Any]:
-        return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}
-
-    def state(self) -> dict[str, Any]:
-        return {"tokens": self.tokens, "tags": self.tags}
-
-    def restore(self, state: dict[str, Any]) -> None:
-        self.tokens, self.tags = state["tokens"], state["tags"]
+def train_subwords(texts: Iterator[str], lowercase: bool, min_count: int, max_size: int | None) -> tokenizers.Tokenizer:
+    """Learn the merges of byte pair encoding."""
+    tokenizer = untrained("bpe", lowercase)
+    trainer = trainers.BpeTrainer(
+        vocab_size=max_size or MOST_SUBWORDS,
+        min_frequency=min_count,
+        special_tokens=[UNKNOWN],
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer

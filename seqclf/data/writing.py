@@ -21,7 +21,7 @@ from seqclf.data.quarantine import Quarantine
 from seqclf.data.rows import EMPTY_REASON, too_long_reason
 from seqclf.data.schema import Schema
 from seqclf.data.staging import FILE, Staged
-from seqclf.data.store import Ragged, SplitWriter, cut
+from seqclf.data.store import Ragged, SplitWriter, take
 from seqclf.errors import InputError
 
 SPLITS = ("train", "validation", "test")
@@ -85,22 +85,22 @@ class Writing:
         self, batch: pa.RecordBatch, files: list[str], splits_of: np.ndarray, parts: Mapping[str, _Part]
     ) -> None:
         """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        lengths, arrays = encode(self.encoders, batch, staged=True)
+        sequences, uncut = encode(self.encoders, batch, self.schema.truncation, staged=True)
         labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
         labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
         limit = self.schema.max_length
         chosen = splits_of >= 0
-        too_long = np.zeros(len(lengths), bool) if limit is None else (lengths > limit) & chosen
+        too_long = np.zeros(len(uncut), bool) if limit is None else (uncut > limit) & chosen
         column = self.schema.fields[0].column
 
         def refusal(row: int, column: str, reason: str) -> Refusal:
             return Refusal(files[batch.column(FILE)[row].as_py()], batch.column(ROW)[row].as_py(), column, reason)
 
         if too_long.any() and self.schema.truncate == "error":
-            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(lengths, limit))
+            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(uncut, limit))
             raise InputError(f"{first} ({int(too_long.sum())} such rows so far)")
-        for row in np.flatnonzero(((labels < 0) | (lengths == 0)) & chosen).tolist():
-            if lengths[row] == 0:
+        for row in np.flatnonzero(((labels < 0) | (uncut == 0)) & chosen).tolist():
+            if uncut[row] == 0:
                 found = refusal(row, column, EMPTY_REASON)
             else:
                 text = f"is '{batch.column(LABEL)[row]}', which never occurs in the training rows"
@@ -109,11 +109,11 @@ class Writing:
             self.quarantine.add([found])
         vocabularies = [name for name, encoder in self.encoders.items() if encoder.spec()["kind"] == "category"]
         for name, part in parts.items():
-            keep = np.flatnonzero((labels >= 0) & (lengths > 0) & (splits_of == SPLITS.index(name)))
+            keep = np.flatnonzero((labels >= 0) & (uncut > 0) & (splits_of == SPLITS.index(name)))
             if len(keep):
-                sequences = cut(lengths, arrays, keep, limit, self.schema.truncate)
-                part.add(sequences, labels[keep], batch, keep, None if limit is None else lengths[keep])
-                unknown = sum(int((sequences.fields[field] == 0).sum()) for field in vocabularies)
+                kept = take(sequences, keep)
+                part.add(kept, labels[keep], batch, keep, None if limit is None else uncut[keep])
+                unknown = sum(int((kept.fields[field] == 0).sum()) for field in vocabularies)
                 part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
 
 

@@ -14,7 +14,7 @@ from tokenizers import decoders
 
 from seqclf.data.dataset import Dataset
 from seqclf.data.store import Split
-from seqclf.data.texts import INNER
+from seqclf.data.tree_tokens import INNER
 
 
 def kept_rows(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:

@@ -207,7 +207,7 @@ def _read(case: Case, findings: list[str]) -> None:
         rows += batch.rows.tolist()
         ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
         usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
-        encode(known.encoders, batch.columns.take(usable))
+        encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
     found = truth(case.base, case.files)
     if found.damage is not None:
         findings.append(f"reading: a damaged file was taken for whole, {len(rows)} rows ({found.damage})")

@@ -1,4 +1,4 @@
-"""Rows share a key exactly if every field of every step is equal."""
+"""Rows share a key exactly if they hold the same tokens, as the model gets them."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +13,7 @@ from seqclf.data.fields import Field
 from seqclf.data.reading import read
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source
+from seqclf.data.truncation import WHOLE, Truncation
 
 FIELDS = [
     Field("shop", "category", ("shop",)),
@@ -61,10 +62,99 @@ def test_many_different_sequences_have_different_keys(seed):
     assert len(np.unique(keys)) == len({tuple(row) for row in column.to_pylist()})
 
 
-def test_texts_are_compared_as_they_are_written():
-    encoders = make_encoders([Field("text", "text", ("text",))])
-    keys = sequence_keys(pa.record_batch({"text": ["Hi you", "hi you", "Hi you", "é"]}), encoders)
-    assert keys[0] == keys[2] and len(set(keys.tolist())) == 3
+def text_keys(texts, kind="text", truncation=WHOLE, **options):
+    encoders = make_encoders([Field("text", kind, ("text",), options=options)], truncation)
+    staged = truncation.lists(pa.record_batch({"text": encoders["text"].stage(pa.array(texts))}), ["text"])
+    return sequence_keys(staged, encoders).tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokenizer", "equal", "different"),
+    [
+        (
+            "word",
+            ["Win a prize!", "win  a prize !", " WIN a prize!\n", "win a\u00a0prize!"],
+            ["win a prize", "wina!"],
+        ),
+        ("character", ["Win a", "win a"], ["win  a", "win"]),
+        ("byte", ["Win a", "win a"], ["win  a", "win"]),
+        ("bpe", ["Win a", "win a"], ["win  a", "wina"]),
+        ("word", ["caf\u00e9", "cafe\u0301", "CAF\u00c9"], ["cafe"]),
+    ],
+)
+def test_texts_are_compared_by_the_tokens_that_they_make(tokenizer, equal, different):
+    keys = text_keys([*equal, *different], tokenizer=tokenizer)
+    assert len(set(keys[: len(equal)])) == 1 and len(set(keys)) == 1 + len(different)
+    kept = text_keys(["Hi you", "hi you"], tokenizer=tokenizer, lowercase=False)
+    assert len(set(kept)) == 2
+
+
+@pytest.mark.parametrize("tokenizer", ["word", "bpe"])
+def test_what_truncation_removes_does_not_count(tokenizer):
+    first, last = (Truncation(2, side) for side in ("keep_first", "keep_last"))
+    texts = ["see you soon", "see you later", "will see you", "see you"]
+    assert len(set(text_keys(texts[:2] + texts[3:], truncation=first, tokenizer=tokenizer))) == 1
+    assert len(set(text_keys(texts[2:], truncation=last, tokenizer=tokenizer))) == 1
+    assert len(set(text_keys(texts, tokenizer=tokenizer))) == 4
+
+
+def test_trees_are_compared_by_their_nodes():
+    same = ["(3 (2 The) (2 Rock))", "(1 (2 The)   (0 Rock) )", "[3 (2 The) (2 Rock)]"]
+    other = [
+        "(3 (2 (2 The)) (2 Rock))",
+        "(3 (2 Rock) (2 The))",
+        "(3 (2 The) (2 (2 Rock) (2 !)))",
+        "(3 (2 the) (2 Rock))",
+    ]
+    keys = text_keys([*same, *other], "tree")
+    assert len(set(keys[:3])) == 1 and len(set(keys)) == 1 + len(other)
+    assert len(set(text_keys(["[MAX 1 2 ]", "[MIN 1 2 ]", "[MAX 1  2]"], "tree", tags="tokens"))) == 2
+
+
+def number_keys(rows, **options):
+    encoders = make_encoders([Field("x", "number", ("x",), width=1, options=options)])
+    return sequence_keys(pa.record_batch({"x": pa.array(rows, pa.list_(pa.float64()))}), encoders).tolist()
+
+
+def test_numbers_are_equal_that_agree_in_ten_digits():
+    third = 1 / 3
+    one, two, three, other = number_keys([[0.1 + 0.2, third], [0.3, third], [0.3, 0.333333333333], [0.3, 0.33333333]])
+    assert one == two == three != other
+    since_1970 = 1.7e9 + np.arange(1000)
+    assert len(set(number_keys(since_1970[:, None].tolist()))) == 1000
+    single = [[0.1], [float(np.float32(0.1))]]
+    assert len(set(number_keys(single, scale="none"))) == 1 and len(set(number_keys(single))) == 2
+
+
+def test_missing_values_equal_each_other_only():
+    negative = float(np.array([-np.nan])[0])
+    keys = number_keys([[None, 1.0], [float("nan"), 1.0], [negative, 1.0], [0.0, 1.0]], missing="mean")
+    assert len(set(keys[:3])) == 1 and keys[3] != keys[0]
+
+
+def families(count):
+    """Structured data of which all rows differ, as (rows, length, channels) doubles."""
+    draw = np.random.default_rng(0)
+    places = np.arange(count)
+    yield "whole numbers", np.stack(np.unravel_index(places, (30, 30, 30)), axis=1)[:, None, :]
+    yield "powers of two", 2.0 ** np.stack(np.unravel_index(places, (30, 30, 30)), axis=1)[:, None, :]
+    yield "one counter", places[:, None, None].astype(float)
+    yield "one bit", np.eye(20)[places % 20][:, :, None] * (1 + places // 20)[:, None, None]
+    yield "swapped", np.stack([places, -places], axis=1)[:, :, None] * 1.0
+    digits = (places[:, None] >> np.arange(15)) & 1
+    yield "binary", digits[:, :, None] * 1.0
+    yield "binary channels", digits[:, None, :] * 1.0
+    yield "halves", draw.permutation(places)[:, None, None] / 2**10 + np.zeros((1, 3, 2))
+
+
+@pytest.mark.parametrize("rows", [pytest.param(rows, id=name) for name, rows in families(20_000)])
+def test_structured_data_has_no_false_duplicates(rows):
+    count, length, channels = rows.shape
+    values = rows.astype(np.float64)
+    column = pa.array(values.reshape(count, length, channels).tolist(), pa.list_(pa.list_(pa.float64())))
+    encoders = make_encoders([Field("x", "number", ("x",), width=channels)])
+    keys = sequence_keys(pa.record_batch({"x": column if channels > 1 else pa.array(rows[..., 0].tolist())}), encoders)
+    assert len(np.unique(keys)) == len(np.unique(values.reshape(count, -1), axis=0)) == count
 
 
 def test_equal_steps_share_a_key_however_they_are_written(tmp_path):

@@ -19,6 +19,7 @@ from seqclf.data.encoders import (
     save_encoders,
 )
 from seqclf.data.fields import Field
+from seqclf.data.truncation import WHOLE
 
 CATEGORIES = st.lists(st.lists(st.sampled_from("abcdeé "), min_size=1, max_size=6), min_size=1, max_size=12)
 WORDS = ["The cat sat.", "the dog sat", "a cat, a dog!", "été"]
@@ -39,8 +40,8 @@ class Fitted:
 
 def encoded(encoders, column):
     """Lengths and steps of the field."""
-    lengths, arrays = encode(encoders, pa.record_batch({"x": column}))
-    return lengths, arrays["x"]
+    sequences = encode(encoders, pa.record_batch({"x": column}), WHOLE).sequences
+    return sequences.lengths, sequences.fields["x"]
 
 
 fitted = Fitted

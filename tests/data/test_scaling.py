@@ -10,6 +10,7 @@ from table_files import write
 from seqclf.data.encoders import encode, fit_encoders, make_encoders
 from seqclf.data.fields import Field, check_option
 from seqclf.data.prepare import prepare
+from seqclf.data.truncation import WHOLE
 from seqclf.errors import InputError
 
 MAYBE = st.one_of(st.none(), st.floats(-1e6, 1e6))
@@ -25,13 +26,13 @@ def encoded(rows, options, others=None, others_fields=(), width=1):
     encoders = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
     fit_encoders(encoders, lambda *names: iter([staged.slice(0, 1), staged.slice(1)]))
-    one, other = encode(encoders, staged, staged=True), encode(encoders, batch)
+    one, other = encode(encoders, staged, WHOLE, staged=True).sequences, encode(encoders, batch, WHOLE).sequences
     np.testing.assert_array_equal(one.fields["x"], other.fields["x"])
     assert one.fields["x"].shape[1] == encoders["x"].spec()["width"]
     restored = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     for name, encoder in restored.items():
         encoder.restore(encoders[name].state())
-    np.testing.assert_array_equal(encode(restored, batch).fields["x"], one.fields["x"])
+    np.testing.assert_array_equal(encode(restored, batch, WHOLE).sequences.fields["x"], one.fields["x"])
     return one.fields["x"]
 
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.data.store import SplitWriter, cut, open_split
+from seqclf.data.store import SplitWriter, open_split
+from seqclf.data.truncation import WHOLE
 
 ROWS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=12)
 
@@ -30,27 +31,13 @@ def unrolled(sequences, name):
     ]
 
 
-@given(ROWS, st.data())
-def test_cut_keeps_the_chosen_rows_and_their_first_or_last_steps(rows, data):
-    keep = sorted(data.draw(st.sets(st.integers(0, len(rows) - 1))))
-    limit = data.draw(st.none() | st.integers(1, 10))
-    side = data.draw(st.sampled_from(["error", "keep_first", "keep_last"]))
-    found = cut(*ragged(rows), np.array(keep, np.int64), limit, side)
-    expected = [rows[row] for row in keep]
-    if limit is not None:
-        expected = [row[-limit:] if side == "keep_last" else row[:limit] for row in expected]
-    assert unrolled(found, "a") == expected
-    assert unrolled(found, "b") == [[[step / 2, -step / 2] for step in row] for row in expected]
-    assert found.lengths.tolist() == [len(row) for row in expected] and len(found) == len(expected)
-
-
 @settings(max_examples=30, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4))
 def test_what_is_written_in_batches_is_read_back_as_one(batches):
     with tempfile.TemporaryDirectory() as folder:
         with SplitWriter(Path(folder) / "train") as writer:
             for rows in batches:
-                sequences = cut(*ragged(rows), np.arange(len(rows)), None, "error")
+                sequences = WHOLE.ragged(*ragged(rows))
                 ids = pa.array([f"é{len(row)}" for row in rows])
                 writer.append(sequences, sequences.lengths % 3, ids, np.arange(len(rows)))
         split = open_split(Path(folder) / "train")
@@ -64,7 +51,7 @@ def test_what_is_written_in_batches_is_read_back_as_one(batches):
 
 def written(folder, rows=((1, 2), (3,))):
     with SplitWriter(folder) as writer:
-        sequences = cut(*ragged(rows), np.arange(len(rows)), None, "error")
+        sequences = WHOLE.ragged(*ragged(rows))
         writer.append(sequences, np.zeros(len(rows)), pa.array(["x"] * len(rows)), np.arange(len(rows)))
     return folder
 

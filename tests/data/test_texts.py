@@ -5,11 +5,14 @@ import gzip
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from table_files import write
+from tokenizers import trainers
 
 from seqclf.data.fields import Field
 from seqclf.data.prepare import prepare
-from seqclf.data.texts import Tokenizer
+from seqclf.data.texts import Tokenizer, untrained
 from seqclf.errors import InputError
 
 TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home at 5?"] * 5
@@ -17,8 +20,8 @@ TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home 
 
 def fitted(texts, **options):
     tokenizer = Tokenizer(Field("text", "text", ("text",), options=options), {})
-    batch = pa.record_batch({"text": texts})
-    tokenizer.fit(lambda *names: iter([batch]))
+    parts = [pa.record_batch({"text": tokenizer.stage(pa.array(part))}) for part in (texts[:3], texts[3:])]
+    tokenizer.fit(lambda *names: iter(parts))
     return tokenizer
 
 
@@ -43,6 +46,40 @@ def test_a_saved_tokenizer_gives_the_same_ids(kind):
     other = Tokenizer(tokenizer.field, {})
     other.restore(tokenizer.state())
     assert ids_of(tokenizer, "free prizes, you!") == ids_of(other, "free prizes, you!")
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.text(st.sampled_from("aA bB.,é\u0301\u0130[UNK]\t\x1f\u2028あ☃"), min_size=1), min_size=1),
+    st.sampled_from(["word", "character", "byte", "bpe"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.none() | st.integers(1, 6),
+)
+def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, lowercase, min_count, max_size):
+    """Its trainer is the oracle; and tokens are the same whether a text was staged or comes later."""
+    tokenizer = Tokenizer(
+        Field(
+            "text",
+            "text",
+            ("text",),
+            options={"tokenizer": kind, "lowercase": lowercase, "min_count": min_count} | ({"max_size": max_size}),
+        ),
+        {},
+    )
+    batch = pa.record_batch({"text": pa.array(texts)})
+    staged = pa.record_batch({"text": tokenizer.stage(batch.column("text"))})
+    tokenizer.fit(lambda *names: iter([staged]))
+    one, other = (tokenizer.encode(given, place) for given, place in ((staged, True), (batch, False)))
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_array_equal(one[1]["text"], other[1]["text"])
+    if kind in ("word", "character"):
+        oracle = untrained(kind, lowercase)
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=max_size or 2**31, min_frequency=min_count, special_tokens=["[UNK]"], show_progress=False
+        )
+        oracle.train_from_iterator(texts, trainer)
+        assert tokenizer.tokenizer.get_vocab() == oracle.get_vocab()
 
 
 @pytest.fixture

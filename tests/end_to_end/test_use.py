@@ -56,9 +56,8 @@ def test_predictions_are_those_of_the_checkpoint(trained, predicted, rows):
     classifier = Classifier(trained.run / "bundle", device="cpu")
     for row, found in zip(rows[:40], predicted, strict=False):
         batch = pa.record_batch({"shop": [row["shop"]], "amount": [row["amount"]]})
-        fields = {
-            name: torch.from_numpy(steps)[None] for name, steps in encode(classifier.encoders, batch).fields.items()
-        }
+        encoded = encode(classifier.encoders, batch, classifier.schema.truncation).sequences.fields
+        fields = {name: torch.from_numpy(steps)[None] for name, steps in encoded.items()}
         lengths = np.array([len(row["shop"])])
         with torch.no_grad():
             logits = task.model(fields, torch.from_numpy(lengths), lengths)
