@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.cells import MISSING_WORDS
+
 
 class Refusal(NamedTuple):
     """A row that cannot be used. `row` counts from 1 within `file`, the header not counted, among the rows that could
@@ -38,11 +40,22 @@ class Batch(NamedTuple):
 
 
 def as_text(ids: pa.Array) -> pa.Array:
-    """Ids as they are written, whatever they are."""
+    """Ids as they are written, whatever they are; NaN is none."""
+    if pa.types.is_floating(ids.type):
+        ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
     try:
         return ids.cast(pa.string())
     except pa.ArrowException:  # lists, bytes, intervals
         return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
+
+
+def known_ids(ids: pa.Array) -> pa.Array:
+    """Ids as text, null where one is missing: rows without an id share none.
+
+    A blank counts as missing, and so do the words for it (NA, null, …) that files are written with.
+    """
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
+    return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING_WORDS)), pa.scalar(None, pa.string()), ids)
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:

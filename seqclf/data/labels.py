@@ -60,7 +60,7 @@ class LabelTable:
             raise InputError(f"{self.source}: has no rows; give a row per sequence")
         wanted = _bytes(pc.fill_null(ids, ""))
         places = np.minimum(np.searchsorted(self.ids, wanted), len(self.ids) - 1)
-        missing = self.ids[places] != wanted
+        missing = (self.ids[places] != wanted) | ids.is_null().to_numpy(zero_copy_only=False)
         taken = pa.array(places, mask=missing)
         return self.labels.take(taken), None if self.keys is None else self.keys.take(taken)
 

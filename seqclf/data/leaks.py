@@ -15,11 +15,11 @@ def find_leaks(
     """Counts, and (N,) which rows of later splits hold what an earlier one holds.
 
     `keys`: (N,) equal where sequences are (see `contents`); `labels`: (N,) codes; `parts`: (N,) position of each row's
-    split in `names`, -1 for none; `ids`: (N,) likewise codes, or None where rows have none.
+    split in `names`, -1 for none; `ids`: (N,) codes of the ids, -1 for rows without one, or None where no row has one.
     """
     used = parts >= 0
     repeated = _repeated(keys, parts, used)
-    shared = np.zeros(len(keys), bool) if ids is None else _repeated(ids, parts, used)
+    shared = np.zeros(len(keys), bool) if ids is None else _repeated(ids, parts, used & (ids >= 0))
     sequences, member = np.unique(keys[used], return_inverse=True)
     pairs = np.unique(member.astype(np.int64) * (int(labels.max(initial=0)) + 1) + labels[used])
     kinds = np.bincount(pairs // (int(labels.max(initial=0)) + 1), minlength=len(sequences))

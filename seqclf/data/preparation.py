@@ -161,10 +161,15 @@ class Preparation:
         # Without an id of their own, the groups of one event table have one each.
         alone = len(staged) == 1 and self.schema.group_by and self.schema.id is None
         ids = [] if alone else [own.ids for own in staged.values()]
-        known = [one for one in ids if one is not None]
-        keys = (
-            _codes(pa.chunked_array([chunk for one in known for chunk in one.chunks])) if known == ids != [] else None
-        )
+        keys = None
+        if any(one is not None for one in ids):
+            rows = [len(own.contents) for own in staged.values()]
+            chunks = [
+                chunk
+                for one, count in zip(ids, rows, strict=True)
+                for chunk in ([pa.nulls(count, pa.string())] if one is None else one.chunks)
+            ]
+            keys = _codes(pa.chunked_array(chunks)) - 1  # -1: no id
         labels = _codes(pa.chunked_array([chunk for own in staged.values() for chunk in own.labels.chunks]))
         contents = np.concatenate([own.contents for own in staged.values()])
         self.leaks, leaking = leaks.find_leaks(contents, labels, parts, SPLITS, keys)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data import reading
-from seqclf.data.batches import Batch, Refusal, as_text
+from seqclf.data.batches import Batch, Refusal, as_text, known_ids
 from seqclf.data.canonical import ID, KEY, LABEL, ROW
 from seqclf.data.contents import sequence_keys
 from seqclf.data.encoders import Encoder
@@ -29,7 +29,8 @@ FILE = "file"
 class Staged:
     """Accepted rows of one source: a file of staged columns, and what splitting needs of each of the (N,) rows.
 
-    `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers; `keys`: what
+    `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers, null where missing;
+    `keys`: what
     `data.split.column` says, if it was read; `rows`: of the source, refused ones included; `events` of an event table
     likewise, `lost_events` those of malformed lines; `files`: the names that `file` counts.
     """
@@ -97,7 +98,7 @@ class _Stage:
         self.writer.write_batch(staged)
         self.labels.append(staged.column(LABEL))
         if self.schema.id is not None or self.schema.group_by:
-            self.ids.append(staged.column(ID))
+            self.ids.append(known_ids(staged.column(ID)))
         self.contents.append(sequence_keys(staged, self.encoders))
         if KEY in columns.schema.names:
             self.keys.append(columns.column(KEY).to_numpy(zero_copy_only=False))
@@ -175,10 +176,12 @@ def labelled(batch: Batch, table: LabelTable) -> Batch:
 
 
 def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
-    """Whether ids do nothing but count the rows, from 0 or from 1 and with gaps at most where rows were refused: such
-    say nothing of identity."""
+    """Whether ids do nothing but count the rows, from 0 or from 1 and with gaps at most where rows were refused or have
+    none: such say nothing of identity."""
     try:
-        numbers = ids.cast(pa.int64()).to_numpy()
+        numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # a column with gaps is often written as 1.0, 2.0, …
     except pa.ArrowException:
         return False
-    return len(numbers) > 0 and numbers[0] >= 0 and numbers[-1] <= rows and bool((np.diff(numbers) > 0).all())
+    if not (np.floor(numbers) == numbers).all():
+        return False
+    return len(numbers) == 0 or (numbers[0] >= 0 and numbers[-1] <= rows and bool((np.diff(numbers) > 0).all()))

@@ -102,3 +102,13 @@ def test_a_table_needs_something_to_be_joined_by(options):
 def test_a_missing_column_is_named(options, files, tmp_path):
     with pytest.raises(InputError, match=r"labels.csv: no column 'frauds' \(data.label\); did you mean 'fraud'\?"):
         prepare(options(**files, label="frauds", group_by="card"))
+
+
+def test_a_row_without_an_id_gets_no_label(options, tmp_path):
+    """Not even that of a row of the table which has no id either."""
+    ids = [f"r{row}" for row in range(18)]
+    train = write(tmp_path / "train.parquet", {"id": [*ids, None, None], "x": [[1, 2]] * 20})
+    labels = write(tmp_path / "labels.parquet", {"id": [*ids, None, ""], "y": ["a", "b"] * 10})
+    dataset = prepare(options(train=train, labels=labels, label="y", id="id", fields={"x": "category"}))
+    assert sum(counts["used"] for counts in dataset.report.values()) == 18
+    assert dataset.report["train"]["refused"] == 2

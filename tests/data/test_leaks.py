@@ -18,20 +18,23 @@ def test_counts_are_those_of_a_loop(data, count):
     def draw(low, high):
         return np.array(data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
 
-    keys, labels, parts, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(0, 12)
+    keys, labels, parts, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(-1, 12)
     report, leaking = find_leaks(keys, labels, parts, NAMES, ids)
     rows = [row for row in range(count) if parts[row] >= 0]
 
     def earlier(values, row):
         return any(values[other] == values[row] and parts[other] < parts[row] for other in rows)
 
+    def shares_id(row):
+        return ids[row] >= 0 and earlier(ids, row)
+
     for part, name in ((1, "validation"), (2, "test")):
         own = [row for row in rows if parts[row] == part]
         assert report["seen_before"].get(name, 0) == sum(earlier(keys, row) for row in own)
-        assert report["ids_seen_before"].get(name, 0) == sum(earlier(ids, row) for row in own)
+        assert report["ids_seen_before"].get(name, 0) == sum(shares_id(row) for row in own)
         assert (name in report["seen_before"]) is bool(own)
     assert [row for row in range(count) if leaking[row]] == [
-        row for row in rows if earlier(keys, row) or earlier(ids, row)
+        row for row in rows if earlier(keys, row) or shares_id(row)
     ]
     by_key = {}
     for row in rows:
@@ -87,3 +90,40 @@ def test_splitting_by_distinct_sequences_leaves_no_leak(options, tmp_path, way):
     leaks = prepare(options(train=write(tmp_path / "t.parquet", rows), label="y", split={"by": way, "test": 0.3})).leaks
     assert (leaks["seen_before"] == {"validation": 0, "test": 0}) is (way == "distinct")
     assert leaks["distinct"] == 21
+
+
+@pytest.mark.parametrize("name", ["{}.parquet", "{}.csv"])
+@pytest.mark.parametrize("missing", [None, "", "  ", "NA", "null", float("nan")])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_rows_without_an_id_share_none(options, tmp_path, name, missing, numbered):
+    """Beside real ids, and beside ids that count the rows and so are none."""
+
+    if isinstance(missing, float) and not numbered:
+        pytest.skip("NaN is a number")
+
+    def ids(split, count):
+        known = range(1, count + 1) if numbered else [f"{split} {row}" for row in range(count)]
+        kind = float if isinstance(missing, float) and numbered else str
+        return [missing if row % 4 == 0 else kind(id) for row, id in enumerate(known)]
+
+    train = {"id": ids("a", 20), "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
+    test = {"id": ids("b", 12), "x": [[row, 2] for row in range(12)], "y": ["p", "q"] * 6}
+    chosen = {"label": "y", "id": "id", "fields": {"x": "category"}, "split": {"on_leak": "drop"}}
+    paths = {split: write(tmp_path / name.format(split), own) for split, own in (("train", train), ("test", test))}
+    dataset = prepare(options(**paths, **chosen))
+    assert len(dataset.splits["test"].labels) == 12 and sum(dataset.leaks["dropped"].values()) == 0
+    assert dataset.leaks["ids_seen_before"] == (None if numbered else {"validation": 0, "test": 0})
+
+
+def test_ids_are_compared_where_another_file_has_none(options, files, tmp_path):
+    numbered = {"id": [1, 2], "x": [[50, 50], [60, 60]], "y": ["p", "q"]}
+    leaks = prepare(
+        options(
+            **files,
+            validation=write(tmp_path / "validation.parquet", numbered),
+            label="y",
+            id="id",
+            fields={"x": "category"},
+        )
+    ).leaks
+    assert leaks["ids_seen_before"] == {"validation": 0, "test": 1}
