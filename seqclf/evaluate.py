@@ -23,6 +23,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.data.labels import LabelTable
     from seqclf.data.prepare import DataOptions, with_generated
     from seqclf.data.sinks import check_place
+    from seqclf.data.sources import require_files
     from seqclf.learning.decisions import overridden
     from seqclf.learning.judging import judge
     from seqclf.reporting.console import console, show_scores
@@ -41,7 +42,10 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     if source is None:
         raise InputError("data.test is not set; give the labelled file to score: data.test=test.parquet")
     keys = schema.group_by or (str(options.id),)
+    require_files(source)
     where = options.source("labels")
+    if where is not None:
+        require_files(where)
     table = None if where is None else LabelTable(where, keys, options.label, None, None)
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:

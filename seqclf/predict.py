@@ -51,13 +51,14 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from seqclf.bundle.table import table_schema, tabulate
     from seqclf.data.reading import count_rows
     from seqclf.data.sinks import check_output, open_sink
-    from seqclf.data.sources import Source, local_files
+    from seqclf.data.sources import Source, local_files, require_files
 
     output = Path(str(config["output"]))
     check_output(output)
     reader = classifier.manifest["reader"]
     chosen = {key: value if config[key] is None else config[key] for key, value in reader.items()}
     source = Source(str(config["input"]), "input", **chosen)
+    require_files(source)
     if output.resolve() in [path.resolve() for path in local_files(source)]:
         raise InputError(f"output={output}: is the input too; name another file")
     started, rows, refused = time.perf_counter(), 0, 0

@@ -25,7 +25,7 @@ from seqclf.data.fields import UNITS, Field
 from seqclf.data.labels import LabelTable
 from seqclf.data.rows import EMPTY_REASON, inspect, too_long_reason
 from seqclf.data.schema import Schema, require_columns
-from seqclf.data.sources import Source
+from seqclf.data.sources import Source, require_files
 from seqclf.data.staging import labelled
 from seqclf.data.store import Ragged, take
 from seqclf.errors import InputError
@@ -132,10 +132,11 @@ class Classifier:
     def predict_source(
         self, source: Source, label: str | None = None, table: LabelTable | None = None
     ) -> Iterator[tuple[Batch, Predictions]]:
-        """Read a source window by window and predict each.
+        """Read the files of a source window by window and predict each; raises InputError if it is SQL.
 
         With `label`, its column comes along as `label`; with `table`, what that says of each id does.
         """
+        require_files(source)
         types = reading.column_types(source)
         wanted = [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns]
         if label is not None:

@@ -19,9 +19,10 @@ import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
 import pyarrow.parquet as pq
 
-from seqclf.data import line_ends, separated
+from seqclf.data import access, line_ends, separated
 from seqclf.data.canonical import FILE, literal, quoted
 from seqclf.data.class_folders import list_files
+from seqclf.data.queries import named_paths, subquery
 from seqclf.data.schema import check_names
 from seqclf.data.sources import Source, class_folder, is_remote, local_files, query_text, source_digest
 from seqclf.data.sources import suffix_of as suffix
@@ -32,7 +33,6 @@ JSON = (".json", ".jsonl", ".ndjson")
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather", ".ipc")
 TIME_SERIES = (".ts",)
-AFTER_QUERY = r"\s*;(\s|;|--[^\n]*)*\Z"
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 LINES = (".txt", "")  # in a folder with a file per class
 REGISTERED = "arrow_files"
@@ -52,9 +52,12 @@ def connected(
     the table `REJECTS` instead of stopping the read.
     """
     copies = line_ends.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
-    with _explained(source), _removed(copies), duckdb.connect() as connection:
+    # DuckDB may read all that is in its spill folder, so it must not be one with files of others.
+    spill = Path(source.spill or f"{copies}-spill")
+    removed = (copies, spill) if source.spill is None else (copies,)
+    with _explained(source), _removed(*removed), access.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
-        connection.execute(f"SET temp_directory = {literal(source.spill or tempfile.gettempdir())}")
+        connection.execute(f"SET temp_directory = {literal(str(spill))}")
         if source.memory_limit is not None:
             connection.execute(f"SET memory_limit = {literal(source.memory_limit)}")
         relation = _relation(source, connection, copies, named_files, keep_rejects)
@@ -62,15 +65,29 @@ def connected(
             name = quoted(FILE)
             original = f"regexp_replace({name}, {literal(line_ends.COPY)}, '') AS {name}"
             relation = f"(SELECT * REPLACE ({original}) FROM {relation})"
+        _restrict(source, connection, copies)
         yield connection, relation
 
 
+def _restrict(source: Source, connection: duckdb.DuckDBPyConnection, copies: Path) -> None:
+    """Only what the source names can be read, and no setting changed, by whatever the source or a name in it says."""
+    text = query_text(source)
+    if text is not None:
+        access.restrict(connection, paths=named_paths(text))
+    elif is_remote(source):
+        access.restrict(connection, paths=[source.path])
+    else:  # by folder: DuckDB takes seconds for the names of 50,000 texts
+        folders = {str(path.resolve().parent) for path in local_files(source)}
+        access.restrict(connection, folders=[*sorted(folders), str(copies)])
+
+
 @contextmanager
-def _removed(folder: Path) -> Iterator[None]:
+def _removed(*folders: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        rmtree(folder, ignore_errors=True)
+        for folder in folders:
+            rmtree(folder, ignore_errors=True)
 
 
 def _relation(
@@ -78,7 +95,7 @@ def _relation(
 ) -> str:
     query = query_text(source)
     if query is not None:
-        return f"({re.sub(AFTER_QUERY, '', query)}\n)"
+        return f"({subquery(query, str(source))}\n)"
     paths = [] if is_remote(source) else _readable(source)
     kind = suffix(paths[0] if paths else source.path)
     folder = class_folder(source)
@@ -204,7 +221,7 @@ def _parquet_names(path: Path) -> list[str]:
 @lru_cache(maxsize=64)
 def _json_types(named: str, state: str) -> dict[str, str]:
     """Column types of JSON files, found once per `state`, as that reads all of them. Dates and such stay text."""
-    with duckdb.connect() as connection:
+    with access.connect() as connection:
         found = described(connection, f"read_json([{named}], sample_size = -1)")
     dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
     return {name: re.sub(dates, "VARCHAR", kind) for name, kind in found.items()}
@@ -243,6 +260,11 @@ def _explanation(source: Source, text: str) -> str:
     file = re.search(r"^\s*file ?= ?(.+)$", text, re.MULTILINE)
     line = re.search(r"CSV Error on Line: (\d+)", text)
     where = f"{file[1].strip() if file else source}{f': line {line[1]}' if line else ''}"
+    if refused := re.search(r'Cannot access (?:file|directory) "(.*?)" - file system operations are disabled', text):
+        path = refused[1].partition("/**/")[0]  # a name that is no file is tried as a folder
+        if path in named_paths(query_text(source) or ""):
+            return f"{where}: no file matches '{path}'; mend the query"
+        return f"{where}: reads '{path}', which it does not name; write the path of each file as one text in quotes"
     if extension := re.search(r'extension "?\'?(\w+)', text):
         return (
             f"{source.key}={source.path}: needs DuckDB's extension '{extension[1]}', which is not installed and cannot "

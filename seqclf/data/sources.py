@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from glob import glob
 from importlib.resources import files
 from pathlib import Path
 
 from seqclf.data.class_folders import list_files
+from seqclf.data.queries import QUERY, named_paths, scheme_of
 from seqclf.errors import InputError
 
-QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
-NAMED = re.compile(r"""'((?:[^']|'')+)'|"([^"]+)"|(?<![\w'"])([\w./~*?-]+\.\w+)""")  # what may be a file in a query
 COMPRESSED = (".gz", ".zst")
 
 
@@ -39,7 +37,7 @@ class Source:
 
 
 def local_files(source: Source) -> list[Path]:
-    """The files a source reads, as far as they can be known: those a query names in quotes count."""
+    """The files a source reads, as far as they can be known: those a query names count."""
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
     if is_remote(source):
@@ -50,7 +48,7 @@ def local_files(source: Source) -> list[Path]:
         if own.is_dir():
             return list_files(own).used
         return [own] if own.exists() else _matches(str(own))
-    found = [path for named in NAMED.findall(text) for path in _matches(next(filter(None, named)))]
+    found = [path for name in named_paths(text) if scheme_of(name) is None for path in _matches(name)]
     return ([Path(source.path)] if source.path.endswith(".sql") else []) + found
 
 
@@ -67,7 +65,10 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def is_remote(source: Source) -> bool:
-    return "://" in (query_text(source) or source.path)
+    text = query_text(source)
+    if text is None:
+        return "://" in source.path
+    return any(scheme_of(name) is not None for name in named_paths(text))
 
 
 def is_volatile(source: Source) -> bool:
@@ -80,8 +81,20 @@ def query_text(source: Source) -> str | None:
     if QUERY.match(source.path):
         return source.path
     if source.path.endswith(".sql") and Path(source.path).is_file():
-        return Path(source.path).read_text(encoding="utf-8")
+        try:
+            return Path(source.path).read_text(encoding="utf-8")
+        except (OSError, UnicodeError) as error:
+            raise InputError(f"{source.path}: cannot be read as utf-8 text ({error}); write the query anew") from None
     return None
+
+
+def require_files(source: Source) -> None:
+    """Raise if the source is SQL: a bundle is used on files, never on a query."""
+    if query_text(source) is not None:
+        raise InputError(
+            f"{source.key}={source.path}: is SQL, which only training reads; run it in DuckDB and give the file: "
+            "COPY (SELECT …) TO 'new.parquet'"
+        )
 
 
 def suffix_of(path: str | Path) -> str:

@@ -49,6 +49,7 @@ CASES = {
     ),
     "predict: nothing": ("predict", SEQUENCE, ["input=FILE", "sequence="]),
     "predict: no such file": ("predict", [*PREDICT, "input=nowhere.csv"], ["input=nowhere.csv"]),
+    "predict: a query": ("predict", [*PREDICT, 'input="select 1 as shop"'], ["input=select 1", "is SQL"]),
     "predict: no output": ("predict", [*PREDICT, "input={here}/test.parquet", "output=null"], ["output"]),
     "predict: unknown output": ("predict", [*PREDICT, "input={here}/test.parquet", "output=a.xls"], ["output=a.xls"]),
     "predict: output below a file": (
@@ -66,6 +67,12 @@ CASES = {
     "predict: no bundle": ("predict", ["bundle=nowhere", "sequence=a"], ["bundle=nowhere", "no such folder"]),
     "predict: threads in words": ("predict", [*SEQUENCE, "sequence=a", "threads=all"], ["threads"]),
     "evaluate: no test": ("evaluate", [*EVALUATE, "data.test=null"], ["data.test"]),
+    "evaluate: a query": ("evaluate", [*EVALUATE, 'data.test="select 1 as shop"'], ["data.test=select 1", "is SQL"]),
+    "evaluate: labels by a query": (
+        "evaluate",
+        [*EVALUATE, "data.id=card", 'data.labels="select 1 as card"'],
+        ["data.labels=select 1", "is SQL"],
+    ),
     "evaluate: unknown label": ("evaluate", [*EVALUATE, "data.label=frud"], ["test.parquet", "'frud'", "'fraud'"]),
     "evaluate: other labels": ("evaluate", [*EVALUATE, "data.label=card"], ["test.parquet: row 1", "card-2-0"]),
     "evaluate: unknown positive": ("evaluate", [*EVALUATE, "data.positive=maybe"], ["data.positive=maybe"]),
