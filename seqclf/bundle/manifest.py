@@ -1,20 +1,56 @@
 """`manifest.json`: what a bundle is, and the hashes that show damage.
 
 It holds the schema, labels, decision, versions, data fingerprint, metrics, the sha256 of every other file, and a
-digest of itself.
+digest of itself. A manifest may come from anywhere: its shape is checked before anything relies on it.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import fields as dataclass_fields
+from pathlib import Path, PurePosixPath
 from typing import Any
 
+from seqclf.data.schema import Schema
 from seqclf.errors import InputError
+from seqclf.learning.decisions import Decision
+from seqclf.state import POSITIVE, Each, Where, in_file, require
 
 FORMAT = 1
 NAME = "manifest.json"
+MODEL = "model.onnx"
+LONGEST = 200_000_000  # bytes
+
+READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
+SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+DECISION = {
+    "rule": str,
+    "positive": (str, None),
+    "threshold": (SHARE, None),
+    "offsets": ([float], None),
+    "temperature": POSITIVE,
+    "targets": [dict],
+}
+SHAPE = {
+    "classes": [str],
+    "positive": (str, None),
+    "decision": DECISION,
+    "schema": dict,
+    "reader": READER,
+    "inputs": Each([(str, int)]),
+    "model": dict,
+    "data": {"digest": str, "rows": Each(int)},
+    "metrics": Each(dict),
+    "versions": Each(str),
+    "files": Each(str),
+}
+
+
+def encoder_file(field: str) -> str:
+    """The file of a field's encoder in a bundle. `Schema` allows only identifiers as names of fields."""
+    return f"encoders/{field}.json"
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
@@ -34,21 +70,58 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     path = folder / NAME
     if not path.is_file():
         raise InputError(f"bundle={folder}: {NAME} is missing; {again}")
+    if path.stat().st_size > LONGEST:
+        raise InputError(f"bundle={folder}: {NAME} has {path.stat().st_size:,} bytes, which no manifest has; {again}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         intact = manifest.get("digest") == _digest(manifest)
-    except (ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         intact = False
     if not intact:
         raise InputError(f"bundle={folder}: {NAME} has changed since the export; {again}")
-    if manifest["format"] != FORMAT:
-        raise InputError(f"bundle={folder}: of format {manifest['format']}, this seqclf reads {FORMAT}; export it anew")
+    if manifest.get("format") != FORMAT:
+        raise InputError(
+            f"bundle={folder}: of format {manifest.get('format')}, this seqclf reads {FORMAT}; export it anew"
+        )
+    with in_file(f"bundle={folder}: {NAME}", "export the bundle anew"):
+        check_content(manifest)
+        _check_files(manifest)
     for name, expected in manifest["files"].items():
         if not (folder / name).is_file():
             raise InputError(f"bundle={folder}: {name} is missing; {again}")
         if _sha256(folder / name) != expected:
             raise InputError(f"bundle={folder}: {name} has changed since the export; {again}")
     return manifest
+
+
+def check_content(manifest: Mapping[str, Any]) -> None:
+    """Raise InputError unless every key that prediction relies on is there and makes sense."""
+    require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
+    classes, decision = manifest["classes"], manifest["decision"]
+    if not classes or len(set(classes)) < len(classes):
+        raise InputError("classes must be different texts")
+    for key, label in (("positive", manifest["positive"]), ("decision.positive", decision["positive"])):
+        if label is not None and (label not in classes or len(classes) != 2):
+            raise InputError(f"{key} must be one of two classes")
+    if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
+        raise InputError("decision.offsets must be a number for each class")
+    unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
+    if unknown:
+        raise InputError(f"decision.{min(unknown)} is no key of a decision")
+    Schema.from_dict(manifest["schema"])
+
+
+def _check_files(manifest: Mapping[str, Any]) -> None:
+    """Raise unless all that prediction reads has a hash, and no name leads out of the bundle."""
+    require(manifest, {"files": Each(str)})
+    files = manifest["files"]
+    for name in (MODEL, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
+        if name not in files:
+            raise InputError(f"files has no hash of {name}")
+    for name in files:
+        path = PurePosixPath(name)
+        if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
+            raise InputError(f"files.{name} is no path in the bundle")
 
 
 def _sha256(path: Path) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.checks import require_whole
 from seqclf.data import reading
 from seqclf.data.batches import Batch
@@ -30,6 +30,7 @@ from seqclf.data.staging import labelled
 from seqclf.data.store import Ragged, take
 from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision, overridden
+from seqclf.state import in_file, read_json
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
@@ -62,7 +63,16 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
     providers = ["CUDAExecutionProvider"] if use_cuda else []
     if use_cuda:
         onnxruntime.preload_dlls()
-    return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime's exceptions have no class of their own above them
+        raise InputError(
+            f"{path}: ONNX Runtime cannot load it ({_first_line(error)}); export the bundle anew"
+        ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 class Classifier:
@@ -87,11 +97,11 @@ class Classifier:
         decision = Decision.from_dict(self.manifest["decision"])
         self.decision = overridden(decision, threshold, self.manifest["positive"], self.classes)
 
-        def state(name: str) -> dict[str, Any]:
-            return json.loads((folder / "encoders" / f"{name}.json").read_text(encoding="utf-8"))
-
-        self.encoders = load_encoders(self.schema.fields, state)
-        self.session = open_session(folder / "model.onnx", device, threads)
+        with in_file(f"bundle={folder}", "export the bundle anew"):
+            self.encoders = load_encoders(self.schema.fields, lambda name: read_json(folder / encoder_file(name)))
+        self.session = open_session(folder / MODEL, device, threads)
+        with in_file(f"bundle={folder}: {MODEL}", "export the bundle anew"):
+            _check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
 
     def predict(self, sequences: Iterable[Any]) -> list[dict[str, Any]]:
         """One dict per sequence: `prediction`, `probability`, `probabilities` and `error`.
@@ -185,8 +195,30 @@ class Classifier:
         for rows in plan:
             fields, lengths = pad(sequences, rows)
             inputs = {name: fields[name] for name in self.encoders}
-            logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
+            try:
+                logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
+            except Exception as error:  # see `open_session`; also logits of another shape
+                raise InputError(f"model.onnx: cannot be run ({_first_line(error)}); export the bundle anew") from None
         return logits
+
+
+def _check_model(session: onnxruntime.InferenceSession, specs: list[dict[str, Any]], classes: int) -> None:
+    """Raise InputError unless the model takes what the encoders give and returns a logit for each class."""
+    wanted: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
+    for spec in specs:
+        wanted[spec["name"]] = ("tensor(int64)", 2) if spec["kind"] == "category" else ("tensor(float)", 3)
+    given = {entry.name: (entry.type, len(entry.shape)) for entry in session.get_inputs()}
+    if given != wanted:
+        raise InputError(f"takes the inputs {', '.join(sorted(given))}, not {', '.join(sorted(wanted))} as encoded")
+    widths = {entry.name: entry.shape[-1] for entry in session.get_inputs()}
+    for spec in specs:
+        if spec["kind"] == "number" and widths[spec["name"]] != spec["width"]:
+            raise InputError(
+                f"takes {widths[spec['name']]} channels of {spec['name']}, its encoder gives {spec['width']}"
+            )
+    outputs = {entry.name: entry.shape for entry in session.get_outputs()}
+    if "logits" not in outputs or len(outputs["logits"]) != 2 or outputs["logits"][1] != classes:
+        raise InputError(f"does not return logits of {classes} classes")
 
 
 def _columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.RecordBatch, list[str | None]]:

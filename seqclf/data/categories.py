@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 
 from seqclf.data.fields import Field
 from seqclf.data.rows import flatten
+from seqclf.errors import InputError
+from seqclf.state import require
 
 MISSING_CODE = 0
 
@@ -98,7 +100,11 @@ class Vocabulary:
         return {"values": self.values.to_pylist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self._hold(state["values"])
+        require(state, {"values": list})
+        try:
+            self._hold(state["values"])
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            raise InputError(f"values must be a list of {self.field.values}s") from None
 
 
 def _by_distinct(elements: pa.Array, code: Callable[[Any], int]) -> np.ndarray:

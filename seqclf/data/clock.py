@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.fields import CYCLES, Field
 from seqclf.data.moments import Sample
+from seqclf.state import POSITIVE, require
 
 SMALLEST_SHARE = 0.05
 MICROSECONDS = 6  # decimals of a second; seconds since 1970 have hardly more
@@ -76,6 +77,7 @@ class Clock:
         return {"resolution": self.resolution, "mean": self.mean, "deviation": self.deviation}
 
     def restore(self, state: dict[str, Any]) -> None:
+        require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
 
 

@@ -22,6 +22,7 @@ from seqclf.data.store import Ragged
 from seqclf.data.texts import Tokenizer
 from seqclf.data.tree_tokens import TreeTokenizer
 from seqclf.data.truncation import UNCUT, WHOLE, Truncation
+from seqclf.state import in_file
 
 Batches = Callable[..., Iterator[pa.RecordBatch]]
 
@@ -123,9 +124,12 @@ def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:
 
 
 def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any]]) -> dict[str, Encoder]:
+    """The encoders of `fields`; `states` gives the state of each by name. Raises InputError, which names the encoder,
+    on a state that none can have."""
     encoders = make_encoders(fields)
     for name, encoder in encoders.items():
-        encoder.restore(states(name))  # type: ignore[attr-defined]
+        with in_file(f"encoder of {name}", "export or prepare it anew"):
+            encoder.restore(states(name))  # type: ignore[attr-defined]
     return encoders
 
 

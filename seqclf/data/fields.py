@@ -10,8 +10,10 @@ import pyarrow as pa
 
 from seqclf.data.cells import is_text, look_into, looks_bracketed
 from seqclf.errors import InputError
+from seqclf.state import Where, one_of, require
 
 KINDS = ("category", "number", "time", "text", "tree")
+WIDEST = 1_000_000  # channels of a number field
 # Which options a kind takes, and what they are where nothing is said.
 OPTIONS: dict[str, dict[str, Any]] = {
     "category": {"min_count": 1, "max_size": None, "hash_size": None, "missing": "refuse", "separator": None},
@@ -103,6 +105,34 @@ class Field:
         detail = {"category": f"{self.values}s", "number": f"{self.width} channels"}.get(self.kind)
         extra = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return ", ".join(part for part in (detail, extra) if part)
+
+
+FIELD: dict[str, Any] = {
+    "name": str,
+    "kind": one_of(*KINDS),
+    "columns": Where([str], lambda columns: len(columns) > 0, "a list of one column or more"),
+    "values": one_of("integer", "string"),
+    "width": (Where(int, lambda width: 1 <= width <= WIDEST, f"a whole number from 1 to {WIDEST}"), None),
+    "separator": (Where(str, lambda text: text != "", "a text of one character or more"), None),
+    "options": dict,
+}
+
+
+def stored_field(state: Mapping[str, Any], key: str) -> Field:
+    """The field that `asdict` made `state` of; raises InputError where it cannot be one. `key`: of it, for errors."""
+    require(state, FIELD, key)
+    kind, options = state["kind"], state["options"]
+    unknown = (set(state) - set(FIELD)) | {f"options.{name}" for name in options if name not in OPTIONS[kind]}
+    if unknown:
+        raise InputError(f"{key}.{min(unknown)} is not known")
+    for name, value in options.items():
+        try:
+            check_option(f"{key}.options.{name}", kind, name, value)
+        except TypeError:  # of a list where a text belongs
+            raise InputError(f"{key}.options.{name}={value}: is of the wrong kind") from None
+    if kind != "number" and len(state["columns"]) > 1:
+        raise InputError(f"{key}.columns: a {kind} field has one column")
+    return Field(**{**state, "columns": tuple(state["columns"])})
 
 
 def check_option(key: str, kind: str, option: str, value: Any) -> None:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from seqclf.data.fields import Field
 from seqclf.data.moments import Moments, Sample
 from seqclf.data.rows import flatten
+from seqclf.errors import InputError
+from seqclf.state import require
 
 SPELLED = 3  # channels of a step, where a person reads them
 DIGITS = np.uint64(2**64 - 2**20)  # of the 52 bits after the point the first 32: 1 in 4e9
@@ -156,7 +158,21 @@ class Scaler:
         return {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.mean, self.deviation = np.array(state["mean"]), np.array(state["deviation"])
+        require(state, {"mean": list, "deviation": list})
+        self.mean, self.deviation = self._scale(state, "mean"), self._scale(state, "deviation")
+        if (self.deviation <= 0).any():
+            raise InputError("deviation must be numbers above 0")
+
+    def _scale(self, state: dict[str, Any], key: str) -> np.ndarray:
+        """(groups, channels) of a state."""
+        groups = self.others[self._by].spec()["size"] if self._by else 1
+        try:
+            scale = np.array(state[key], np.float64)
+        except (TypeError, ValueError, OverflowError):
+            scale = np.empty(0)
+        if scale.shape not in {(1, self.mean.shape[1]), (groups, self.mean.shape[1])} or not np.isfinite(scale).all():
+            raise InputError(f"{key} must be {groups} lists of {self.mean.shape[1]} numbers")
+        return scale
 
 
 def _last_seen(seen: np.ndarray, lengths: np.ndarray, inclusive: bool) -> np.ndarray:

@@ -21,12 +21,23 @@ from seqclf.data.cells import (
     mean_words,
     names_missing,
 )
-from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field, named_field
+from seqclf.data.fields import RESERVED_NAMES, Field, check_option, event_field, named_field, stored_field
 from seqclf.data.truncation import SIDES, Truncation
 from seqclf.errors import InputError
+from seqclf.state import SIZE, Where, one_of, require
 
 INFERENCE_ROWS = 1000
 LONGEST_NAME = 200  # bytes; files are called after fields
+SCHEMA: dict[str, Any] = {
+    "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
+    "label": (str, None),
+    "id": (str, None),
+    "max_length": (SIZE, None),
+    "truncate": one_of(*SIDES),
+    "group_by": [str],
+    "order_by": [str],
+    "ignored": [str],
+}
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,14 @@ class Schema:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Schema:
-        fields = tuple(Field(**{**entry, "columns": tuple(entry["columns"])}) for entry in state["fields"])
+        """The schema that `to_dict` made `state` of; raises InputError where it cannot be one."""
+        require(state, SCHEMA, "schema")
+        if set(state) - set(SCHEMA):
+            raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
+        fields = tuple(stored_field(entry, f"schema.fields[{place}]") for place, entry in enumerate(state["fields"]))
+        if len({field.name for field in fields}) < len(fields):
+            raise InputError("schema.fields: two have the same name")
+        _check_together(fields)
         lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
         return cls(**{**state, "fields": fields, **lists})
 

@@ -18,6 +18,8 @@ from seqclf.data.fields import Field
 from seqclf.data.hashing import hash_bytes
 from seqclf.data.truncation import WHOLE
 from seqclf.data.vectors import read_vectors
+from seqclf.errors import InputError
+from seqclf.state import SIZE, require
 
 UNKNOWN = "[UNK]"
 MOST_SUBWORDS = 10_000_000  # the trainer reserves memory for all of them
@@ -152,7 +154,12 @@ class Tokenizer:
         return {"tokenizer": json.loads(self.tokenizer.to_str()), "vector_size": self.vector_size}
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"]))
+        require(state, {"tokenizer": dict, "vector_size": (SIZE, None)})
+        try:
+            self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"]))
+            self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])  # it needs an unknown token for that
+        except Exception as error:  # the library raises nothing more exact
+            raise InputError(f"tokenizer cannot be read ({str(error).splitlines()[0]})") from None
         self.vector_size = state["vector_size"]
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from seqclf.data.fields import Field
 from seqclf.data.hashing import hash_bytes
 from seqclf.data.trees import Tree, parse
+from seqclf.state import require
 
 INNER = "[NODE]"  # the token of a tree's node that has none
 Batches = Callable[..., Iterator[pa.RecordBatch]]
@@ -88,4 +89,5 @@ class TreeTokenizer:
         return {"tokens": self.tokens, "tags": self.tags}
 
     def restore(self, state: dict[str, Any]) -> None:
+        require(state, {"tokens": [str], "tags": [str]})
         self.tokens, self.tags = state["tokens"], state["tags"]

@@ -1,0 +1,122 @@
+"""State that is read from a file, such as a manifest: is it of the shape that code expects?
+
+A shape is a type, or
+- `[shape]`: a list of such values,
+- `{"key": shape, …}`: a mapping with at least these keys,
+- `Each(shape)`: a mapping of texts to such values,
+- `(shape, None, …)`: any of these,
+- `Where(shape, check, text)`: such a value of which `check` is true.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from seqclf.errors import InputError
+
+TYPES = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a finite number",
+    dict: "a mapping",
+    list: "a list",
+}
+
+
+@dataclass(frozen=True)
+class Each:
+    shape: Any
+
+
+@dataclass(frozen=True)
+class Where:
+    shape: Any
+    check: Callable[[Any], bool]
+    text: str
+
+
+COUNT = Where(int, lambda value: value >= 0, "a whole number from 0")
+SIZE = Where(int, lambda value: 1 <= value <= 2**31, "a whole number from 1")
+POSITIVE = Where(float, lambda value: value > 0, "a number above 0")
+
+
+def one_of(*values: str) -> Where:
+    return Where(str, lambda value: value in values, f"one of {', '.join(values)}")
+
+
+def require(value: Any, shape: Any, key: str = "") -> None:
+    """Raise InputError, which names the key in `value`, unless it is of the shape."""
+    if isinstance(shape, Where):
+        if not _fits(value, shape.shape) or not shape.check(value):
+            raise InputError(f"{key or 'it'} must be {shape.text}")
+    elif isinstance(shape, Each):
+        require(value, dict, key)
+        for name, entry in value.items():
+            require(name, str, f"a key of {key}")
+            require(entry, shape.shape, _below(key, name))
+    elif isinstance(shape, dict):
+        require(value, dict, key)
+        for name, wanted in shape.items():
+            if name not in value:
+                raise InputError(f"{_below(key, name)} is missing")
+            require(value[name], wanted, _below(key, name))
+    elif isinstance(shape, list):
+        require(value, list, key)
+        if shape[0] is str and all(type(entry) is str for entry in value):
+            return  # a vocabulary is long
+        for place, entry in enumerate(value):
+            require(entry, shape[0], f"{key}[{place}]")
+    elif isinstance(shape, tuple):
+        if not any(_fits(value, option) for option in shape):
+            require(value, shape[0], key)
+    elif not _is(value, shape):
+        raise InputError(f"{key or 'it'} must be {TYPES.get(shape, 'null')}")
+
+
+def _fits(value: Any, shape: Any) -> bool:
+    try:
+        require(value, shape)
+    except InputError:
+        return False
+    return True
+
+
+def _is(value: Any, kind: Any) -> bool:
+    if kind is None:
+        return value is None
+    if kind is float:
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return number and abs(value) < 1e300 and math.isfinite(value)
+    if kind is dict:
+        return isinstance(value, Mapping)
+    if kind is list:
+        return isinstance(value, (list, tuple))
+    return isinstance(value, kind) and not (kind is int and isinstance(value, bool))
+
+
+def _below(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+@contextmanager
+def in_file(where: object, remedy: str) -> Iterator[None]:
+    """Say of what is wrong inside in which file it is, and what to do."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}; {remedy}") from None
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; raises InputError where it is none, or nested too deeply."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"is not readable JSON ({type(error).__name__})") from None

@@ -1,0 +1,193 @@
+"""A bundle from anywhere works or is refused in one line, whatever its files say; their hashes are right here."""
+
+import copy
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from seqclf.bundle import runtime
+from seqclf.bundle.manifest import _digest, read_manifest
+from seqclf.bundle.runtime import Classifier, open_session
+from seqclf.data.sources import Source
+from seqclf.errors import InputError
+
+WRONG: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
+
+
+@pytest.fixture
+def copied(packed, tmp_path):
+    def copy_of(kind):
+        return shutil.copytree(packed(kind).folder, tmp_path / kind)
+
+    return copy_of
+
+
+def sign(folder, manifest):
+    """Write a manifest whose hashes are those of the files, so that only its content can be wrong."""
+    for name in manifest.get("files", {}) if isinstance(manifest.get("files"), dict) else ():
+        if name.startswith("encoders/") and (folder / name).is_file():
+            manifest["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
+    manifest["digest"] = _digest(manifest)
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path of every value of a tree; of a list the first and the last entry stand for all."""
+    if path:
+        yield path
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, entry in entries:
+        if isinstance(value, dict) or key in (0, len(value) - 1):
+            yield from places(entry, (*path, key))
+
+
+def mutations(state: Any) -> Iterator[tuple[str, Any]]:
+    """Copies of a state in which one value is gone, doubled or another."""
+    for path in places(state):
+        for change in ("gone", "more", *range(len(WRONG))):
+            changed = copy.deepcopy(state)
+            above = changed
+            for key in path[:-1]:
+                above = above[key]
+            if change == "gone":
+                del above[path[-1]]
+            elif change == "more" and isinstance(above[path[-1]], (list, str)):
+                above[path[-1]] = above[path[-1]] * 2
+            elif change == "more" and isinstance(above[path[-1]], dict):
+                above[path[-1]]["of another version"] = 1
+            elif isinstance(change, int):
+                above[path[-1]] = WRONG[change]
+            yield f"{'.'.join(map(str, path))} {change if isinstance(change, str) else WRONG[change]}", changed
+
+
+def works_or_is_refused(folder, sequence, what):
+    try:
+        (result,) = Classifier(folder, device="cpu").predict([sequence])
+        assert set(result) == {"prediction", "probability", "probabilities", "error"}
+    except InputError as error:
+        assert "\n" not in str(error)
+        return True
+    except Exception as error:
+        pytest.fail(f"{what}: {type(error).__name__}: {error}")
+    return False
+
+
+@pytest.mark.parametrize("kind", ["card", pytest.param("text", marks=pytest.mark.slow)])
+def test_a_mutated_manifest_works_or_is_refused(copied, packed, monkeypatch, kind):
+    folder = copied(kind)
+    session = open_session(folder / "model.onnx", "cpu", 1)
+    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    refused = 0
+    for what, changed in mutations(manifest):
+        if what.startswith(("parity", "versions", "metrics", "model.", "digest")):
+            continue  # shown, not used
+        sign(folder, changed)
+        refused += works_or_is_refused(folder, packed(kind).sequences[0], what)
+    assert refused > 100, "the mutations reach what is checked"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers beyond float32
+@pytest.mark.parametrize("kind", ["card", "text", "place", "events"])
+def test_a_mutated_encoder_works_or_is_refused(copied, packed, monkeypatch, kind):
+    folder = copied(kind)
+    session = open_session(folder / "model.onnx", "cpu", 1)
+    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    refused = 0
+    for path in sorted((folder / "encoders").iterdir()):
+        intact = path.read_bytes()
+        for what, changed in mutations(json.loads(intact)):
+            path.write_text(json.dumps(changed), encoding="utf-8")
+            sign(folder, copy.deepcopy(manifest))
+            refused += works_or_is_refused(folder, packed(kind).sequences[0], f"{path.name} {what}")
+        path.write_bytes(intact)
+    assert refused > 10
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "text", [DEEP, '{"format": 1, "x": ' + DEEP + "}", '{"a": 1' + "0" * 5000 + "}", '{"\\ud800": 1}']
+)
+def test_a_manifest_no_parser_takes_is_refused(copied, text):
+    folder = copied("events")
+    (folder / "manifest.json").write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
+        read_manifest(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEP.encode(), b'"x"'])
+def test_an_encoder_file_that_is_none_is_refused_by_name(copied, content):
+    folder = copied("events")
+    (folder / "encoders/events.json").write_bytes(content)
+    sign(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(InputError, match=r"bundle=.*: encoder of events: .*; export"):
+        Classifier(folder)
+
+
+@pytest.mark.parametrize("name", ["../outside", "/dev/zero", "encoders/../../outside", ""])
+def test_no_name_of_a_file_leads_out_of_the_bundle(copied, name):
+    folder = copied("events")
+    (folder.parent / "outside").write_text("x")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"][name] = hashlib.sha256(b"x").hexdigest()
+    sign(folder, manifest)
+    with pytest.raises(InputError, match="is no path in the bundle; export the bundle anew"):
+        read_manifest(folder)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "encoders/events.json"])
+def test_a_file_that_prediction_reads_cannot_go_without_its_hash(copied, name):
+    folder = copied("events")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"][name]
+    sign(folder, manifest)
+    with pytest.raises(InputError, match=f"files has no hash of {name}"):
+        Classifier(folder)
+
+
+def replaced_model(folder, content):
+    (folder / "model.onnx").write_bytes(content)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["model.onnx"] = hashlib.sha256(content).hexdigest()
+    sign(folder, manifest)
+
+
+def test_a_damaged_model_is_refused_by_name(copied):
+    folder = copied("events")
+    model = (folder / "model.onnx").read_bytes()
+    middle = len(model) // 2
+    for content in (b"", b"not a model", model[:middle], model[:middle] + b"\xff" * 40 + model[middle + 40 :]):
+        replaced_model(folder, content)
+        try:
+            Classifier(folder, device="cpu").predict([[1, 2]])
+        except InputError as error:
+            assert "model.onnx" in str(error) and "\n" not in str(error)
+
+
+@pytest.mark.parametrize(("kind", "other"), [("events", "card"), ("card", "events"), ("place", "text")])
+def test_the_model_of_another_bundle_is_refused(copied, packed, kind, other):
+    folder = copied(kind)
+    replaced_model(folder, (packed(other).folder / "model.onnx").read_bytes())
+    with pytest.raises(InputError, match=r"model\.onnx: takes the inputs .*; export the bundle anew"):
+        Classifier(folder)
+
+
+def test_a_vocabulary_larger_than_the_embedding_is_refused_at_its_first_id(copied):
+    folder = copied("events")
+    path = folder / "encoders/events.json"
+    path.write_text(json.dumps({"values": list(range(1000))}))
+    sign(folder, json.loads((folder / "manifest.json").read_text()))
+    with pytest.raises(InputError, match=r"model\.onnx: cannot be run .*; export the bundle anew"):
+        Classifier(folder, device="cpu").predict([[999]])
+
+
+def test_a_bundle_takes_no_sql(classifier):
+    with pytest.raises(InputError, match="is SQL, which only training reads"):
+        next(classifier("events").predict_source(Source("SELECT 1 AS events", "input")))
