@@ -52,11 +52,12 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         task.model.load_vectors(name, vectors)
     read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
-    if config["checkpoint"] is not None:
-        check_resumable(config, task)
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     best, last, *inside = callbacks.checkpoints(run / "checkpoints", config["checkpoint_every"])
     trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last, *inside], run)
+    if config["checkpoint"] is not None:
+        batches.trainer = trainer  # whose devices share out the batches
+        check_resumable(config, task, batches)
     logger = None
     if trainer.is_global_zero:
         logger = make_logger(config["logger"], run, config)
@@ -104,7 +105,6 @@ def _set_up(config: dict[str, Any]) -> None:
         ".*Checkpoint directory.*",
         ".*The number of training batches.*",
         ".*dirpath has changed.*",
-        ".*Early stopping conditioned on metric.*",
         ".*could not find the monitored key.*",
         ".*It is recommended to use `sync_dist=True`.*",  # the tally is synchronised already
     ):
@@ -122,9 +122,7 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
         "enable_progress_bar": bar,
         "logger": False,
         "default_root_dir": run,
-        "use_distributed_sampler": False,
         "enable_model_summary": False,
-        "reload_dataloaders_every_n_epochs": 1,  # epochs are of different numbers of batches
     }
     try:
         return pl.Trainer(**{**settings, **fixed})

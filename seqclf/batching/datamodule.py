@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
+from seqclf.batching.continuity import PLAN_KEYS, check_continuity
 from seqclf.batching.plan import plan_settings
-from seqclf.batching.sampler import PlanSampler
-from seqclf.data.prefetch import prefetched
+from seqclf.batching.sampler import FixedSampler, PlanSampler
+from seqclf.batching.training_loader import TrainingLoader
 from seqclf.data.store import Split, release, size_in_bytes
+from seqclf.errors import InputError
 
 RESIDENT_BYTES = 256 * 2**20
 RESIDENT_ROWS = 1024
@@ -65,38 +68,20 @@ class BatchDataset(Dataset):
         return Batch(tensors, torch.from_numpy(lengths), labels, lengths, rows, weight)
 
 
-class TrainingLoader(DataLoader):
-    """Its state is (epoch, step): how many batches were *trained on*, not how many were gathered.
-
-    `trained` tells (epoch, step) of the running fit. `threaded`: batches are gathered ahead, in a thread.
-    """
-
-    sampler: PlanSampler
-
-    def __init__(self, *arguments: Any, trained: Callable[[], tuple[int, int]], threaded: bool, **options: Any):
-        super().__init__(*arguments, **options)
-        self.trained = trained
-        self.threaded = threaded
-
-    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]
-        # A generator: it begins when its first batch is asked for, and only then does a resumed run know its epoch.
-        batches = super().__iter__()
-        yield from prefetched(batches) if self.threaded else batches
-
-    def state_dict(self) -> dict[str, int]:
-        epoch, step = self.trained()
-        return {"epoch": epoch, "step": step}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        self.sampler.begin(state["epoch"], state["step"])
-
-
 class SequenceDataModule(pl.LightningDataModule):
     """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for the rest.
 
     Evaluation batches hold `evaluation_factor` times the tokens and sequences of training ones, as they keep no
-    gradients. The rest of `batching` is explained in conf/batching/token_budget.yaml.
+    gradients. The rest of `batching` is explained in conf/batching/token_budget.yaml. Any Trainer may use it::
+
+        trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
+        trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, seed=0, **config["batching"]))
+
+    `fit` reads the splits `train` and, where there is one, `validation`; `test` reads `test`; `predict` reads the first
+    there is of `predict`, `test` and `validation`.
     """
+
+    trainer: Any  # None outside of a Trainer; Lightning sets some of its attributes without declaring them
 
     def __init__(
         self,
@@ -118,25 +103,35 @@ class SequenceDataModule(pl.LightningDataModule):
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 
+    def setup(self, stage: str) -> None:
+        """Begin with loaders for the ranks and the device of this trainer."""
+        self.training = self.validation = None
+        if stage == "fit" and self.trainer is not None:
+            # Epochs are of different numbers of batches. Lightning counts them, and so decides how many to read and
+            # when to validate, only when it asks for the loader; otherwise every epoch is cut to the first one's count.
+            self.trainer.reload_dataloaders_every_n_epochs = 1
+
     def train_dataloader(self) -> DataLoader:
-        """One loader for all epochs, so that its workers stay; asked for anew before each epoch, as epochs are of
-        different numbers of batches and Lightning counts them then."""
+        """One loader for all epochs, so that its workers stay; Lightning asks for it before each epoch."""
         if self.training is None:
-            data = self.splits["train"]
+            data = self._split("train")
             plan = plan_settings(self.batching, data.sequences.lengths, data.labels)
-            sampler = PlanSampler(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
+            kind = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
+            sampler = kind(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
             self.training = TrainingLoader(
                 BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
                 sampler=sampler,
-                trained=self._trained,
+                first_batch=self._first_batch,
                 threaded=self._threaded(),
                 **self._options(),
             )
         self.training.sampler.set_epoch(self.trainer.current_epoch if self.trainer else 0)
         return self.training
 
-    def val_dataloader(self) -> DataLoader:
-        """Likewise one for all epochs."""
+    def val_dataloader(self) -> DataLoader | list[DataLoader]:
+        """One loader for all epochs too; none where there is no validation split."""
+        if "validation" not in self.splits:
+            return []
         if self.validation is None:
             self.validation = self._sorted("validation", self._ranks())
         return self.validation
@@ -144,9 +139,43 @@ class SequenceDataModule(pl.LightningDataModule):
     def test_dataloader(self) -> DataLoader:
         return self._sorted("test", self._ranks())
 
+    def predict_dataloader(self) -> DataLoader:
+        split = next((name for name in ("predict", "test", "validation") if name in self.splits), "predict")
+        return self._sorted(split, self._ranks())
+
     def evaluation_loader(self, split: str) -> DataLoader:
         """Every row of a split exactly once, on this process alone."""
         return self._sorted(split, {})
+
+    def state_dict(self) -> dict[str, Any]:
+        """Settings and position of a checkpoint, see `continuity`."""
+        return {"settings": self.settings(), "trained": self._batches_trained()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if self.trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
+            return
+        changed = check_continuity(f"checkpoint={self.trainer.ckpt_path}", state_dict, self.settings())
+        if changed:
+            rank_zero_warn(f"the epochs before this checkpoint were batched with {' '.join(changed)}")
+
+    def settings(self) -> dict[str, Any]:
+        """Settings that decide which rows each step reads, by the key that a user types."""
+        settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
+        if self.trainer is not None:
+            settings |= {
+                "trainer.devices": self.trainer.world_size // self.trainer.num_nodes,
+                "trainer.num_nodes": self.trainer.num_nodes,
+                "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
+                # As texts: 1 is one batch, 1.0 all of them.
+                "trainer.limit_train_batches": str(self.trainer.limit_train_batches),
+                "trainer.overfit_batches": str(self.trainer.overfit_batches),
+            }
+        return settings
+
+    def _split(self, name: str) -> Split:
+        if name not in self.splits:
+            raise InputError(f"splits: there is no {name} split; there are {', '.join(self.splits)}")
+        return self.splits[name]
 
     def _threaded(self) -> bool:
         """Where the CPU itself trains, a thread of the loader's takes a core from it for longer than it saves."""
@@ -157,14 +186,21 @@ class SequenceDataModule(pl.LightningDataModule):
             return {}
         return {"world_size": self.trainer.world_size, "rank": self.trainer.global_rank}
 
-    def _trained(self) -> tuple[int, int]:
-        assert self.trainer is not None
-        steps: Any = self.trainer.fit_loop.epoch_loop.batch_progress.current
-        return self.trainer.current_epoch, steps.processed
+    def _first_batch(self) -> int:
+        """The first batch of the running epoch that was not trained on; 0 where no trainer asks."""
+        return self._batches_trained() if self.trainer is not None and self.trainer.training else 0
+
+    def _batches_trained(self) -> int:
+        """Batches of the running epoch that were trained on; 0 between epochs."""
+        if self.trainer is None:
+            return 0
+        loop = self.trainer.fit_loop
+        inside = loop.epoch_progress.current.processed < loop.epoch_progress.current.ready
+        return loop.epoch_loop.batch_progress.current.processed if inside else 0
 
     def _sorted(self, split: str, ranks: dict[str, int]) -> DataLoader:
-        data, most = self.splits[split], self.batching["max_sequences"]
-        sampler = PlanSampler(
+        data, most = self._split(split), self.batching["max_sequences"]
+        sampler = FixedSampler(
             data.sequences.lengths,
             max_tokens=self.batching["max_tokens"] * self.evaluation_factor,
             max_sequences=most and most * self.evaluation_factor,

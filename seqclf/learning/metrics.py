@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torchmetrics import Metric
@@ -26,6 +28,10 @@ class Tally(Metric):
         counts = torch.zeros(num_classes**2, dtype=torch.int64)
         self.add_state("confusion", counts, dist_reduce_fx="sum", persistent=True)
         self.add_state("loss", torch.zeros(()), dist_reduce_fx="sum", persistent=True)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        self._update_count += 1  # an epoch may be resumed after its last batch: the counts are not empty
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """`logits`: (B, C); `labels`: (B,); `loss`: the batch's mean."""

@@ -6,13 +6,15 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+from seqclf.batching.continuity import check_continuity
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.build import locate
 from seqclf.errors import InputError
 from seqclf.learning.task import SequenceTask, read_checkpoint
 
 
-def check_resumable(config: Mapping[str, Any], task: SequenceTask) -> None:
-    """Raise unless the checkpoint continues this very task and has epochs left."""
+def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
+    """Raise unless the checkpoint continues this very task, has epochs left and, inside an epoch, the same batches."""
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
@@ -23,6 +25,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask) -> None:
                 f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
                 f"give the same {key} as its run"
             )
+    check_continuity(f"checkpoint={path}", state.get(type(batches).__qualname__, {}), batches.settings())
     epochs = config["trainer"]["max_epochs"]
     if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
         raise InputError(

@@ -16,6 +16,7 @@ from seqclf.batching.datamodule import Batch
 from seqclf.build import build, locate
 from seqclf.errors import InputError
 from seqclf.learning.metrics import Ranks, Tally
+from seqclf.learning.progress import GRADIENTS, finish_progress, load_gradients, save_gradients
 from seqclf.learning.scores import MAIN, RANKED, confusion_scores, ranking_scores, softmax
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
 
@@ -56,6 +57,7 @@ class SequenceTask(pl.LightningModule):
         self.step_loss = torch.tensor(0.0)  # of the last batch
         self.positive: str | None = dataset["positive"]
         self.found: dict[str, dict[str, Any]] = {}  # the epoch's scores by split
+        self.gradients: dict[str, Tensor] = {}  # of a checkpoint from between two optimizer steps
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
         self.train_tally = Tally(len(self.classes))
@@ -86,8 +88,17 @@ class SequenceTask(pl.LightningModule):
         self.step_loss = self._count(vote(logits.detach()), batch, self.train_tally)
         return torch.stack([self.loss(own, batch.labels) for own in logits]).sum() * batch.weight
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        save_gradients(checkpoint, self, self.trainer)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        finish_progress(checkpoint)
+        self.gradients = checkpoint.get(GRADIENTS, {})
+
     def on_train_start(self) -> None:
         self.logged = self.global_step
+        load_gradients(self.gradients, self)
+        self.gradients = {}
 
     def configure_gradient_clipping(
         self,

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.batching.plan import plan_batches
@@ -46,6 +46,13 @@ def split() -> Split:
 @pytest.fixture
 def module(split) -> SequenceDataModule:
     return SequenceDataModule({"train": split, "validation": split, "test": split}, **SETTINGS)
+
+
+def trainer(**attributes) -> SimpleNamespace:
+    """What the DataModule asks a trainer."""
+    alone = {"world_size": 1, "global_rank": 0, "current_epoch": 0, "overfit_batches": 0.0, "training": False}
+    strategy = SimpleNamespace(root_device=torch.device("cpu"))
+    return SimpleNamespace(**{"strategy": strategy, **alone, **attributes})
 
 
 def check(batch: Batch, split: Split) -> None:
@@ -139,17 +146,25 @@ def test_the_loader_passes_whole_batches_through(module):
     assert isinstance(loader.sampler, PlanSampler), "Lightning calls set_epoch on `loader.sampler`"
 
 
-def test_a_sampler_goes_on_inside_an_epoch_and_begins_the_next_at_its_start(split):
+def test_a_sampler_begins_at_its_first_batch_and_counts_the_whole_epoch(split):
     lengths = split.sequences.lengths
     drawn, whole = sampler(lengths), sampler(lengths)
-    whole.set_epoch(3)
-    drawn.begin(3, 4)
-    drawn.set_epoch(3)  # as Lightning does before it asks for the first batch
-    assert len(drawn) == len(whole)
-    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole][4:]
-    drawn.set_epoch(4)
-    whole.set_epoch(4)
-    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole]
+    for epoch in (3, 4):
+        drawn.set_epoch(epoch)
+        whole.set_epoch(epoch)
+        drawn.first = 4
+        assert len(drawn) == len(whole)
+        assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole][4:]
+
+
+@pytest.mark.parametrize("overfit_batches", [0.0, 2])
+def test_lightning_leaves_the_samplers_in_place(split, overfit_batches):
+    module = SequenceDataModule({"train": split, "validation": split}, **SETTINGS)
+    module.trainer = trainer(overfit_batches=overfit_batches)
+    training, validation = module.train_dataloader().sampler, module.val_dataloader().sampler
+    assert isinstance(training, DistributedSampler) and isinstance(validation, DistributedSampler)
+    assert isinstance(training, SequentialSampler) is bool(overfit_batches)
+    assert isinstance(validation, SequentialSampler)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +172,7 @@ def test_a_sampler_goes_on_inside_an_epoch_and_begins_the_next_at_its_start(spli
 )
 def test_batches_are_gathered_in_a_thread_where_another_device_trains(split, device, num_workers, threaded):
     module = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers})
-    strategy = SimpleNamespace(root_device=torch.device(device))
-    module.trainer = SimpleNamespace(strategy=strategy, world_size=1, global_rank=0, current_epoch=0)
+    module.trainer = trainer(strategy=SimpleNamespace(root_device=torch.device(device)))
     assert module.train_dataloader().threaded is threaded
 
 

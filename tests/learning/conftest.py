@@ -129,8 +129,6 @@ def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
             accelerator="cpu",
             enable_progress_bar=False,
             enable_model_summary=False,
-            use_distributed_sampler=False,
-            reload_dataloaders_every_n_epochs=1,
             **{
                 "logger": False,
                 "enable_checkpointing": bool(settings.get("callbacks")),

@@ -1,0 +1,39 @@
+"""The loader of training batches, which goes on where the trainer is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from seqclf.batching.sampler import PlanSampler
+from seqclf.data.prefetch import prefetched
+
+
+class TrainingLoader(DataLoader):
+    """Batches of an epoch from the first that was not trained on.
+
+    `first_batch()` is called when an epoch begins. `threaded`: gather batches ahead, in a thread.
+    """
+
+    sampler: PlanSampler
+
+    def __init__(self, *arguments: Any, first_batch: Callable[[], int], threaded: bool, **options: Any):
+        super().__init__(*arguments, **options)
+        self.first_batch = first_batch
+        self.threaded = threaded
+
+    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        # A generator: its body runs when the first batch is asked for. Lightning makes the iterator before it restores
+        # the progress of a checkpoint, so no earlier moment knows where a resumed epoch begins.
+        self.sampler.first = self.first_batch()
+        batches = super().__iter__()
+        yield from prefetched(batches) if self.threaded else batches
+
+    def state_dict(self) -> dict[str, Any]:
+        """Empty: the position in the epoch is the trainer's. Both methods tell Lightning that this loader resumes."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
