@@ -159,8 +159,9 @@ class SequenceDataModule(pl.LightningDataModule):
             rank_zero_warn(f"the epochs before this checkpoint were batched with {' '.join(changed)}")
 
     def settings(self) -> dict[str, Any]:
-        """Settings that decide which rows each step reads, by the key that a user types."""
+        """Settings that decide which rows each step reads and how they weigh, by the key that a user types."""
         settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
+        settings["batching.equal_row_weights"] = self.equal_row_weights
         if self.trainer is not None:
             settings |= {
                 "trainer.devices": self.trainer.world_size // self.trainer.num_nodes,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.callbacks import Timer
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
@@ -24,6 +25,15 @@ MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
 TIE_BREAK = 1e-4
 UNLIMITED_STEPS = 1e9  # more than any time limit leaves room for
+
+
+class Prediction(NamedTuple):
+    """What `trainer.predict` returns for a batch: `ids` (B,) int64, positions in the split, each row once;
+    `logits` and `probabilities` (B, C) float32."""
+
+    ids: Tensor
+    logits: Tensor
+    probabilities: Tensor
 
 
 class SequenceTask(pl.LightningModule):
@@ -65,6 +75,7 @@ class SequenceTask(pl.LightningModule):
         self.test_tally = Tally(len(self.classes))
         ranked = monitor in RANKED or len(self.classes) <= MOST_LOGGED_CLASSES
         self.validation_ranks = Ranks() if ranked else None
+        self.test_ranks = Ranks() if ranked else None
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, C); those of an ensemble that learns (members, B, C)."""
@@ -125,13 +136,20 @@ class SequenceTask(pl.LightningModule):
                 logger.log_metrics({"train/step_loss": loss, "lr": self.rate}, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        logits = self(batch).float()
-        self._count(logits, batch, self.validation_tally)
-        if self.validation_ranks is not None:
-            self.validation_ranks.update(logits, batch.labels)
+        self._evaluate(batch, self.validation_tally, self.validation_ranks)
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._count(self(batch).float(), batch, self.test_tally)
+        self._evaluate(batch, self.test_tally, self.test_ranks)
+
+    def predict_step(self, batch: Batch, batch_idx: int) -> Prediction:
+        logits = self(batch).float()
+        return Prediction(torch.from_numpy(batch.ids), logits, logits.softmax(dim=-1))
+
+    def _evaluate(self, batch: Batch, tally: Tally, ranks: Ranks | None) -> None:
+        logits = self(batch).float()
+        self._count(logits, batch, tally)
+        if ranks is not None:
+            ranks.update(logits, batch.labels)
 
     def _count(self, logits: Tensor, batch: Batch, tally: Tally) -> Tensor:
         loss = self.loss(logits, batch.labels)
@@ -147,9 +165,7 @@ class SequenceTask(pl.LightningModule):
             if self.validation_ranks is not None:
                 self.validation_ranks.reset()
             return
-        found = self._scores("validation", self.validation_tally)
-        if self.validation_ranks is not None:
-            found |= self._ranked(self.validation_ranks)
+        found = self._evaluated("validation", self.validation_tally, self.validation_ranks)
         self._tell("validation", found)
         sign = -1.0 if self.monitor == "loss" else 1.0
         # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
@@ -157,8 +173,11 @@ class SequenceTask(pl.LightningModule):
         self.log(MONITORED, value, logger=False)
 
     def on_test_epoch_end(self) -> None:
-        found = self._scores("test", self.test_tally)
-        self.log_dict({f"test/{name}": found[name] for name in MAIN}, batch_size=1)
+        self._tell("test", self._evaluated("test", self.test_tally, self.test_ranks))
+
+    def _evaluated(self, split: str, tally: Tally, ranks: Ranks | None) -> dict[str, Any]:
+        found = self._scores(split, tally)
+        return found if ranks is None else found | self._ranked(ranks)
 
     def _scores(self, split: str, tally: Tally) -> dict[str, Any]:
         confusion, loss = tally.compute()
@@ -179,15 +198,20 @@ class SequenceTask(pl.LightningModule):
         return ranking_scores(labels, softmax(logits), positive)
 
     def _tell(self, split: str, found: dict[str, Any]) -> None:
-        """To the record of epochs and the loggers. By hand: `self.log` takes a millisecond for each value."""
+        """To the record of epochs, the loggers, and whatever monitors a score by its name (`validation/recall`)."""
         self.found[split] = found
         values = main_scores(split, found)
         if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
             each = found["recall_by_class"].items()
             values |= {f"{split}/recall/{label}": value for label, value in each if value is not None}
-        for logger in self.trainer.loggers:
-            logger.log_metrics({**values, "epoch": self.current_epoch}, self.global_step)
-            logger.save()
+        fitting = self.trainer.state.fn == TrainerFn.FITTING
+        # `validate` and `test` return what goes to the loggers. While fitting, Lightning would write a step that is one
+        # behind, so the loggers are called here.
+        self.log_dict(values, logger=not fitting)
+        if fitting:
+            for logger in self.trainer.loggers:
+                logger.log_metrics({**values, "epoch": self.current_epoch}, self.global_step)
+                logger.save()
 
     def configure_optimizers(self) -> Any:
         # Lightning clips no gradients in mixed precision where the optimiser could unscale them, as a fused one can.

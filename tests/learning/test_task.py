@@ -113,8 +113,10 @@ def test_an_unknown_monitor_is_refused_by_name(task):
 def monitored(module, monkeypatch, right, of, loss):
     """What the choice of the best epoch sees after a validation epoch."""
     logged = {}
-    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[])
+    fitting = SimpleNamespace(fn="fit")
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
     labels = torch.zeros(of, dtype=torch.int64)
     module.validation_tally.update(predicted, labels, torch.tensor(loss))
@@ -157,8 +159,10 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatc
     dataset = {"classes": ["no", "yes"], "positive": "no", "class_counts": [30, 20]}
     module = task(monitor="auroc", dataset=dataset)
     logged = {}
-    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[])
+    fitting = SimpleNamespace(fn="fit")
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
     monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])
     for rows in (slice(0, 1), slice(1, 4)):  # batches of unequal sizes
         module.validation_tally.update(logits[rows], labels[rows], torch.tensor(0.5))
