@@ -78,7 +78,8 @@ def _restrict(source: Source, connection: duckdb.DuckDBPyConnection, copies: Pat
         access.restrict(connection, paths=[source.path])
     else:  # by folder: DuckDB takes seconds for the names of 50,000 texts
         folders = {str(path.resolve().parent) for path in local_files(source)}
-        access.restrict(connection, folders=[*sorted(folders), str(copies)])
+        patterns = {escape(folder) for folder in folders}  # DuckDB checks the escaped name of a file, then the file
+        access.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
 
 @contextmanager
