@@ -8,16 +8,20 @@ SAMPLE_ROWS = 100_000
 
 
 class Moments:
-    """Count, mean and deviation of each channel within each group, NaN left out. Arrays are (groups, channels).
+    """Count, mean, deviation and extremes of each channel within each group, NaN left out.
 
-    Batches are merged by Chan's update (count, mean and squared deviations), so large offsets lose nothing.
+    Arrays are (groups, channels). Batches are merged by Chan's update (count, mean and squared deviations), so large
+    offsets lose nothing.
     """
 
     def __init__(self, groups: int, channels: int):
         self.count = np.zeros((groups, channels))
         self.mean = np.zeros((groups, channels))
         self.squares = np.zeros((groups, channels))
+        self.lowest = np.full((groups, channels), np.inf)
+        self.highest = np.full((groups, channels), -np.inf)
 
+    @np.errstate(over="ignore", invalid="ignore")  # a deviation that is not finite says so itself
     def update(self, values: np.ndarray, groups: np.ndarray | None) -> None:
         """`values`: (S, channels); `groups`: (S,) or None where there is one."""
         count, total, squares = (np.empty_like(self.count) for _ in range(3))
@@ -32,9 +36,11 @@ class Moments:
                 total[:, channel] = sum_of_all if whole else own.sum()
                 from_mean = own - own.mean() if len(own) else own
                 squares[:, channel] = from_mean @ from_mean
+                self._extend(channel, np.zeros(1, np.int64), own.min(initial=np.inf), own.max(initial=-np.inf))
                 continue
             of = groups[seen]
             size = len(self.count)
+            self._extend(channel, of, own, own)
             count[:, channel] = np.bincount(of, minlength=size)
             total[:, channel] = np.bincount(of, own, size)
             means = total[:, channel] / np.maximum(1, count[:, channel])
@@ -45,6 +51,10 @@ class Moments:
         self.squares += squares + shift**2 * self.count * share
         self.mean += shift * share
         self.count = merged
+
+    def _extend(self, channel: int, of: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
+        np.minimum.at(self.lowest[:, channel], of, low)
+        np.maximum.at(self.highest[:, channel], of, high)
 
     def deviation(self) -> np.ndarray:
         return np.sqrt(self.squares / np.maximum(1, self.count))

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.extremes import mean_and_deviation, usual_range
 from seqclf.data.fields import Field
 from seqclf.data.moments import Moments, Sample
 from seqclf.data.rows import flatten
 from seqclf.errors import InputError
 from seqclf.state import require
 
+HEAD_ROWS = 4096  # steps in which extreme values are looked for before there is a second pass
+ROUNDING = 8 * np.finfo(np.float64).eps
+LARGEST = 1e30  # of scaled values; what is larger overflows float32 in the model
 SPELLED = 3  # channels of a step, where a person reads them
 DIGITS = np.uint64(2**64 - 2**20)  # of the 52 bits after the point the first 32: 1 in 4e9
 HALF_DIGIT = np.uint64(2**19)
@@ -31,6 +36,8 @@ class Scaler:
     mean (`missing: mean`), the last one seen (`last`; before it the mean) or `zero`; `mask` adds a channel that is 1
     where a value was seen, and `since` the log of the steps, or of the seconds of a time field, since it was
     (Che et al., Recurrent Neural Networks for Multivariate Time Series with Missing Values, 2018).
+    Values a million times further out than the rest, such as 1e38 for "no reading", do not count for the scale and are
+    moved to the range of the others, unless `scale: none`.
     """
 
     def __init__(self, field: Field, others: Mapping[str, Any]):
@@ -41,6 +48,7 @@ class Scaler:
         self.since: str | None = field.option("since")
         channels = self.width * (2 if self.since else 1)
         self.mean, self.deviation = np.zeros((1, channels)), np.ones((1, channels))
+        self.limits: tuple[np.ndarray, np.ndarray] | None = None  # where training held extreme values
 
     def stage(self, column: pa.Array) -> pa.Array:
         return column
@@ -60,24 +68,38 @@ class Scaler:
 
     def fit(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
         scale = self.field.option("scale")
-        groups = self.others[self._by].spec()["size"] if self._by else 1
-        moments, sample = Moments(groups, self.mean.shape[1]), Sample()
         if scale == "none":
             return
-        others = [self._by, None if self.since == "steps" else self.since]
-        needed = [self.field.name, *(name for name in others if name is not None)]
-        for batch in batches(*needed):
-            _, _, values = self._raw(batch)
-            of = self._groups(batch, True)
+        groups = self.others[self._by].spec()["size"] if self._by else 1
+        moments, sample = Moments(groups, self.mean.shape[1]), Sample()
+        head: list[np.ndarray] = []
+        for values, of in self._unscaled(batches):
+            if sum(map(len, head)) < HEAD_ROWS:
+                head.append(values)
+            moments.update(values, of)
             if scale == "robust":
                 sample.update(values if of is None else np.column_stack([values, of]))
-            else:
-                moments.update(values, of)
-        if scale == "robust":
-            mean, deviation, count = _robust(sample, groups, self._by is not None)
-        else:
-            mean, deviation, count = moments.mean, moments.deviation(), moments.count
-        self.mean, self.deviation = _usable(mean, deviation, count)
+        statistics = _robust(sample, moments, self._by is not None) if scale == "robust" else _standard(moments)
+        doubtful = _doubtful(moments, head)
+        if scale == "standard" and doubtful.any():
+            for values, of in self._unscaled(batches):
+                sample.update(values if of is None else np.column_stack([values, of]))
+        if doubtful.any():
+            measure = _median_and_spread if scale == "robust" else mean_and_deviation
+            _without_extremes(statistics, sample, doubtful, self._by is not None, measure)
+        limited = np.isfinite(statistics.lowest) & (statistics.lowest > moments.lowest)
+        limited |= np.isfinite(statistics.highest) & (statistics.highest < moments.highest)
+        if limited.any():
+            self.limits = np.where(limited, statistics.lowest, -np.inf), np.where(limited, statistics.highest, np.inf)
+        self.mean, self.deviation = _usable(statistics)
+
+    def _unscaled(
+        self, batches: Callable[..., Iterator[pa.RecordBatch]]
+    ) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Unscaled channels and groups of each batch; see `_raw` and `_groups`."""
+        others = [self._by, None if self.since == "steps" else self.since]
+        for batch in batches(self.field.name, *(name for name in others if name is not None)):
+            yield self._raw(batch)[2], self._groups(batch, True)
 
     @property
     def _by(self) -> str | None:
@@ -109,7 +131,10 @@ class Scaler:
         groups = self._groups(batch, staged)
         own = 0 if groups is None or len(self.mean) == 1 else groups  # one for all where nothing is scaled
         mean, deviation = self.mean[own], self.deviation[own]
-        scaled = (raw - mean) / deviation
+        if self.limits is not None:
+            raw = np.clip(raw, self.limits[0][own], self.limits[1][own])
+        with np.errstate(over="ignore"):
+            scaled = np.clip((raw - mean) / deviation, -LARGEST, LARGEST)
         scaled[:, : self.width] = self._clipped(scaled[:, : self.width])
         if self.missing == "refuse":
             return lengths, {self.field.name: scaled.astype(np.float32)}
@@ -155,24 +180,46 @@ class Scaler:
         return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
     def state(self) -> dict[str, Any]:
-        return {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
+        state: dict[str, Any] = {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
+        if self.limits is not None:
+            for name, limit in zip(("lowest", "highest"), self.limits, strict=True):
+                state[name] = np.where(np.isfinite(limit), limit, None).tolist()  # JSON has no infinity
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
         require(state, {"mean": list, "deviation": list})
         self.mean, self.deviation = self._scale(state, "mean"), self._scale(state, "deviation")
         if (self.deviation <= 0).any():
             raise InputError("deviation must be numbers above 0")
+        if "lowest" in state:
+            require(state, {"lowest": list, "highest": list})
+            self.limits = self._scale(state, "lowest", -np.inf), self._scale(state, "highest", np.inf)
 
-    def _scale(self, state: dict[str, Any], key: str) -> np.ndarray:
-        """(groups, channels) of a state."""
+    def _scale(self, state: dict[str, Any], key: str, null: float | None = None) -> np.ndarray:
+        """(groups, channels) of a state. `null`: what null stands for, where it is allowed."""
         groups = self.others[self._by].spec()["size"] if self._by else 1
         try:
-            scale = np.array(state[key], np.float64)
+            scale = np.array(state[key], np.float64)  # null becomes NaN
         except (TypeError, ValueError, OverflowError):
             scale = np.empty(0)
-        if scale.shape not in {(1, self.mean.shape[1]), (groups, self.mean.shape[1])} or not np.isfinite(scale).all():
+        absent = np.isnan(scale) if null is not None else np.zeros(scale.shape, bool)
+        shapes = {(1, self.mean.shape[1]), (groups, self.mean.shape[1])}
+        if scale.shape not in shapes or not np.isfinite(scale[~absent]).all():
             raise InputError(f"{key} must be {groups} lists of {self.mean.shape[1]} numbers")
-        return scale
+        return np.where(absent, null, scale) if null is not None else scale
+
+    def extremes(self) -> list[str]:
+        """A line for each channel in which training held extreme values, and what is made of them."""
+        lines = []
+        for number, channel in np.argwhere(np.isfinite(self.limits[0])) if self.limits is not None else ():
+            low, high = (limit[number, channel] for limit in self.limits)  # type: ignore[union-attr]
+            where = f" channel {channel + 1}" if self.mean.shape[1] > 1 else ""
+            where += f" of {self._by} number {number}" if self._by else ""
+            lines.append(
+                f"field {self.field.name}{where} holds values a million times further out than the rest; all beyond "
+                f"{low:.4g} to {high:.4g} are moved there: make them missing values, or mend them"
+            )
+        return lines
 
 
 def _last_seen(seen: np.ndarray, lengths: np.ndarray, inclusive: bool) -> np.ndarray:
@@ -185,28 +232,98 @@ def _last_seen(seen: np.ndarray, lengths: np.ndarray, inclusive: bool) -> np.nda
     return np.where(found >= starts, found, -1)
 
 
-def _robust(sample: Sample, groups: int, grouped: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Median, scaled distance of the quartiles, and how many values there were: (groups, channels) each."""
-    found = sample.rows
-    rows = found if found is not None else np.empty((0, 1 + grouped))
+@dataclass
+class _Statistics:
+    """What scales are made of: (groups, channels) each."""
+
+    mean: np.ndarray
+    deviation: np.ndarray
+    count: np.ndarray
+    lowest: np.ndarray
+    highest: np.ndarray
+
+
+def _standard(moments: Moments) -> _Statistics:
+    extremes = moments.lowest.copy(), moments.highest.copy()
+    return _Statistics(moments.mean, moments.deviation(), moments.count, *extremes)
+
+
+def _robust(sample: Sample, moments: Moments, grouped: bool) -> _Statistics:
+    """Median, scaled distance of the quartiles, and how many values there were."""
+    middle, spread, count = (np.zeros_like(moments.mean) for _ in range(3))
+    for number, channel, given in _columns(sample, grouped):
+        middle[number, channel], spread[number, channel] = _median_and_spread(given)
+        count[number, channel] = len(given)
+    return _Statistics(middle, spread, count, moments.lowest.copy(), moments.highest.copy())
+
+
+def _median_and_spread(values: np.ndarray) -> tuple[float, float]:
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+    return float(middle), float((high - low) / TO_DEVIATION or values.std())
+
+
+def _columns(sample: Sample, grouped: bool) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Group, channel and (n,) sampled values of each channel of a group that has some."""
+    rows = sample.rows if sample.rows is not None else np.empty((0, 1 + grouped))
     values, of = (rows[:, :-1], rows[:, -1].astype(np.int64)) if grouped else (rows, np.zeros(len(rows), np.int64))
-    middle, spread, count = (np.zeros((groups, values.shape[1])) for _ in range(3))
-    for number in np.unique(of):
+    for number in np.unique(of).tolist():
         own = values[of == number]
         for channel in range(values.shape[1]):
             given = own[~np.isnan(own[:, channel]), channel]
             if len(given):
-                low, middle[number, channel], high = np.quantile(given, (0.25, 0.5, 0.75))
-                spread[number, channel] = (high - low) / TO_DEVIATION or given.std()
-                count[number, channel] = len(given)
-    return middle, spread, count
+                yield number, channel, given
 
 
-def _usable(mean: np.ndarray, deviation: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _doubtful(moments: Moments, head: list[np.ndarray]) -> np.ndarray:
+    """(groups, channels) whether extreme values may make up the deviation, or squares left the range of float64.
+
+    Cheap signs that may err: a second pass decides. One extreme value in more than a thousand lies 31 deviations out,
+    and more of them make a deviation that is large next to the usual distance from the median in the `head`.
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        deviation = moments.deviation()
+        reach = np.maximum(moments.highest - moments.mean, moments.mean - moments.lowest)
+        far = reach > 31 * deviation
+        for channel, values in enumerate(np.concatenate(head).T if head else ()):
+            seen = values[~np.isnan(values)]
+            distance = np.abs(seen - np.median(seen)) if len(seen) else seen
+            usual = np.median(distance[distance > 0]) if (distance > 0).any() else np.inf
+            far[:, channel] |= deviation[:, channel] > 1e3 * usual
+    return (moments.highest > moments.lowest) & (far | ~(np.isfinite(deviation) & (deviation > 0)))
+
+
+def _without_extremes(
+    statistics: _Statistics,
+    sample: Sample,
+    doubtful: np.ndarray,
+    grouped: bool,
+    measure: Callable[[np.ndarray], tuple[float, float]],
+) -> None:
+    """Where a channel has extreme values (see `extremes`), put in what its other values `measure`."""
+    for number, channel, given in _columns(sample, grouped):
+        at = number, channel
+        if not doubtful[at]:
+            continue
+        limits = usual_range(given, float(statistics.lowest[at]), float(statistics.highest[at]))
+        if limits is not None:
+            statistics.lowest[at], statistics.highest[at] = limits
+            given = given[(limits[0] <= given) & (given <= limits[1])]
+        elif np.isfinite(statistics.deviation[at]) and statistics.deviation[at] > 0:
+            continue
+        statistics.mean[at], statistics.deviation[at] = measure(given)
+
+
+def _usable(found: _Statistics) -> tuple[np.ndarray, np.ndarray]:
     """The scales to divide by: a group without values is scaled as all values are, and a constant is left as it is."""
-    total = np.maximum(1, count.sum(axis=0))
-    overall = (mean * count).sum(axis=0) / total
-    spread = np.sqrt(((deviation**2 + (mean - overall) ** 2) * count).sum(axis=0) / total)
-    few = count < 2 if len(mean) > 1 else np.zeros_like(count, bool)
-    mean, deviation = np.where(few, overall, mean), np.where(few, spread, deviation)
-    return mean, np.where(deviation > 1e-12 * np.maximum(1, abs(mean)), deviation, 1.0)
+    mean, deviation, count = found.mean, found.deviation, found.count
+    lowest, highest = found.lowest, found.highest
+    if len(mean) > 1:
+        total = np.maximum(1, count.sum(axis=0))
+        overall = (mean * count).sum(axis=0) / total
+        spread = np.sqrt(((deviation**2 + (mean - overall) ** 2) * count).sum(axis=0) / total)
+        few = count < 2
+        mean, deviation = np.where(few, overall, mean), np.where(few, spread, deviation)
+        lowest, highest = np.where(few, lowest.min(axis=0), lowest), np.where(few, highest.max(axis=0), highest)
+    # A constant has no deviation but that of rounding, which grows with its magnitude; units may be as small as any.
+    varies = (highest > lowest) & (deviation > ROUNDING * abs(mean))
+    return np.where(highest == lowest, lowest, mean), np.where(varies, deviation, 1.0)

@@ -37,6 +37,8 @@ def look_at_field(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, An
         found["constant_channels"] = [
             name for name, flat in zip(names, still, strict=True) if flat and not absent.get(name)
         ]
+    if field.kind == "number":
+        found["extremes"] = encoder.extremes()  # type: ignore[attr-defined]
     return found
 
 

@@ -29,6 +29,7 @@ def warnings_of(found: Mapping[str, Any]) -> list[str]:
         shown = ", ".join(few[:10])
         lines.append(f"{len(few)} classes have fewer than {RARE_ROWS} training rows: {shown}; no model learns them")
     for name, field in found["fields"].items():
+        lines += field.get("extremes", [])
         if field["constant"]:
             lines.append(f"field {name} is the same in every step; leave it out")
         if field.get("constant_channels"):

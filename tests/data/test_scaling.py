@@ -3,17 +3,18 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_files import write
 
 from seqclf.data.encoders import encode, fit_encoders, make_encoders
 from seqclf.data.fields import Field, check_option
+from seqclf.data.moments import Moments
 from seqclf.data.prepare import prepare
 from seqclf.data.truncation import WHOLE
 from seqclf.errors import InputError
 
-MAYBE = st.one_of(st.none(), st.floats(-1e6, 1e6))
+MAYBE = st.one_of(st.none(), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))
 ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
     lambda rows: any(value is not None for row in rows for value in row)
 )
@@ -41,7 +42,7 @@ def test_missing_values_are_filled_masked_and_dated(rows, missing):
     found = encoded(rows, {"missing": missing, "since": "steps"})
     seen = np.array([value for row in rows for value in row if value is not None])
     mean, deviation = seen.mean(), seen.std()
-    deviation = deviation if deviation > 1e-12 * max(1, abs(mean)) else 1.0
+    deviation = deviation if seen.min() < seen.max() else 1.0
     values, ages, place = [], [], 0
     for row in rows:
         last, at = None, 0
@@ -128,9 +129,80 @@ def test_a_clip_is_a_number_above_zero(value):
         check_option("data.fields.x.clip", "number", "clip", value)
 
 
-def test_a_constant_stays_finite():
-    assert np.isfinite(encoded([[3.0, 3.0], [3.0]], {})).all()
-    assert np.isfinite(encoded([[3.0, None], [3.0]], {"scale": "robust", "missing": "last"})).all()
+@settings(max_examples=30)
+@given(st.floats(-1e150, 1e150), st.integers(2, 50), st.sampled_from(["standard", "robust"]))
+def test_a_constant_becomes_zero_whatever_its_magnitude(value, count, scale):
+    assert (encoded([[value, value], [value] * count], {"scale": scale}) == 0).all()
+
+
+NOISE = np.random.default_rng(0).standard_normal(400)
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e-13, 1e-6, 1e6, 1e30, 1e200])
+def test_values_are_scaled_alike_in_every_unit(unit, scale):
+    expected = encoded([NOISE.tolist()], {"scale": scale})
+    np.testing.assert_allclose(encoded([(NOISE * unit).tolist()], {"scale": scale}), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_small_changes_of_a_large_value_are_not_lost():
+    found = encoded([(101_325 + 1e-7 * NOISE).tolist()], {})[:, 0]
+    assert np.corrcoef(found, NOISE)[0, 1] > 0.999 and abs(found.std() - 1) < 0.01
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20])
+def test_extreme_values_do_not_flatten_the_channel_they_stand_in(scale, extreme):
+    values = np.concatenate([NOISE, extreme])
+    found = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
+    usual = encoded([[1.0], NOISE.tolist()], {"scale": scale})[1:, 0]
+    np.testing.assert_allclose(found[: len(NOISE)], usual, rtol=0.02, atol=0.02)
+    np.testing.assert_array_less(abs(found), 5.0)
+
+
+def test_extreme_values_are_named_and_only_their_channel_and_group_is_changed():
+    kind = Field("kind", "category", ("kind",))
+    kinds = pa.array([["a", "b"] * 200])
+    values = NOISE.copy()
+    values[0] = 1e38
+    found = encoded([values.tolist()], {"by": "kind"}, {"kind": kinds}, [kind])[:, 0]
+    np.testing.assert_allclose(found[1::2], (NOISE[1::2] - NOISE[1::2].mean()) / NOISE[1::2].std(), rtol=1e-5)
+    assert 0.9 < found[2::2].std() < 1.1
+    encoder = make_encoders([Field("x", "number", ("x",), width=2, options={})])["x"]
+    batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
+    encoder.fit(lambda *names: iter([batch]))
+    (line,) = encoder.extremes()
+    assert line.startswith("field x channel 2 holds values a million times further out") and "make them missing" in line
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from(["normal", "lognormal", "cauchy", "rare", "counts"]))
+def test_ordinary_channels_have_no_extreme_values(seed, kind):
+    generator = np.random.default_rng(seed)
+    values = {
+        "normal": lambda: generator.normal(5, 2, 300),
+        "lognormal": lambda: generator.lognormal(3, 2, 300),
+        "cauchy": lambda: generator.standard_cauchy(300),
+        "rare": lambda: (generator.random(300) < 0.02) * generator.lognormal(3, 1, 300),
+        "counts": lambda: generator.poisson(0.3, 300).astype(float),
+    }[kind]()
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
+    batch = pa.record_batch({"x": pa.array([values.tolist()])})
+    encoder.fit(lambda *names: iter([batch]))
+    assert encoder.extremes() == [] and set(encoder.state()) == {"mean", "deviation"}
+    assert encoder.state()["deviation"][0][0] == (deviation_of(values) or 1.0)
+
+
+def deviation_of(values):
+    moments = Moments(1, 1)
+    moments.update(values[:, None], None)
+    return float(moments.deviation()[0, 0])
+
+
+def test_what_prediction_meets_stays_finite_in_the_model():
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
+    encoder.fit(lambda *names: iter([pa.record_batch({"x": pa.array([NOISE.tolist()])})]))
+    found = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])}), False)[1]["x"]
+    assert np.isfinite(found).all() and np.isfinite(found * np.float32(1e3)).all()
 
 
 def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):

@@ -21,7 +21,14 @@ def test_every_row_has_the_same_weight_in_an_epochs_gradient(task, long_tailed, 
     for rank in range(world_size):
         device = SimpleNamespace(root_device=torch.device("cpu"))
         batches = long_tailed()
-        batches.trainer = SimpleNamespace(current_epoch=epoch, world_size=world_size, global_rank=rank, strategy=device)
+        batches.trainer = SimpleNamespace(
+            current_epoch=epoch,
+            world_size=world_size,
+            global_rank=rank,
+            strategy=device,
+            overfit_batches=0,
+            training=False,
+        )
         for step, batch in enumerate(batches.train_dataloader()):
             (module.training_step(batch, step) / world_size).backward()  # ranks average their gradients
             sizes.append(len(batch.labels))
