@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from seqclf.data.checksums import DamagedError, verify
 from seqclf.data.encoders import Encoder, load_encoder_files
 from seqclf.data.schema import Schema
 from seqclf.data.store import Split, open_split
@@ -56,18 +57,20 @@ class Dataset:
         return {name: vectors for name, vectors in found.items() if vectors is not None}
 
 
-class DamagedError(Exception):
-    """A folder that does not hold a whole dataset; it has to be prepared again."""
+def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:
+    """Map a prepared dataset. `positive`: what the user set; `verify_all`: read all of it and compare its checksums.
 
-
-def open_dataset(folder: Path, positive: str | None, reused: bool) -> Dataset:
-    """Map a prepared dataset. `positive`: what the user set. Raises DamagedError."""
+    Raises DamagedError.
+    """
+    verify(folder, verify_all, ("lengths.bin", "labels.bin"))
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])
         opened = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         plain = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
+        if max(split.labels.max(initial=0) for split in opened.values()) >= len(plain["classes"]):
+            raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     positive = _positive(positive, plain["classes"], opened["train"].labels)

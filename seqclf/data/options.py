@@ -42,6 +42,7 @@ class DataOptions:
     split: Mapping[str, Any]
     memory_limit: str | None
     cache_dir: str
+    verify_cache: bool
 
     @classmethod
     def build(cls, **options: Any) -> DataOptions:
@@ -52,6 +53,8 @@ class DataOptions:
             raise InputError(f"data.name={options['name']}: names a folder; use letters, digits, - and _")
         if options["label"] is None:
             raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
+        if not isinstance(options["verify_cache"], bool):
+            raise InputError(f"data.verify_cache={options['verify_cache']}: must be true or false")
         # Hydra reads a name such as 3 as a number.
         texts = {key: None if options[key] is None else label_text(options[key]) for key in ("label", "positive", "id")}
         lists = {key: _listed(options[key]) for key in ("group_by", "order_by")}

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
 from seqclf.data.canonical import quoted, seconds
+from seqclf.data.checksums import write_checksums
 from seqclf.data.class_folders import list_files
 from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.labels import LabelTable
@@ -67,8 +68,8 @@ class Preparation:
         self.classes = self._classes(staged["train"], chosen["train"])
         fit_encoders(self.encoders, lambda *names: _training_rows(staged["train"], chosen["train"], names))
         save_encoders(self.encoders, self.target / "encoders")
-        written = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
-        digests, report = written.run(staged, chosen)
+        writing = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
+        digests, report = writing.run(staged, chosen)
         for name, source in self.given.items():
             folder = class_folder(source)
             if folder is not None and (hidden := list_files(folder).hidden):
@@ -85,6 +86,7 @@ class Preparation:
             "reader": {key: getattr(self.options, key) for key in ("header", "encoding", "quote", "delimiter")},
         }
         (self.target / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        write_checksums(self.target, writing.checksums)
 
     def _label_table(self) -> LabelTable | None:
         source = self.options.source("labels")

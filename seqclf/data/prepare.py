@@ -7,26 +7,23 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import asdict, replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from seqclf import __version__
+import numpy as np
+
 from seqclf.build import build
-from seqclf.data import sources
-from seqclf.data.dataset import DamagedError, Dataset, open_dataset
+from seqclf.data.checksums import DamagedError, verify, write_checksums
+from seqclf.data.dataset import Dataset, open_dataset
+from seqclf.data.fingerprint import fingerprint, generator_code, states_of
 from seqclf.data.options import DataOptions
 from seqclf.data.preparation import SPLITS, Preparation
-from seqclf.data.sources import Source
 from seqclf.errors import InputError
-
-FORMAT = 6
-NOT_CONTENT = ("cache_dir", "positive", "memory_limit")  # options that change nothing in the dataset
 
 
 def prepare(options: DataOptions) -> Dataset:
@@ -36,16 +33,44 @@ def prepare(options: DataOptions) -> Dataset:
     if options.train is None:
         raise InputError("data.train is not set; give a file, a glob, a URL or a .sql file: data.train=train.parquet")
     given = {name: source for name in SPLITS if (source := options.source(name)) is not None}
-    folder = cache / f"{options.name}-{_fingerprint(options, given)}"
+    states = states_of(options, given)
+    folder = cache / f"{options.name}-{fingerprint(options, given, states)}"
+    damaged = None
     if folder.is_dir():
         try:
-            return open_dataset(folder, options.positive, reused=True)
-        except DamagedError:
-            shutil.rmtree(folder)
+            return open_dataset(folder, options.positive, True, options.verify_cache)
+        except DamagedError as error:
+            damaged = _say_damaged(folder, error)
     with _scratch(cache) as work:
+        _discard(folder, damaged, work)
         Preparation(options, given, work).run()
+        if states_of(options, given) != states:
+            raise InputError(
+                f"{given['train']}: a file of the data changed while it was read; run again, on a copy if it grows"
+            )
         _publish(work / "dataset", folder)
-    return open_dataset(folder, options.positive, reused=False)
+    try:
+        return open_dataset(folder, options.positive, False, False)
+    except DamagedError as error:
+        raise InputError(
+            f"data.cache_dir={cache}: does not keep what is written to it ({error}); name another"
+        ) from None
+
+
+def _say_damaged(folder: Path, error: DamagedError) -> int | None:
+    """Say that a cached folder is made again; gives its inode."""
+    print(f"{folder}: the cached data is damaged and is made again ({error})", file=sys.stderr)
+    with suppress(FileNotFoundError):
+        return folder.stat().st_ino
+    return None
+
+
+def _discard(folder: Path, damaged: int | None, work: Path) -> None:
+    """Take a damaged folder away, unless another process has replaced it meanwhile. `damaged`: its inode."""
+    with suppress(FileNotFoundError):
+        if damaged is not None and folder.stat().st_ino == damaged:
+            folder.replace(work / "damaged")
+            shutil.rmtree(work / "damaged")
 
 
 @contextmanager
@@ -68,38 +93,27 @@ def _publish(built: Path, folder: Path) -> None:
             raise
 
 
-def _fingerprint(options: DataOptions, given: Mapping[str, Source]) -> str:
-    labels = options.source("labels")
-    every = [*given.values(), *([labels] if labels is not None else [])]
-    states: list[Any] = [sources.source_digest(source) for source in every]
-    states += [_vector_file(spec["vectors"]) for spec in (options.fields or {}).values() if _has_vectors(spec)]
-    if any(sources.is_volatile(source) for source in every):
-        states.append(os.urandom(8).hex())
-    keys = {key: value for key, value in asdict(options).items() if key not in NOT_CONTENT}
-    text = json.dumps([FORMAT, __version__, keys, states], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def _has_vectors(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and isinstance(spec.get("vectors"), str)
-
-
-def _vector_file(path: str) -> list[Any]:
-    file = Path(path).expanduser()
-    return [path, file.stat().st_size, file.stat().st_mtime_ns] if file.is_file() else [path]
-
-
 def with_generated(options: DataOptions) -> DataOptions:
-    """Options that point to the files of their generator, if they name one; it writes once per set of arguments."""
+    """Options that point to the files of their generator, if they name one; it writes once per set of arguments and
+    state of its code."""
     if options.generator is None:
         return options
     cache = Path(options.cache_dir).expanduser()
-    key = hashlib.sha256(json.dumps(dict(options.generator), sort_keys=True).encode()).hexdigest()[:16]
+    made_by = [dict(options.generator), generator_code(options.generator), np.__version__]
+    key = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()[:16]
     folder = cache / f"generated-{options.name}-{key}"
-    if not folder.is_dir():
+    damaged = None
+    if folder.is_dir():
+        try:
+            verify(folder, options.verify_cache)
+        except DamagedError as error:
+            damaged = _say_damaged(folder, error)
+    if not folder.is_dir() or damaged is not None:
         with _scratch(cache) as work:
+            _discard(folder, damaged, work)
             (work / "files").mkdir()
             build(options.generator, folder=work / "files")
+            write_checksums(work / "files", {})
             _publish(work / "files", folder)
     train, validation, test = (str(folder / f"{name}.parquet") for name in SPLITS)
     return replace(options, generator=None, train=train, validation=validation, test=test)

@@ -110,9 +110,19 @@ def _builtin(source: Source) -> Path:
     return path
 
 
+def file_state(path: Path) -> list[int]:
+    """What tells one state of a file from another without reading it: its size, its times of change and its inode.
+
+    The time of modification can be set, and is kept by copies; that of the last change of the inode cannot. The device
+    is left out: its number is another after each mount of a network drive or a container's disk.
+    """
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+
+
 def source_digest(source: Source) -> str:
-    """What tells one state of the files from another, cheaply: path, size and time of change of each."""
-    states = [(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in local_files(source)]
+    """What tells one state of the files from another, cheaply: path and state of each."""
+    states = [(str(path.resolve()), file_state(path)) for path in local_files(source)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
     if (folder := class_folder(source)) is not None:
         options.append(str(list_files(folder)))  # the names of refused files are part of the dataset

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.checksums import Blocks, ChecksumFile
+
 
 class Ragged(NamedTuple):
     """Encoded sequences. `offsets`: (N + 1,) int64, steps of row i in [offsets[i], offsets[i + 1]);
@@ -79,22 +81,24 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
 
 
 class SplitWriter:
-    """Appends encoded rows to a folder; memory stays at one batch. Use it in a `with` block, which closes the files."""
+    """Appends encoded rows to a folder; memory stays at one batch. Use it in a `with` block, which closes the files;
+    then `checksums` gives those of the files by name."""
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
         self.folder = folder
-        self.files: dict[str, Any] = {}
+        self.files: dict[str, ChecksumFile] = {}
         self.kinds: dict[str, dict[str, Any]] = {}
-        self.ids = pa.ipc.new_file(str(folder / "ids.arrow"), pa.schema([("id", pa.string())]))
+        self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
+        self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
 
     def __enter__(self) -> SplitWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self.ids.close()
         for file in self.files.values():
             file.close()
-        self.ids.close()
         if error[0] is None:
             (self.folder / "split.json").write_text(json.dumps(self.kinds))
 
@@ -111,10 +115,15 @@ class SplitWriter:
         self.ids.write_batch(pa.record_batch([ids], names=["id"]))
 
     def _write(self, name: str, values: np.ndarray) -> None:
-        if name not in self.files:
-            self.files[name] = (self.folder / f"{name}.bin").open("wb")
+        file = f"{name}.bin"
+        if file not in self.files:
+            self.files[file] = ChecksumFile(self.folder / file)
             self.kinds[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
-        self.files[name].write(np.ascontiguousarray(values).data)
+        self.files[file].write(np.ascontiguousarray(values).view(np.uint8).data)
+
+    @property
+    def checksums(self) -> dict[str, Blocks]:
+        return {name: file.blocks() for name, file in self.files.items()}
 
 
 def open_split(folder: Path) -> Split:
@@ -128,6 +137,8 @@ def open_split(folder: Path) -> Split:
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     uncut = np.asarray(arrays["uncut"]) if "uncut" in arrays else None
+    if len(lengths) and lengths.min() < 1:
+        raise ValueError(f"{folder}: a sequence has no tokens")
     counts = {len(labels), len(rows), len(ids), len(lengths if uncut is None else uncut)}
     if counts != {len(lengths)} or {len(steps) for steps in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")

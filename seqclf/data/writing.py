@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Refusal
 from seqclf.data.canonical import ID, LABEL, ROW
+from seqclf.data.checksums import Blocks
 from seqclf.data.encoders import Encoder, encode
 from seqclf.data.prefetch import prefetched
 from seqclf.data.quarantine import Quarantine
@@ -44,6 +45,7 @@ class Writing:
         self.quarantine = quarantine
         self.target = target
         self.report: dict[str, dict[str, int]] = {}
+        self.checksums: dict[str, Blocks] = {}  # of the files that were written, by path in `target`
 
     def run(
         self, staged: Mapping[str, Staged], chosen: Mapping[str, np.ndarray]
@@ -62,6 +64,8 @@ class Writing:
                     splits_of = chosen[origin][start : start + batch.num_rows]
                     start += batch.num_rows
                     self._encode_batch(batch, own.files, splits_of, parts)
+            for name, part in parts.items():
+                self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
             self._report(origin, own, parts)
             digests |= {name: part.digest() for name, part in parts.items()}
         digests = {name: digests[name] for name in SPLITS if name in digests}

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from typing import Any
 
 from seqclf.data.baseline import MOST_STEPS, fit_baseline
+from seqclf.data.checksums import read_checked, write_checked
 from seqclf.data.columns import revealing_columns
 from seqclf.data.dataset import Dataset
 from seqclf.data.options import DataOptions
 from seqclf.data.store import Ragged, Split, sampled
 from seqclf.learning.scores import scores
 
-SCORES_FORMAT = 1
+SCORES_FORMAT = 2
 
 
 def score_baseline(dataset: Dataset) -> dict[str, Any]:
@@ -24,12 +24,12 @@ def score_baseline(dataset: Dataset) -> dict[str, Any]:
     """
     kept = dataset.folder / f"baseline-{SCORES_FORMAT}-{dataset.positive}.json"
     try:
-        return json.loads(kept.read_text(encoding="utf-8"))
+        return read_checked(kept)
     except (OSError, ValueError):
         found = _score_baseline(dataset)
     with contextlib.suppress(OSError):  # a label may be no file name, and a cache may be read-only
         unfinished = kept.with_suffix(f".{os.getpid()}.part")
-        unfinished.write_text(json.dumps(found), encoding="utf-8")
+        write_checked(unfinished, found)
         unfinished.replace(kept)
     return found
 

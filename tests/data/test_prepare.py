@@ -133,10 +133,11 @@ def test_prepared_data_is_reused_until_files_or_options_change(options, tmp_path
 
 
 @pytest.mark.parametrize(
-    "name", ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow"]
+    "name",
+    ["dataset.json", "encoders/tokens.json", "train/field.tokens.bin", "validation/ids.arrow", "checksums.json"],
 )
-@pytest.mark.parametrize("damage", ["missing", "empty", "shortened"])
-def test_a_damaged_cache_is_prepared_again(options, tmp_path, name, damage):
+@pytest.mark.parametrize("damage", ["missing", "empty", "shortened", "flipped"])
+def test_a_damaged_cache_is_prepared_again(options, tmp_path, capsys, name, damage):
     path = write(tmp_path / "t.parquet", simple())
     chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
     whole = prepare(chosen)
@@ -145,8 +146,12 @@ def test_a_damaged_cache_is_prepared_again(options, tmp_path, name, damage):
     content = target.read_bytes()
     target.unlink()
     if damage != "missing":
-        target.write_bytes(content[: len(content) // 2] if damage == "shortened" else b"")
+        middle = len(content) // 2
+        flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+        target.write_bytes({"shortened": content[:middle], "empty": b"", "flipped": flipped}[damage])
+    capsys.readouterr()
     again = prepare(chosen)
+    assert capsys.readouterr().err.count("the cached data is damaged and is made again") == 1
     assert not again.reused and again.digest == whole.digest and again.folder == whole.folder
     assert prepare(chosen).reused and cached(tmp_path) == [whole.folder.name]
 

@@ -1,0 +1,196 @@
+"""Prepared data is reused while everything it was made from is the same, and only if it is whole."""
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import time
+import timeit
+from pathlib import Path
+
+import numpy as np
+import pytest
+from table_files import LABELS, simple, write
+
+from seqclf.data import checksums, fingerprint
+from seqclf.data.checksums import DamagedError
+from seqclf.data.dataset import open_dataset
+from seqclf.data.preparation import Preparation
+from seqclf.data.prepare import prepare
+from seqclf.data.sources import file_state
+from seqclf.errors import InputError
+
+
+def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
+    """What opens is what was written: with a bit flipped anywhere, it does not open."""
+    path = write(tmp_path / "t.parquet", simple(name=[f"r{row}" for row in range(20)]))
+    chosen = options(train=path, label="label", id="name", max_length=9, cache_dir=tmp_path / "cache")
+    folder = prepare(chosen).folder
+    generator = np.random.default_rng(0)
+    for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "states.json"):
+        content = file.read_bytes()
+        for bit in generator.integers(0, 8 * len(content), 6).tolist():
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << (bit % 8)
+            file.write_bytes(damaged)
+            with pytest.raises(DamagedError):
+                open_dataset(folder, None, True, False)
+        file.write_bytes(content)
+    assert prepare(chosen).reused and capsys.readouterr().err == ""
+
+
+def test_a_bit_that_the_disk_lost_is_found_when_all_is_read(options, tmp_path, monkeypatch):
+    """Of a large cache only a sample is read; what was written to since is read whole."""
+    monkeypatch.setattr(checksums, "BLOCK", 64)
+    monkeypatch.setattr(checksums, "CHEAP", 0)
+    monkeypatch.setattr(checksums, "SAMPLED", 100)
+    generator = np.random.default_rng(0)
+    rows = {"tokens": generator.integers(0, 9, (300, 40)).tolist(), "label": ["a", "b"] * 150}
+    path = write(tmp_path / "t.parquet", rows)
+    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
+    target = folder / "train/field.tokens.bin"
+    content = bytearray(target.read_bytes())
+    content[5000] ^= 1
+    target.write_bytes(content)
+    states = json.loads((folder / "states.json").read_text())
+
+    def opens(verify_all):
+        """The file is in the state in which it was written, as far as the file system knows."""
+        states["train/field.tokens.bin"] = file_state(target)
+        (folder / "states.json").write_text(json.dumps(states))
+        try:
+            open_dataset(folder, None, True, verify_all)
+        except DamagedError:
+            return False
+        return True
+
+    assert not opens(True)
+    assert {opens(False) for _ in range(80)} == {True, False}  # it reads 100 of 600 blocks, other ones each time
+    (folder / "states.json").unlink()
+    with pytest.raises(DamagedError, match=r"field.tokens.bin differs"):
+        open_dataset(folder, None, True, False)
+
+
+def test_a_verified_copy_of_a_cache_is_trusted_the_next_time(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    monkeypatch.setattr(checksums, "BLOCK", 8)
+    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setattr(checksums, "CHEAP", 0)
+    monkeypatch.setattr(checksums, "SAMPLED", 0)
+    read, hash_block = [], checksums._hash_block
+    monkeypatch.setattr(checksums, "_hash_block", lambda *block: read.append(block) or hash_block(*block))
+    counts = []
+    for _ in range(2):
+        checksums.verify(copy, False)
+        counts.append(len(read))
+        read.clear()
+    assert counts[0] > counts[1] == 0
+
+
+def test_a_file_swapped_for_one_of_its_size_and_time_is_read_anew(options, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [(1 + row % 3, "ab"[row % 2]) for row in range(20)]
+
+    def again(rows):
+        path.write_text("x,y\n" + "".join(f'"[{token}, 2]",{label}\n' for token, label in rows))
+        os.utime(path, ns=(10**18, 10**18))
+        return prepare(options(train=path, label="y", cache_dir=tmp_path / "cache"))
+
+    swapped = [(token, {"a": "b", "b": "a"}[label]) for token, label in rows]
+    first, second = again(rows), again(swapped)
+    assert not second.reused and first.digest != second.digest
+
+
+@pytest.mark.parametrize("role", ["labels", "vectors"])
+def test_tables_and_vectors_beside_the_data_make_it_stale_too(options, tmp_path, role):
+    texts = {"text": ["one two", "two one"] * 10, "id": [f"r{row}" for row in range(20)]}
+    beside = tmp_path / "beside.csv"
+    if role == "vectors":
+        chosen = {"fields": {"text": {"kind": "text", "vectors": str(beside)}}}
+        train = write(tmp_path / "t.parquet", {**texts, "y": LABELS})
+        contents = ["one 1 2\ntwo 3 4\n", "one 1 2\ntwo 3 5\n"]
+    else:
+        chosen = {"labels": str(beside), "id": "id", "fields": {"text": "text"}}
+        train = write(tmp_path / "t.parquet", texts)
+        contents = ["id,y\n" + "".join(f"r{row},{'ab'[(row + shift) % 2]}\n" for row in range(20)) for shift in (0, 1)]
+    reused = []
+    for content in contents:
+        beside.write_text(content)
+        os.utime(beside, ns=(10**18, 10**18))
+        reused.append(prepare(options(train=train, label="y", cache_dir=tmp_path / "cache", **chosen)).reused)
+    assert reused == [False, False]
+
+
+def test_a_file_that_changes_while_it_is_read_stops_the_run(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    run = Preparation.run
+
+    def changed(self):
+        run(self)
+        write(path, simple(more=LABELS))
+
+    monkeypatch.setattr(Preparation, "run", changed)
+    with pytest.raises(
+        InputError, match=r"t.parquet: a file of the data changed while it was read; run again, on a copy if it grows"
+    ):
+        prepare(options(train=path, label="label", cache_dir=tmp_path / "cache"))
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+def test_other_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    assert [prepare(chosen).reused for _ in range(2)] == [False, True]
+    monkeypatch.setattr(fingerprint, "code_digest", lambda: "other")
+    assert not prepare(chosen).reused
+
+
+def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypatch):
+    copy = tmp_path / "data"
+    shutil.copytree(Path(fingerprint.__file__).parent, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(fingerprint, "__file__", str(copy / "prepare.py"))
+    digest = fingerprint.code_digest.__wrapped__
+    before = digest()
+    assert digest() == before
+    for name in ("scaling.py", "splits.py", "preparation.py", "texts.py"):
+        (copy / name).write_text((copy / name).read_text() + "#\n")
+        assert digest() != before
+        before = digest()
+    assert min(timeit.repeat(digest, timer=time.process_time, number=1, repeat=5)) < 0.02  # seconds, at every start
+
+
+GENERATOR = """
+import pyarrow as pa, pyarrow.parquet as pq
+def write(folder, rows):
+    for split, count in rows.items():
+        table = pa.table({{"x": [[{token}, row % 5] for row in range(count)], "y": ["a", "b"] * (count // 2)}})
+        pq.write_table(table, folder / f"{{split}}.parquet")
+"""
+
+
+def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(options, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    chosen = options(
+        generator={"_target_": "made_up.write", "rows": {"train": 20, "validation": 10, "test": 10}},
+        label="y",
+        fields={"x": "category"},
+        cache_dir=tmp_path / "cache",
+    )
+
+    def digest(token):
+        (tmp_path / "made_up.py").write_text(GENERATOR.format(token=token))
+        sys.modules.pop("made_up", None)
+        importlib.invalidate_caches()
+        return prepare(chosen).digest
+
+    assert digest(1) == digest(1) != digest(2)
+    generated = next(path for path in (tmp_path / "cache").glob("generated-*/train.parquet"))
+    content = bytearray(generated.read_bytes())
+    content[20] ^= 1
+    generated.write_bytes(content)
+    capsys.readouterr()
+    assert digest(1) != digest(2)
+    assert capsys.readouterr().err.count("damaged and is made again") == 1
