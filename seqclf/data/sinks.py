@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
+from seqclf.atomic_files import replacing
 from seqclf.errors import InputError
 
 
@@ -59,19 +59,14 @@ def _kind(path: Path) -> str | None:
 def open_sink(path: Path, schema: pa.Schema) -> Iterator[Any]:
     """Give a writer with `write_batch`; `path` is replaced at the end, and untouched if anything goes wrong."""
     check_output(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     opened = {
-        "parquet": lambda: pq.ParquetWriter(unfinished, schema),
-        "csv": lambda: arrow_csv.CSVWriter(unfinished, schema),
-        "json": lambda: _JsonLines(unfinished),
-        "arrow": lambda: pa.ipc.new_file(str(unfinished), schema),
+        "parquet": lambda unfinished: pq.ParquetWriter(unfinished, schema),
+        "csv": lambda unfinished: arrow_csv.CSVWriter(unfinished, schema),
+        "json": _JsonLines,
+        "arrow": lambda unfinished: pa.ipc.new_file(str(unfinished), schema),
     }
     try:
-        with closing(opened[_kind(path) or ""]()) as writer:
+        with replacing(path) as unfinished, closing(opened[_kind(path) or ""](unfinished)) as writer:
             yield writer
-        unfinished.replace(path)
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"output={path}: cannot be written: {error}") from None
-    finally:
-        unfinished.unlink(missing_ok=True)
