@@ -5,10 +5,13 @@ A user's error ends with one line on stderr and exit code 2; anything else is a 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
+import shutil
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -20,13 +23,16 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqclf import termination
 from seqclf.checks import check_types
 from seqclf.errors import InputError
 
 PACKAGED = Path(__file__).parent / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
-BEFORE_TRAINING = {"config.yaml", "quarantine.jsonl"}  # what a run folder holds before its first epoch
+# A disk that is full, read-only, over its quota or not ours: the user's to mend, wherever it comes up.
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
+NEARLY_FULL = 2**20  # bytes
 
 
 def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[], None]]:
@@ -40,8 +46,14 @@ def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
                 check_types(plain, _defaults(name))
-                result = function(plain)
-            except (InputError, OmegaConfBaseException) as error:
+                with termination.raised():
+                    result = function(plain)
+            except termination.Terminated:
+                _forget_empty_run()
+                raise
+            except (InputError, OmegaConfBaseException, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in DISK:
+                    raise
                 _forget_empty_run()
                 _fail(error)
             if result is not None:
@@ -53,8 +65,14 @@ def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[
 
         def entry() -> None:
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's own report
+            termination.install()
             try:
-                main()
+                with termination.raised():
+                    main()
+            except termination.Terminated as end:
+                if end.code:
+                    print("; ".join(filter(None, (f"stopped by {end.name}", end.advice))), file=sys.stderr)
+                sys.exit(end.code)
             except Exception as error:
                 if begun:
                     raise
@@ -95,14 +113,11 @@ def sweep_name() -> str | None:
 
 
 def _forget_empty_run() -> None:
-    """Remove the run's folder if nothing was made in it yet, and the folders above that were made for it alone."""
+    """Remove the run's folder if nothing was made in it, and the folders above that were made for it alone."""
     run, here = run_folder(), Path.cwd()
     if run.resolve() == here:
         return
-    with suppress(FileNotFoundError):  # another run that failed in the same folder was quicker
-        if {path.name for path in run.iterdir()} <= BEFORE_TRAINING:
-            for name in BEFORE_TRAINING:
-                (run / name).unlink(missing_ok=True)
+    with suppress(OSError):  # another run that failed in the same folder was quicker, or the disk is read-only
         for folder in (run, *run.parents):
             inside = here in folder.resolve().parents or folder == run
             if inside and folder.is_dir() and not any(folder.iterdir()):
@@ -116,6 +131,8 @@ def _fail(error: BaseException) -> NoReturn:
     unknown = re.match(r"Could not override '(.+?)'", lines[0])
     if isinstance(error, InputError):
         text = lines[0]
+    elif isinstance(error, OSError) and error.errno in DISK:
+        text = _disk_text(error)
     elif unknown:
         text = f"{unknown[1]}: no such key or group; --help lists the groups, --cfg job all keys"
     elif missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
@@ -126,3 +143,18 @@ def _fail(error: BaseException) -> NoReturn:
         text = " ".join(lines[:8])
     print(f"error: {text}", file=sys.stderr)
     sys.exit(2)
+
+
+def _disk_text(error: OSError) -> str:
+    """Name the file, or where the error comes without one (from a write to an open file) the folders that are full."""
+    where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders())
+    remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
+    return f"{where or 'a file'}: cannot be written ({error.strerror}); {remedy}"
+
+
+def _full_folders() -> list[str]:
+    folders = {run_folder(), Path.cwd()}
+    with suppress(OSError):
+        folders.add(Path(tempfile.gettempdir()))
+    folders.add(Path(os.environ.get("SEQCLF_CACHE", "~/.cache")).expanduser())
+    return sorted(str(folder) for folder in folders if folder.is_dir() and shutil.disk_usage(folder).free < NEARLY_FULL)

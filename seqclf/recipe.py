@@ -18,23 +18,28 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
 
+from seqclf.atomic_files import write_output
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.data.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.learning import callbacks
+from seqclf.learning.checkpoint_io import AtomicCheckpointIO, write_checkpoint
 from seqclf.learning.classify import classify
 from seqclf.learning.decisions import choose_decision, fit_temperature, read_settings
 from seqclf.learning.judging import Outcome, Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
 from seqclf.learning.resuming import check_resumable
 from seqclf.learning.scores import MAIN
+from seqclf.learning.stopping import KeepStopped, StopOnSignal
 from seqclf.learning.task import SequenceTask, load_task
 from seqclf.learning.wandb_verdict import Verdict
 from seqclf.packing import write_bundle
 from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
 from seqclf.reporting.report_page import write_report
 from seqclf.reporting.run_report import run_mistakes, run_report
+from seqclf.run_lock import is_resumed, outputs
 from seqclf.survey.evidence import score_baseline
+from seqclf.termination import Terminated, deferred
 
 
 def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -53,8 +58,10 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
-    best, last, *inside = callbacks.checkpoints(run / "checkpoints", config["checkpoint_every"])
-    trainer = _trainer(config["trainer"], [*_stopping(config), record, best, last, *inside], run)
+    folder, resumed = run / "checkpoints", config["checkpoint"] and Path(config["checkpoint"])
+    best, last, *inside = callbacks.checkpoints(folder, config["checkpoint_every"], resumed)
+    hooks = [*_stopping(config), record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
+    trainer = _trainer(config["trainer"], hooks, run)
     if config["checkpoint"] is not None:
         batches.trainer = trainer  # whose devices share out the batches
         check_resumable(config, task, batches)
@@ -66,7 +73,8 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     trainer.loggers = [logger] if logger is not None else []
     try:
-        trainer.fit(task, datamodule=batches, ckpt_path=config["checkpoint"], weights_only=True)
+        with deferred():
+            trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
         if config["trainer"]["fast_dev_run"]:
@@ -75,10 +83,14 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         chosen = best.best_model_path or last.best_model_path  # the last, if no epoch was validated
         if not chosen:
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
+        if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
+            write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
         task = load_task(chosen).to(trainer.strategy.root_device)
         summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
-    except SystemExit:  # how Lightning ends an interrupted fit
-        console.print(f"interrupted; go on with checkpoint={run / 'checkpoints' / 'last.ckpt'}", soft_wrap=True)
+    except Terminated as end:
+        if _is_launched(trainer):
+            end.code = 0  # where a rank fails, the launcher kills the first one, which may still be writing
+        end.advice = _how_to_go_on(folder / "last.ckpt", resumed)
         raise
     finally:
         finish(logger)
@@ -87,12 +99,27 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     return {"run": str(run), "epochs": epochs, **summary, "train_s": round(trained, 2), "total_s": round(total, 2)}
 
 
+def _is_launched(trainer: pl.Trainer) -> bool:
+    """Whether this process is a rank that Lightning's launcher started, which watches its exit code."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    return not trainer.is_global_zero and environment is not None and not environment.creates_processes_externally
+
+
+def _how_to_go_on(last: Path, resumed: Path | None) -> str:
+    """The advice to somebody who stopped a run; it names only a file that exists."""
+    left = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
+    return "no step was trained; start again" if left is None else f"go on with checkpoint={left}"
+
+
 def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
-    """Write what is known before training; what an earlier run left in the folder would belie this one."""
-    shutil.rmtree(run / "bundle", ignore_errors=True)
-    for stale in ("metrics.json", "quarantine.jsonl", "report.html"):
-        (run / stale).unlink(missing_ok=True)
-    (run / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    """Delete stale outputs of an earlier run, and write what is known before training."""
+    resumed = is_resumed(run, config["checkpoint"])
+    for name in ["quarantine.jsonl", *(("metrics.json", "report.html", "bundle") if resumed else outputs(run))]:
+        if (run / name).is_dir():
+            shutil.rmtree(run / name)
+        else:
+            (run / name).unlink(missing_ok=True)
+    write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
 
@@ -122,6 +149,7 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
         "enable_progress_bar": bar,
         "logger": False,
         "default_root_dir": run,
+        "plugins": [AtomicCheckpointIO()],
         "enable_model_summary": False,
     }
     try:
@@ -131,7 +159,8 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
 
 
 def _stopping(config: dict[str, Any]) -> list[Callback]:
-    return [callbacks.early_stopping(config["patience"])] if config["patience"] is not None else []
+    patience = config["patience"]
+    return [] if patience is None else [callbacks.early_stopping(patience), KeepStopped(patience)]
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
@@ -190,7 +219,7 @@ def _score_and_export(
         "leaks": dataset.leaks,
         "step": task.step,
     }
-    (run / "metrics.json").write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    write_output(run / "metrics.json", json.dumps(written, indent=1, ensure_ascii=False) + "\n")
     show_scores(metrics, baseline)
     show_decision(outcome.decision, metrics[split], split)
     bundle = run / "bundle" if config["export"] else None

@@ -10,15 +10,22 @@ from seqclf.command import command, given_overrides, run_folder
 @command("search")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Try, tell, write the best."""
+    from seqclf.checks import check_ranges
+    from seqclf.run_lock import locked
+
+    check_ranges(config)
+    with locked(run_folder()):
+        return _search(config)
+
+
+def _search(config: dict[str, Any]) -> dict[str, Any]:
     import shlex
 
-    from seqclf.checks import check_ranges
     from seqclf.reporting.console import console
     from seqclf.searching.outcome import BEST, draw, ended, show, told, write_best
     from seqclf.searching.space import as_overrides, check_space
     from seqclf.searching.trials import DATABASE, open_study, run_trials
 
-    check_ranges(config)
     settings, folder = config["search"], run_folder()
     space = settings["space"] or settings["usual"]
     check_space(space)

@@ -11,14 +11,21 @@ from seqclf.command import command, run_folder, sweep_name
 def main(config: dict[str, Any]) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
     from seqclf.checks import check_ranges
+    from seqclf.run_lock import occupied
+
+    check_ranges(config)
+    if config["logger"].get("group", "") is None:
+        config["logger"]["group"] = sweep_name()
+    with occupied(run_folder(), config["checkpoint"], config["overwrite"]):
+        return _train(config)
+
+
+def _train(config: dict[str, Any]) -> dict[str, Any] | None:
     from seqclf.data.leaks import leak_lines
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.reporting.console import console, show_dataset, warn
     from seqclf.survey.whole import survey
 
-    check_ranges(config)
-    if config["logger"].get("group", "") is None:
-        config["logger"]["group"] = sweep_name()
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)

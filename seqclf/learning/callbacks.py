@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-import shutil
+import io
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 
+from seqclf.atomic_files import write_output
 from seqclf.batching.datamodule import Batch
+from seqclf.learning.checkpoint_io import write_checkpoint
 from seqclf.learning.observations import observe
 from seqclf.learning.scores import MAIN, RANKED
 from seqclf.learning.task import MONITORED, main_scores
@@ -27,12 +30,24 @@ COLUMNS += [*(f"validation/{name}" for name in RANKED), "observation"]
 
 
 class CarriedCheckpoint(ModelCheckpoint):
-    """A `ModelCheckpoint` that a run resumed in another folder carries on: what was best until then comes along."""
+    """A `ModelCheckpoint` that a run resumed in another folder carries on: what was best until then comes along.
+
+    `resumed`: the checkpoint file that is gone on from; its folder may have been moved since it was written.
+    """
+
+    def __init__(self, resumed: Path | None, **options: Any):
+        super().__init__(**options)
+        self.resumed = resumed
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         before = Path(state_dict["best_model_path"])
+        if self.resumed is not None and (self.resumed.parent / before.name).is_file():
+            before = self.resumed.parent.resolve() / before.name
         here = str(Path(str(self.dirpath)) / before.name)
-        if before.is_file() and str(before) != here:
+        if state_dict["best_model_path"] and not before.is_file():
+            warnings.warn(f"{before}: is missing; the best epoch is chosen among those to come", stacklevel=2)
+            return
+        if before.is_file() and state_dict["best_model_path"] != here:
             _copy(before, Path(here))
             paths = {"dirpath": self.dirpath, "best_model_path": here, "kth_best_model_path": here}
             state_dict = {**state_dict, **paths, "best_k_models": {here: state_dict["best_model_score"]}}
@@ -41,17 +56,19 @@ class CarriedCheckpoint(ModelCheckpoint):
 
 @rank_zero_only
 def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy(source, target)
+    if source != target:
+        write_checkpoint(target, source.read_bytes())
 
 
-def checkpoints(folder: Path, every: int | None = None) -> list[ModelCheckpoint]:
+def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = None) -> list[ModelCheckpoint]:
     """`best.ckpt`, of the best epoch, and `last.ckpt`, of every epoch and of each `every` steps inside one.
 
     Callbacks of their own, because Lightning's `save_last` saves only where the best is saved too.
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
-    best = CarriedCheckpoint(filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=True, **common)
+    best = CarriedCheckpoint(
+        resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=True, **common
+    )
     last = ModelCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
     if every is None:
         return [best, last]
@@ -148,8 +165,8 @@ class EpochRecord(Checkpoint):
         }
 
     def _write(self) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, restval="")
-            writer.writeheader()
-            writer.writerows(self.history)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(self.history)
+        write_output(self.path, text.getvalue())

@@ -29,15 +29,16 @@ class Tally(Metric):
         self.add_state("confusion", counts, dist_reduce_fx="sum", persistent=True)
         self.add_state("loss", torch.zeros(()), dist_reduce_fx="sum", persistent=True)
 
-    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
-        super()._load_from_state_dict(*arguments, **options)
-        self._update_count += 1  # an epoch may be resumed after its last batch: the counts are not empty
-
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """`logits`: (B, C); `labels`: (B,); `loss`: the batch's mean."""
         cells = labels * self.num_classes + logits.argmax(dim=-1)
         self.confusion += torch.bincount(cells, minlength=self.num_classes**2)
         self.loss += loss.detach().float() * len(labels)
+
+    def _load_from_state_dict(self, *arguments: Any, **options: Any) -> None:
+        super()._load_from_state_dict(*arguments, **options)
+        # A run resumed after the last step of an epoch computes before it updates, which torchmetrics warns of.
+        self._update_count = int(self.confusion.any())
 
     def compute(self) -> tuple[Tensor, Tensor]:
         """The confusion matrix (C, C), true class by row, and the mean loss."""

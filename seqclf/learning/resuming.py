@@ -14,7 +14,10 @@ from seqclf.learning.task import SequenceTask, read_checkpoint
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
-    """Raise unless the checkpoint continues this very task, has epochs left and, inside an epoch, the same batches."""
+    """Raise unless the checkpoint continues this very task and, inside an epoch, the same batches.
+
+    One whose epochs are all done is scored and exported.
+    """
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
@@ -26,12 +29,14 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 f"give the same {key} as its run"
             )
     check_continuity(f"checkpoint={path}", state.get(type(batches).__qualname__, {}), batches.settings())
-    epochs = config["trainer"]["max_epochs"]
-    if epochs is not None and 0 <= epochs <= state["epoch"] + 1:
-        raise InputError(
-            f"checkpoint={path}: has trained {state['epoch'] + 1} epochs already; "
-            f"raise trainer.max_epochs (now {epochs})"
-        )
+    epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
+    if epochs is not None and 0 <= epochs < begun:
+        raise InputError(f"checkpoint={path}: has begun epoch {begun} already; raise trainer.max_epochs (now {epochs})")
+
+
+def _epochs_begun(state: Mapping[str, Any]) -> int:
+    """The number of epochs that are trained, the one that a checkpoint was written inside of included."""
+    return state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"]
 
 
 def _completed(settings: Any) -> Any:

@@ -191,7 +191,10 @@ def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(s
 def test_a_folder_that_is_used_again_keeps_nothing_of_the_run_before(shell):
     once = ["data=toy", "data.generator.rows.train=200", "hydra.run.dir=twice", *QUICK]
     assert shell("train", *once).result["bundle"]
-    assert shell("train", *once, "export=false", "trainer.max_steps=2").result["bundle"] is None
+    again = [*once, "export=false", "trainer.max_steps=2"]
+    refused = shell("train", *again)
+    assert refused.code == 2 and "twice: holds a run already (metrics.json, " in refused.err
+    assert shell("train", *again, "overwrite=true").result["bundle"] is None
     assert not (shell.here / "twice/bundle").exists()
 
 

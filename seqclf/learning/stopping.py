@@ -1,0 +1,82 @@
+"""The end of training: at a signal with a checkpoint to go on from, and of a resumed run that had stopped already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping
+
+from seqclf import termination
+
+
+class StopOnSignal(Checkpoint):
+    """Answers a signal noted by `termination.deferred()`: writes `path` after the optimizer step and ends training.
+
+    Given last, so that every other callback has counted the step before it is saved. All ranks stop at the same step.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        # Lightning's handler broadcasts inside the handler, which can match another collective operation.
+        termination.reinstall()
+
+    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        # Not where gradients are accumulated, which no checkpoint holds, nor where validation or the end of the epoch
+        # come next: a run resumed there would skip them.
+        if loop._should_accumulate() or loop.batch_progress.is_last_batch:
+            return
+        if not loop._should_check_val_fx(trainer.fit_loop._data_fetcher) and _agreed(trainer):
+            self._save(trainer)
+            _stop()
+
+    def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
+        # On several ranks at the end of the epoch: they may validate different numbers of batches.
+        if trainer.sanity_checking or trainer.world_size > 1 or not termination.requested():
+            return
+        # As if the first validation batch had just begun: from there Lightning validates again before it goes on.
+        for progress in vars(trainer.fit_loop.epoch_loop.val_loop.batch_progress).values():
+            if hasattr(progress, "started"):
+                progress.ready = progress.started = 1
+                progress.processed = progress.completed = 0
+        task.validation_tally.reset()
+        self._save(trainer)
+        _stop()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        if _agreed(trainer):
+            _stop()  # the checkpoint of the epoch has just been written
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.path, weights_only=False)
+
+
+def _agreed(trainer: pl.Trainer) -> bool:
+    """Whether any rank was asked to stop; a collective operation on several ranks."""
+    return trainer.strategy.reduce_boolean_decision(termination.requested(), all=False)
+
+
+def _stop() -> NoReturn:
+    termination.end()
+
+
+class KeepStopped(Callback):
+    """Does not let a run that patience had ended train another epoch when it is resumed.
+
+    `patience`: as configured now, which may be more than the checkpoint's, so that the run goes on.
+    """
+
+    def __init__(self, patience: int):
+        self.patience = patience
+
+    def on_fit_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, EarlyStopping):
+                callback.patience = self.patience
+                if callback.wait_count >= max(1, self.patience):
+                    trainer.should_stop = True

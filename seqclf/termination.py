@@ -1,0 +1,93 @@
+"""Signals that ask a command to end: SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
+
+A signal raises `Terminated` in the main thread, so that temporary files are removed on the way out, and the exit code
+is 128 + its number. While training `deferred()` is in force: the signal is only noted, and the training loop answers
+`requested()` after the optimizer step it is in, when a checkpoint can be written from which a resumed run goes on.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+class Terminated(SystemExit):
+    """Ends the process with exit code 128 + the number of the signal that asked for it."""
+
+    def __init__(self, received: int):
+        super().__init__(128 + received)
+        self.name = signal.Signals(received).name
+        self.advice = ""  # how to go on, for the line that the command prints
+
+
+class _State:
+    received: int | None = None
+    deferred = False
+
+
+def install() -> None:
+    """Handle the signals from now on, except those that the parent process ignores (nohup)."""
+    _State.received, _State.deferred = None, False
+    if threading.current_thread() is threading.main_thread():
+        for number in SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _receive)
+
+
+def reinstall() -> None:
+    """Handle SIGTERM again, where `install` did and a library (Lightning, in `fit`) replaced the handler since."""
+    if signal.getsignal(signal.SIGINT) is _receive or signal.getsignal(signal.SIGHUP) is _receive:
+        signal.signal(signal.SIGTERM, _receive)
+
+
+def _receive(number: int, frame: Any) -> None:
+    repeated = _State.received is not None
+    _State.received = _State.received or number
+    # While a checkpoint is written for the first signal, a supervisor's second SIGTERM changes nothing; a second Ctrl-C
+    # does not wait.
+    if not _State.deferred or (repeated and number == signal.SIGINT):
+        raise Terminated(_State.received)
+
+
+def requested() -> bool:
+    """Whether a signal asked for the end of the process."""
+    return _State.received is not None
+
+
+def end() -> NoReturn:
+    """Raise `Terminated` for the signal received, by this process or by another rank of its run."""
+    _State.received = _State.received or signal.SIGTERM
+    raise Terminated(_State.received)
+
+
+@contextmanager
+def raised() -> Iterator[None]:
+    """Raise `Terminated` at the end of the block if a signal was received, in place of what the block raised.
+
+    DuckDB reports a query that a signal broke off as an error of its own, and an exception in a finalizer is lost.
+    """
+    try:
+        yield
+    except Terminated:
+        raise
+    except BaseException:
+        if _State.received is None:
+            raise
+    if _State.received is not None:
+        raise Terminated(_State.received)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Only note signals; raise `Terminated` at the end of the block if there was one."""
+    _State.deferred = True
+    try:
+        with raised():
+            yield
+    finally:
+        _State.deferred = False
