@@ -154,9 +154,10 @@ class SequenceDataModule(pl.LightningDataModule):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self.trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             return
-        changed = check_continuity(f"checkpoint={self.trainer.ckpt_path}", state_dict, self.settings())
+        origin = f"checkpoint={self.trainer.ckpt_path}"
+        changed = check_continuity(origin, state_dict, self.settings())
         if changed:
-            rank_zero_warn(f"the epochs before this checkpoint were batched with {' '.join(changed)}")
+            rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
 
     def settings(self) -> dict[str, Any]:
         """Settings that decide which rows each step reads and how they weigh, by the key that a user types."""
@@ -189,7 +190,11 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def _first_batch(self) -> int:
         """The first batch of the running epoch that was not trained on; 0 where no trainer asks."""
-        return self._batches_trained() if self.trainer is not None and self.trainer.training else 0
+        if self.trainer is None or not self.trainer.training:
+            return 0
+        trained = self._batches_trained()
+        # Resumed after the last batch that limit_train_batches allows, an epoch has none left.
+        return trained if trained < self.trainer.num_training_batches else len(self.train_dataloader())
 
     def _batches_trained(self) -> int:
         """Batches of the running epoch that were trained on; 0 between epochs."""
