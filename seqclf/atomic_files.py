@@ -7,6 +7,7 @@ killed. That holds across containers, where process numbers say nothing.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import glob
 import os
@@ -19,6 +20,8 @@ from pathlib import Path
 from seqclf.errors import InputError
 
 SUFFIX = ".part"
+# A disk that is full, read-only, over its quota or of somebody else: the user's to mend, wherever it comes up.
+DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
 REMEDY = "free space there, or name another folder"
 
 

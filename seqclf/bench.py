@@ -30,7 +30,6 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     found = bench(config, settings, make_workloads(config), show_workload)
     show_bench(found)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
         write_picture(found, output.with_suffix(".png"))
         write_page(found, output.with_suffix(".html"))
         console.print(f"written: {output.with_suffix('.html')}, {output.with_suffix('.png')}", soft_wrap=True)

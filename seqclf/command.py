@@ -24,14 +24,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from seqclf import termination
+from seqclf.atomic_files import DISK
 from seqclf.checks import check_types
 from seqclf.errors import InputError
 
 PACKAGED = Path(__file__).parent / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[1] / "conf"
 
-# A disk that is full, read-only, over its quota or not ours: the user's to mend, wherever it comes up.
-DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
 NEARLY_FULL = 2**20  # bytes
 
 
@@ -149,7 +148,7 @@ def _disk_text(error: OSError) -> str:
     """Name the file, or where the error comes without one (from a write to an open file) the folders that are full."""
     where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders())
     remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
-    return f"{where or 'a file'}: cannot be written ({error.strerror}); {remedy}"
+    return f"{where or 'a file'}: {error.strerror}; {remedy}"
 
 
 def _full_folders() -> list[str]:

@@ -31,7 +31,6 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     found = survey(dataset, options, config["batching"], baseline=config["baseline"])
     show_survey(found)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
         write_page(found, output)
         console.print(f"page: {output}", soft_wrap=True)
     result = json.loads(json.dumps({key: value for key, value in found.items() if key != "lengths"}))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 @command("evaluate")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Predict `data.test` and compare with its labels."""
+    from seqclf.atomic_files import write_output
     from seqclf.bundle.labelled import predict_labelled
     from seqclf.bundle.runtime import Classifier
     from seqclf.data.dataset import check_positive
@@ -61,8 +62,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
         title = f"Evaluation on {Path(str(source.path)).name}"
         _write_report(Path(str(config["report"])), title, classifier, positive, scored, shown, refused, result)
     if output:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps({"test": result}, indent=1) + "\n", encoding="utf-8")
+        write_output(output, json.dumps({"test": result}, indent=1) + "\n")
     return result
 
 
@@ -95,7 +95,6 @@ def _write_report(
         warnings=refused,
         versions=classifier.manifest["versions"],
     )
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_report(report, path)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from seqclf.command import command
 
@@ -14,15 +17,44 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
     from seqclf.learning.task import load_task
     from seqclf.packing import write_bundle
+    from seqclf.reporting.console import console
 
     checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
     task = load_task(checkpoint)
-    scored = checkpoint.parent.parent / "metrics.json"
-    written = json.loads(scored.read_text(encoding="utf-8")) if scored.is_file() else {}
-    if not isinstance(written, dict) or written.get("step") != task.step:
-        written = {}  # they are another checkpoint's
+    run = checkpoint.parent.parent
+    scored = _read(run / "metrics.json", json.loads)
+    written = scored if scored.get("step") == task.step else {}  # otherwise they are another checkpoint's
+    if not written and (lost := _lost_decision(run, scored)):
+        console.print(lost, style="yellow", soft_wrap=True)
     proof = write_bundle(task, folder, written)
-    return {"bundle": str(folder), "parity": proof["max_error"], "cells": len(proof["cells"])}
+    decision = written.get("decision", {}).get("rule", "argmax")
+    return {"bundle": str(folder), "decision": decision, "parity": proof["max_error"], "cells": len(proof["cells"])}
+
+
+def _read(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+    """A mapping in a file of a run; empty where there is none."""
+    try:
+        content = parse(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _lost_decision(run: Path, scored: Mapping[str, Any]) -> str | None:
+    """Say that a bundle lacks the decision its run was asked for, and how to get it."""
+    from seqclf.learning.decisions import RULES
+
+    settings = _read(run / "config.yaml", yaml.safe_load).get("decision")
+    asked = [f"decision.{rule}={settings[rule]}" for rule in RULES if isinstance(settings, dict) and settings.get(rule)]
+    if not asked:
+        return None
+    best, last = run / "checkpoints" / "best.ckpt", run / "checkpoints" / "last.ckpt"
+    if scored:
+        why, remedy = f"{run / 'metrics.json'} is of another checkpoint", f"export checkpoint={best}"
+    else:
+        why = f"{run / 'metrics.json'} is missing: the run was not scored"
+        remedy = f"repeat its training command with checkpoint={last} hydra.run.dir={run}, which scores and exports"
+    return f"the bundle has no decision and chooses the most probable label, not {' '.join(asked)}: {why}; {remedy}"
 
 
 if __name__ == "__main__":

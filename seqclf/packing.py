@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from seqclf.atomic_files import explained, scratch_folder
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
 from seqclf.data.writing import SPLITS
@@ -36,10 +35,14 @@ def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -
         raise InputError(f"bundle={folder}: {above} is not a folder; name another")
     if above == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    with explained(folder):
+        return _write(task, folder, written)
+
+
+def _write(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -> dict[str, Any]:
     dataset = task.hparams["dataset"]
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".exporting-") as work:
-        target = Path(work) / "bundle"
+    with scratch_folder(folder.parent, ".exporting-") as work:
+        target = work / "bundle"
         (target / "encoders").mkdir(parents=True)
         for name, state in dataset["encoders"].items():
             (target / "encoders" / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
@@ -49,7 +52,7 @@ def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -
         (target / "MODEL_CARD.md").write_text(model_card(content, written), encoding="utf-8")
         manifest.write_manifest(target, content)
         if folder.exists():
-            shutil.rmtree(folder)
+            folder.replace(work / "earlier")
         target.replace(folder)
     return proof
 

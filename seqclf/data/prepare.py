@@ -9,7 +9,6 @@ import hashlib
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from seqclf.atomic_files import DISK, scratch_folder
 from seqclf.build import build
 from seqclf.data.checksums import DamagedError, verify, write_checksums
 from seqclf.data.dataset import Dataset, open_dataset
@@ -77,12 +77,14 @@ def _discard(folder: Path, damaged: int | None, work: Path) -> None:
 def _scratch(cache: Path) -> Iterator[Path]:
     """A folder of the cache that is gone at the end, with all that was not published."""
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        folder = tempfile.TemporaryDirectory(dir=cache, prefix=".preparing-")
+        with scratch_folder(cache, ".preparing-") as folder:
+            yield folder
     except OSError as error:
-        raise InputError(f"data.cache_dir={cache}: cannot be written ({error.strerror}); name another folder") from None
-    with folder as work:
-        yield Path(work)
+        outside = error.filename is not None and cache not in Path(str(error.filename)).parents
+        if error.errno not in DISK or outside:
+            raise
+        remedy = "free space there, or name another folder"
+        raise InputError(f"data.cache_dir={cache}: cannot be written ({error.strerror or error}); {remedy}") from None
 
 
 def _publish(built: Path, folder: Path) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import netrc
 import os
+import sys
+import threading
+import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +40,36 @@ def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> 
 
 
 def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> WandbLogger:
-    import wandb
-
+    os.environ.setdefault("WANDB_SILENT", "true")
     mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE", "online")
     if mode == "online" and not _has_key():
         mode = "offline"  # W&B would ask for a key
-    os.environ.setdefault("WANDB_SILENT", "true")
-    started = wandb.init(
+    deadline = time.monotonic() + settings["timeout"]
+    if mode == "online" and not answers(_server(), settings["timeout"] / 2):
+        mode = _go_offline(f"{_server()} does not answer", run)
+    try:
+        started = _init(settings, run, config, mode, max(1.0, deadline - time.monotonic()))
+    except Exception as error:
+        if mode != "online":
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        started = _init(settings, run, config, _go_offline(reason, run), settings["timeout"])
+    logger = WandbLogger(experiment=started)
+    started.define_metric("epoch", hidden=True)
+    for panel in ("train", "validation", "system"):
+        started.define_metric(f"{panel}/*", step_metric="epoch")
+    for name in ("train/step_loss", "lr"):
+        started.define_metric(name, step_metric="trainer/global_step")
+    for metric in (*MAIN, *RANKED):
+        best = "min" if metric == "loss" else "max"
+        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
+    return logger
+
+
+def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str, seconds: float) -> Any:
+    import wandb
+
+    return wandb.init(
         project=settings["project"],
         name=settings["run_name"],
         group=settings["group"],
@@ -54,19 +81,41 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
         dir=str(run),
         mode=mode,  # type: ignore[arg-type]
         config=config,
-        settings=wandb.Settings(console="off", silent=True, init_timeout=60),
+        settings=wandb.Settings(
+            console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
+        ),
         reinit="finish_previous",
     )
-    logger = WandbLogger(experiment=started)
-    started.define_metric("epoch", hidden=True)
-    for panel in ("train", "validation", "system"):
-        started.define_metric(f"{panel}/*", step_metric="epoch")
-    for name in ("train/step_loss", "lr"):
-        started.define_metric(name, step_metric="trainer/global_step")
-    for metric in (*MAIN, *RANKED):
-        best = "min" if metric == "loss" else "max"
-        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
-    return logger
+
+
+def _go_offline(reason: str, run: Path) -> str:
+    later = f"`wandb sync {run / 'wandb'}/offline-run-*` uploads it"
+    print(f"Weights & Biases: {reason}; the run is recorded offline, {later}", file=sys.stderr)
+    return "offline"
+
+
+def _server() -> str:
+    """The address of the server, from the environment or W&B's settings files."""
+    from wandb.sdk import wandb_setup
+
+    return str(wandb_setup.singleton().settings.base_url)
+
+
+def answers(url: str, seconds: float) -> bool:
+    """Whether a server answers a request in time, however it hangs: in the name lookup, connecting or answering."""
+    import requests  # honours proxies and certificates, as W&B does
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(requests.RequestException):
+            if requests.get(url, timeout=seconds, stream=True).status_code < 500:
+                answered.set()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answered.is_set()
 
 
 def _earlier_id(checkpoint: str | None) -> str | None:
@@ -102,7 +151,8 @@ def log_verdict(logger: Logger | None, verdict: Verdict, settings: dict[str, Any
     if logger is None:
         return
     if isinstance(logger, WandbLogger):
-        _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"]))
+        online = not logger.experiment.offline and answers(_server(), settings["timeout"] / 2)
+        _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"], online))
         return
     logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.outcome.metrics).items()})
     logger.finalize("success")

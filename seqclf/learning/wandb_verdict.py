@@ -36,8 +36,8 @@ def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
-    """`run`: of `wandb.init`."""
+def log_wandb(run: Any, verdict: Verdict, log_bundle: bool, online: bool) -> None:
+    """`run`: of `wandb.init`; `online`: whether its server answers."""
     import wandb
 
     outcome, dataset = verdict.outcome, verdict.dataset
@@ -72,7 +72,7 @@ def log_wandb(run: Any, verdict: Verdict, log_bundle: bool) -> None:
     run.log(panels)
     for alarm in found["alarms"]:
         run.alert(title=alarm["kind"].replace("_", " "), text=f"{alarm['text']}. Try {alarm['remedy']}.")
-    _log_artifacts(run, verdict, log_bundle)
+    _log_artifacts(run, verdict, log_bundle, online)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
@@ -81,7 +81,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
     return wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
 
 
-def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool) -> None:
+def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool, online: bool) -> None:
     import wandb
 
     rows = {split: len(own.sequences) for split, own in verdict.dataset.splits.items()}
@@ -90,10 +90,10 @@ def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool) -> None:
     data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=told)
     with data.new_file("dataset.json", encoding="utf-8") as file:
         json.dump(told, file, ensure_ascii=False)
-    if run.offline:
-        run.log_artifact(data)  # which files were used can only be told to a server
+    if online:
+        run.use_artifact(data)  # waits for the server
     else:
-        run.use_artifact(data)
+        run.log_artifact(data)
     if verdict.bundle is not None and log_bundle:
         metadata = {**flat_scores(verdict.outcome.metrics), "dataset": verdict.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from seqclf.atomic_files import write_output
 from seqclf.reporting import html
 from seqclf.reporting.bench_tables import COLUMNS, leak_line, structure_line, told, written
 
@@ -19,7 +20,7 @@ def write_page(found: dict[str, Any], path: Path) -> None:
         "the same model, weights, sequences and updates in every mode; medians of interleaved rounds."
     )
     parts = [_workload(name, own) for name, own in found["workloads"].items()]
-    path.write_text(html.page("Dynamic against static graphs", summary, [*parts, _meaning()]), encoding="utf-8")
+    write_output(path, html.page("Dynamic against static graphs", summary, [*parts, _meaning()]))
 
 
 def _workload(name: str, own: dict[str, Any]) -> html.Html:

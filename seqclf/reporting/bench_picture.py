@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from seqclf.atomic_files import explained, replacing
+
 COLOURS = {"dynamic": "#2f6db5", "packed": "#8fb4dc", "static": "#b3401f", "compiled": "#e0a187"}
 BAR = 0.2
 
@@ -35,4 +37,5 @@ def write_picture(found: dict[str, Any], path: Path) -> None:
     left.legend(frameon=False, fontsize=9)
     machine = found["machine"]
     figure.suptitle(f"{machine['name']}, {machine['threads']} threads, {machine['precision']}", fontsize=9)
-    figure.savefig(path, dpi=130)
+    with explained(path), replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130, format="png")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from seqclf.atomic_files import write_output
 from seqclf.learning.decisions import Decision
 from seqclf.reporting import html
 from seqclf.reporting.html import Html
@@ -67,7 +68,7 @@ def write_report(report: Report, path: Path) -> None:
     parts += [_confusion(report), _classes(report), _lengths(report), _calibration(report), _mistakes(report)]
     parts += [_data(report), _how(report)]
     page = html.page(shortened(report.title), headline(report.found, report.split, report.positive), parts, SCRIPT)
-    path.write_text(page, encoding="utf-8")
+    write_output(path, page)
 
 
 def _verdict(report: Report) -> Html:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from seqclf.atomic_files import write_output
 from seqclf.reporting.html import (
     Html,
     alerts,
@@ -45,7 +46,7 @@ def write_page(found: dict[str, Any], path: Path) -> None:
     """`found`: of `seqclf.survey`. The page needs no other file and no network, and stays small for any data."""
     sections = (_classes, _lengths, _batches, _truncation, _fields, _leaks, _columns, _baseline, _rows)
     parts = [_warnings(found), *(make(found) for make in sections)]
-    path.write_text(page(shortened(found["name"]), summary(found), parts), encoding="utf-8")
+    write_output(path, page(shortened(found["name"]), summary(found), parts))
 
 
 def summary(found: dict[str, Any]) -> str:

@@ -8,6 +8,8 @@ from typing import Any
 import yaml
 from rich.table import Table
 
+from seqclf.atomic_files import explained, replacing, write_output
+
 BEST = Path("experiment") / "best.yaml"
 MOST_ROWS = 15
 
@@ -45,9 +47,8 @@ def write_best(study: Any, path: Path) -> None:
         for name in above:
             place = place.setdefault(name, {})
         place[last] = value
-    path.parent.mkdir(parents=True, exist_ok=True)
     head = f"# @package _global_\n# Trial {best.number}: {study.user_attrs['metric']} {best.value:.6g}\n"
-    path.write_text(head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True), encoding="utf-8")
+    write_output(path, head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True))
 
 
 def draw(study: Any, path: Path) -> None:
@@ -79,7 +80,8 @@ def draw(study: Any, path: Path) -> None:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    figure.savefig(path, dpi=130)
+    with explained(path), replacing(path) as unfinished:
+        figure.savefig(unfinished, dpi=130, format="png")
 
 
 def _short(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import numpy as np
 import onnx
@@ -146,6 +147,18 @@ def test_a_promise_travels_with_the_bundle(shell, files):
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
     shell("export", "checkpoint=promised/checkpoints/best.ckpt", "bundle=promised/again")
     assert read_manifest(shell.here / "promised/again")["decision"] == decision
+    # As if the run had been killed after its last epoch, before it was scored.
+    (shell.here / "promised/metrics.json").unlink()
+    shutil.rmtree(shell.here / "promised/bundle")
+    done = shell("export", "checkpoint=promised/checkpoints/best.ckpt", "bundle=unscored")
+    assert done.result["decision"] == read_manifest(shell.here / "unscored")["decision"]["rule"] == "argmax"
+    assert "the bundle has no decision and chooses the most probable label, not decision.min_recall=0.6" in done.err
+    resumed = ["checkpoint=promised/checkpoints/last.ckpt", "hydra.run.dir=promised"]
+    assert shell("train", *arguments, *resumed).result["epochs"] == 2
+    assert json.loads((shell.here / "promised/metrics.json").read_text()) == metrics
+    assert read_manifest(shell.here / "promised/bundle")["decision"] == decision
+    refused = shell("train", *arguments, *resumed, "trainer.max_epochs=1")
+    assert refused.code == 2 and "has begun epoch 2 already; raise trainer.max_epochs (now 1)" in refused.err
 
 
 def test_evaluation_refuses_rows_and_counts_them(shell, trained, rows):
