@@ -22,7 +22,7 @@ from seqclf.data.schema import Schema, require_columns
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
 
-FILE = "file"
+FILE = "file number"  # no identifier, so no field is called like it
 
 
 @dataclass

@@ -10,7 +10,7 @@ from seqclf.batching.continuity import check_continuity
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.build import locate
 from seqclf.errors import InputError
-from seqclf.learning.task import SequenceTask, read_checkpoint
+from seqclf.learning.task import SequenceTask, check_weights, read_checkpoint
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
@@ -28,6 +28,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
                 f"give the same {key} as its run"
             )
+    check_weights(task, state, path)
     check_continuity(f"checkpoint={path}", state.get(type(batches).__qualname__, {}), batches.settings())
     epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
     if epochs is not None and 0 <= epochs < begun:

@@ -293,9 +293,22 @@ def load_task(path: Any) -> SequenceTask:
     """A task from its checkpoint, on the CPU and in evaluation mode."""
     state = read_checkpoint(path)
     task = SequenceTask(**state["hyper_parameters"])
+    check_weights(task, state, path)
     task.load_state_dict(state["state_dict"])
     task.step = state["global_step"]
     return task.eval()
+
+
+def check_weights(task: SequenceTask, state: Mapping[str, Any], path: Any) -> None:
+    """Raise unless the weights of a checkpoint are, by name and shape, those of the task."""
+    expected = {name: weight.shape for name, weight in task.state_dict().items()}
+    given = {name: weight.shape for name, weight in state["state_dict"].items()}
+    if expected != given:
+        differing = min(name for name in {*expected, *given} if expected.get(name) != given.get(name))
+        raise InputError(
+            f"checkpoint={path}: its weights are not those of the model as this version builds it (the first that "
+            f"differs: {differing}); train again, or use the version of seqclf that wrote it"
+        )
 
 
 def read_checkpoint(path: Any) -> Mapping[str, Any]:

@@ -142,4 +142,14 @@ def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path
     finally:
         noisy.setLevel(level)
     assert program is not None
+    _set_inner_names_apart(program.model.graph)
     program.save(str(path), external_data=False)
+
+
+def _set_inner_names_apart(graph: Any) -> None:
+    """Begin the names between inputs and outputs with a slash: the exporter's `embedding` could be a field too."""
+    outer = {*graph.inputs, *graph.outputs}
+    inner = [value for node in graph for value in node.outputs if value not in outer]
+    for value in [*inner, *graph.initializers.values()]:
+        if value.name:
+            value.name = f"/{value.name}"

@@ -48,12 +48,13 @@ class StepEmbedding(nn.Module):
     ):
         super().__init__()
         self.token_dropout = token_dropout
-        self.layers = nn.ModuleDict()
+        self.names = [field["name"] for field in fields]
+        self.layers = nn.ModuleList()  # by position: a field may be called like an attribute of a module
         self.size = 0
         for field in fields:
             size = field.get("vector_size") or embedding_size
             category = field["kind"] == "category"
-            self.layers[field["name"]] = (
+            self.layers.append(
                 nn.Embedding(field["size"], size)
                 if category
                 else NumberProjection(size, field.get("scaled", [True] * field["width"]), number_noise)
@@ -63,7 +64,7 @@ class StepEmbedding(nn.Module):
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Start a category's embedding from (size, D) `vectors`; rows of zeros stay as they were drawn, scaled to the
         deviation of the others."""
-        weight: Tensor = self.layers[name].weight  # type: ignore[assignment]
+        weight: Tensor = self.layers[self.names.index(name)].weight  # type: ignore[assignment]
         given = torch.from_numpy(vectors)
         known = given.any(dim=1)
         with torch.no_grad():
@@ -72,7 +73,7 @@ class StepEmbedding(nn.Module):
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         embedded = []
-        for name, layer in self.layers.items():
+        for name, layer in zip(self.names, self.layers, strict=True):
             steps = fields[name]
             if isinstance(layer, nn.Embedding) and self.training and self.token_dropout:
                 steps = steps.masked_fill(torch.rand(steps.shape, device=steps.device) < self.token_dropout, UNKNOWN)

@@ -171,6 +171,16 @@ def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch)
     assert prepare(chosen).digest == one.digest and cached(tmp_path) == [one.folder.name]
 
 
+def test_columns_may_be_called_like_anything_in_the_store(make):
+    names = ["file", "row", "rows", "labels", "lengths_", "ids", "uncut", "items", "keys", "raw", "split", "Label_"]
+    dataset = make({"label": LABELS, **{name: [[place, row] for row in range(20)] for place, name in enumerate(names)}})
+    assert len(dataset.encoders) == len(names)
+    for name, encoder in dataset.encoders.items():
+        values, train = [None, *encoder.state()["values"]], dataset.splits["train"]
+        steps = [values[step] for step in train.sequences.fields[name]]
+        assert steps == [one for row in train.rows for one in (list(dataset.encoders).index(name), row - 1)]
+
+
 @pytest.mark.parametrize("by", ["group", "distinct"])
 def test_what_belongs_together_never_crosses_splits(make, by):
     whose = [f"user {row % 7}" if row % 9 else None for row in range(20)]

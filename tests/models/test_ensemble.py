@@ -42,4 +42,4 @@ def test_given_vectors_start_every_member(ensemble):
     vectors = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
     ensemble.load_vectors("token", vectors)
     for member in ensemble.members:
-        assert np.array_equal(member.steps.layers["token"].weight.detach().numpy(), vectors)
+        assert np.array_equal(member.steps.layers[0].weight.detach().numpy(), vectors)

@@ -50,6 +50,21 @@ def test_onnx_matches_torch_on_ragged_batches(net, tmp_path, cell, bidirectional
     assert worst(model, exported, FIELDS, cells) <= TOLERANCE
 
 
+# Attributes of modules, names that the exporter gives to what it computes, keywords, and no identifiers at all.
+NAMES = ["items", "type", "forward", "embedding", "linear", "val_0", "cat", "batch", "class", "fields", "prénom", "a.b"]
+
+
+def test_fields_of_any_name_are_exported(net, tmp_path):
+    fields = [
+        {"name": name, "kind": "category", "size": 5} if place % 2 else {"name": name, "kind": "number", "width": 2}
+        for place, name in enumerate(NAMES)
+    ]
+    model = net(fields)
+    exported = session(model, tmp_path / "model.onnx", fields)
+    assert [given.name for given in exported.get_inputs()] == [*NAMES, "lengths"]
+    assert worst(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+
+
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
 def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     model = net(cell=cell, bidirectional=True, layers=3)

@@ -19,7 +19,7 @@ def test_each_field_is_embedded_by_itself():
     made, given = embedding(), fields()
     found = made(given)
     assert found.shape == (40, 50, 12) and made.size == 12
-    table, projection = made.layers["token"], made.layers["value"]
+    table, projection = made.layers[0], made.layers[1]
     expected = torch.cat([table.weight[given["token"]], given["value"] @ projection.weight.T + projection.bias], -1)
     torch.testing.assert_close(found, expected)
 
@@ -32,6 +32,16 @@ def test_one_field_stands_alone():
 def test_the_order_of_given_fields_does_not_matter():
     made, given = embedding(), fields()
     assert torch.equal(made(given), made(dict(reversed(given.items()))))
+
+
+def test_the_names_of_fields_are_free():
+    names = ["items", "values", "keys", "type", "forward", "training", "a.b", "", "self", "layers", "names"]
+    spec = [{"name": name, "kind": "number", "width": 1} for name in names]
+    made = StepEmbedding(spec, embedding_size=2, token_dropout=0.0, number_noise=0.0)
+    given = {name: torch.randn(3, 4, 1) for name in names}
+    for place, name in enumerate(names):
+        part = made(given)[..., 2 * place : 2 * place + 2]
+        torch.testing.assert_close(part, made.layers[place](given[name]))
 
 
 def test_noise_is_of_training_only():
@@ -51,8 +61,8 @@ def embedding_without_noise(made):
 def test_token_dropout_reads_its_share_as_unknown():
     made, given = embedding(token_dropout=0.3), fields()
     found = made.train()(given)[..., :6]
-    unknown = (found == made.layers["token"].weight[UNKNOWN]).all(dim=-1)
-    kept = (found == made.layers["token"].weight[given["token"]]).all(dim=-1)
+    unknown = (found == made.layers[0].weight[UNKNOWN]).all(dim=-1)
+    kept = (found == made.layers[0].weight[given["token"]]).all(dim=-1)
     assert (unknown ^ kept).all(), "a token is either kept or unknown"
     assert abs(unknown.float().mean() - 0.3) < 0.05
     assert torch.equal(given["token"], given["token"].clamp(min=1)), "the batch itself is left as it was"
@@ -62,8 +72,8 @@ def test_number_noise_has_its_deviation_on_scaled_channels_only():
     field = {"name": "value", "kind": "number", "width": 3, "scaled": [True, False, True]}
     made = StepEmbedding([field], embedding_size=3, token_dropout=0.0, number_noise=0.5).train()
     with torch.no_grad():
-        made.layers["value"].weight.copy_(torch.eye(3))
-        made.layers["value"].bias.zero_()
+        made.layers[0].weight.copy_(torch.eye(3))
+        made.layers[0].bias.zero_()
     given = fields()
     noise = (made(given) - given["value"]).flatten(0, 1)
     assert (noise[:, 1] == 0).all(), "a mask or a number left as it is would be drowned"
