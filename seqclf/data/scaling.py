@@ -183,7 +183,8 @@ class Scaler:
         state: dict[str, Any] = {"mean": self.mean.tolist(), "deviation": self.deviation.tolist()}
         if self.limits is not None:
             for name, limit in zip(("lowest", "highest"), self.limits, strict=True):
-                state[name] = np.where(np.isfinite(limit), limit, None).tolist()  # JSON has no infinity
+                # JSON has no infinity.
+                state[name] = [[one if np.isfinite(one) else None for one in row] for row in limit.tolist()]
         return state
 
     def restore(self, state: dict[str, Any]) -> None:

@@ -46,7 +46,7 @@ def show_dataset(dataset: Dataset) -> None:
         console.print(f"  refused, and why: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
     for name, counts in dataset.report.items():
         if counts.get("hidden_files"):
-            console.print(f"  {name}: {counts['hidden_files']} hidden files (names that begin with a dot) are not read")
+            console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts['hidden_files']}")
     for line in leak_lines(dataset.leaks):
         warn(line)
     for name, count in dataset.leaks["dropped"].items():
