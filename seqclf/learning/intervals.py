@@ -1,19 +1,46 @@
-"""Between which values a score of the whole population lies, judging by a test set: exact or bootstrap intervals."""
+"""95 % confidence intervals of scores, each by a method whose coverage `tests/learning/test_coverage.py` simulates.
+
+All of them extend Clopper and Pearson's interval of a proportion. Its lower limit is a quantile of
+Beta(hits, misses + 1), its upper limit one of Beta(hits + 1, misses): the observed rows and one more at the worst, or
+best, possible value. Means of proportions and AUROC are drawn from the same distributions (Learned-Miller and Thomas
+2020 do so for any bounded mean). A percentile bootstrap knows no row worse than those observed: where nearly all rows
+are right, its 95 % intervals cover 60 % or less.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.learning.scores import confusion_matrix, ranked_cells, ranks_of
+from seqclf.learning.scores import confusion_matrix, confusion_scores, ranked_cells, ranks_of
 
-RESAMPLES = 1000
 CONFIDENCE = 0.95
-FEW_RESAMPLES = 200  # where there are more than `MANY_CELLS` in the confusion matrix
-MANY_CELLS = 20_000
-MOST_GROUPS = 2000
-SAME = 1e-12
+DRAWS = 2000
+FEWEST_DRAWS = 200
+MOST_NUMBERS = 2_000_000  # random numbers drawn at once, which bounds time and memory
+MOST_GROUPS = 1000  # of scores that are taken as ties, for AUROC
+
+
+class Counts(NamedTuple):
+    """A confusion matrix over the classes that occur. `hits`, `support`, `predicted`: (C,); `truth`, `decided`,
+    `errors`: (E,) the row, column and count of each cell off the diagonal that is not empty."""
+
+    hits: np.ndarray
+    support: np.ndarray
+    predicted: np.ndarray
+    truth: np.ndarray
+    decided: np.ndarray
+    errors: np.ndarray
+
+    @classmethod
+    def of(cls, confusion: np.ndarray) -> Counts:
+        seen = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
+        kept = confusion[np.ix_(seen, seen)]
+        hits = np.diag(kept)
+        wrong = kept - np.diag(hits)
+        truth, decided = np.nonzero(wrong)
+        return cls(hits, kept.sum(axis=1), kept.sum(axis=0), truth, decided, wrong[truth, decided])
 
 
 def score_intervals(
@@ -24,99 +51,146 @@ def score_intervals(
     positive: str | None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Intervals [low, high] of `CONFIDENCE`.
-
-    Of shares of rows (accuracy, recall and precision of a class) the exact ones of Clopper and Pearson; of all else
-    percentiles of `RESAMPLES` draws of the rows with replacement. What follows from the confusion matrix is drawn as
-    its cells, which is the same and takes less time. Draws in which a score is not defined do not count for it; one
-    that is defined in none, or the same in all (no row went wrong), has no interval.
-    """
+    """Intervals [low, high] of accuracy, macro recall, precision and F1, recall by class and, for `positive`, of its
+    recall, precision, F1, AUROC and average precision. None where a score is not defined."""
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
-    truth_of, decided = np.nonzero(confusion)
-    cells = confusion[truth_of, decided]
-    shares, hits = cells / cells.sum(), truth_of == decided
-    count = RESAMPLES if len(cells) <= MANY_CELLS else FEW_RESAMPLES
-    right, support, chosen = np.zeros((3, count, len(classes)))
-    for place in range(count):
-        drawn = generator.multinomial(len(labels), shares)
-        right[place] = np.bincount(truth_of[hits], drawn[hits], len(classes))
-        support[place] = np.bincount(truth_of, drawn, len(classes))
-        chosen[place] = np.bincount(decided, drawn, len(classes))
-    by_class = {
-        "recall": _ratio(right, support),
-        "precision": _ratio(right, chosen),
-        "f1": _ratio(2 * right, support + chosen),
-    }
-    seen = support + chosen > 0
-    hit, rows, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    found: dict[str, Any] = {"accuracy": _share_interval(hit.sum(), len(labels))}
-    for name, values in by_class.items():
-        found[name] = _interval(np.where(seen, np.nan_to_num(values), 0.0).sum(axis=1) / seen.sum(axis=1))
-    found["recall_by_class"] = {
-        label: _share_interval(hit[code], rows[code]) for code, label in enumerate(classes) if rows[code]
+    counts = Counts.of(confusion)
+    point = confusion_scores(confusion, classes)
+    hits, support, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
+    result: dict[str, Any] = {
+        "accuracy": share_interval(hits.sum(), len(labels)),
+        "recall": mean_interval(counts.hits, counts.support, point["recall"], generator),
+        "precision": mean_interval(counts.hits, counts.predicted, point["precision"], generator),
+        "f1": macro_f1_interval(counts, point["f1"], generator),
+        "recall_by_class": {
+            label: share_interval(hits[code], support[code]) for code, label in enumerate(classes) if support[code]
+        },
     }
     if positive is not None:
         index = classes.index(positive)
         truth = labels == index
         block = {
-            "recall": _share_interval(hit[index], rows[index]),
-            "precision": _share_interval(hit[index], alerts[index]),
-            "f1": _interval(by_class["f1"][:, index]),
+            "recall": share_interval(hits[index], support[index]),
+            "precision": share_interval(hits[index], alerts[index]),
+            "f1": f1_interval(hits[index], support[index] + alerts[index] - hits[index]),
         }
         if truth.any() and not truth.all():
-            block |= _rank_intervals(truth, probabilities[:, index], generator)
-        found["positive"] = block
-    return found
+            block |= rank_intervals(truth, probabilities[:, index], generator)
+        result["positive"] = block
+    return result
 
 
-def _rank_intervals(
-    truth: np.ndarray, score: np.ndarray, generator: np.random.Generator
-) -> dict[str, list[float] | None]:
-    """Ranks hang on how many other rows lie between the scores of `truth`, and beside them: those counts are drawn."""
-    levels = np.unique(score[truth])
-    # Descending: above the highest level, at it, between it and the next, …
-    below = np.searchsorted(levels, score, side="left")
-    at = levels[np.minimum(below, len(levels) - 1)] == score
-    group = 2 * (len(levels) - below) - at
-    count = 2 * len(levels) + 1
-    exact = ranks_of(ranked_cells(truth, group, count)[None])
-    if count > MOST_GROUPS:
-        group = group * MOST_GROUPS // count
-        count = MOST_GROUPS
-    cells = ranked_cells(truth, group, count)
-    coarse = ranks_of(cells[None])
-    shares = (cells / cells.sum()).ravel()
-    drawn = [
-        ranks_of(generator.multinomial(len(truth), shares).reshape(1, 2, count).astype(np.float64))
-        for _ in range(RESAMPLES)
-    ]
-    values = {name: np.concatenate([one[name] for one in drawn]) for name in exact}
-    return {name: _interval(np.clip(own + exact[name] - coarse[name], 0, 1)) for name, own in values.items()}
-
-
-def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
-    """NaN where there is nothing to be a part of."""
-    return np.where(whole > 0, part / np.maximum(whole, 1), np.nan)
-
-
-def _interval(values: np.ndarray) -> list[float] | None:
-    """None where the draws tell nothing: there are none, or they are all the same."""
-    known = values[~np.isnan(values)]
-    if not len(known) or np.ptp(known) < SAME:
-        return None
-    rest = 50 * (1 - CONFIDENCE)
-    low, high = np.percentile(known, [rest, 100 - rest])
-    return [float(low), float(high)]
-
-
-def _share_interval(count: int, rows: int) -> list[float] | None:
-    """Of the share `count` of `rows` (Clopper and Pearson 1934)."""
+def share_interval(hits: float, rows: float) -> list[float] | None:
+    """Interval of a proportion (Clopper and Pearson 1934). The counts need not be whole numbers."""
     from scipy.stats import beta
 
     if not rows:
         return None
-    rest = (1 - CONFIDENCE) / 2
-    low = beta.ppf(rest, count, rows - count + 1) if count else 0.0
-    high = beta.ppf(1 - rest, count + 1, rows - count) if count < rows else 1.0
+    tail = (1 - CONFIDENCE) / 2
+    low = beta.ppf(tail, hits, rows - hits + 1) if hits else 0.0
+    high = beta.ppf(1 - tail, hits + 1, rows - hits) if hits < rows else 1.0
     return [float(low), float(high)]
+
+
+def f1_interval(hits: int, involved: int) -> list[float] | None:
+    """Interval of F1 of one class: 2q / (1 + q), where q is the share of hits among the `involved` rows, those that
+    are of the class or predicted as it. That share is a proportion."""
+    share = share_interval(hits, involved)
+    return None if share is None else [2 * q / (1 + q) for q in share]
+
+
+def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> list[float]:
+    """Interval of the mean of the proportions `hits` / `rows` (C,), which are of different rows."""
+    low, high = (_proportions(hits, rows, worst, _draws(len(hits)), generator).mean(axis=1) for worst in (True, False))
+    return _limits(low, high, point)
+
+
+def macro_f1_interval(counts: Counts, point: float, generator: np.random.Generator) -> list[float]:
+    """Interval of macro F1. An error lowers the F1 of two classes, so whole confusion matrices are drawn: the share of
+    each class, its recall, and how its errors spread over the others."""
+    low, high = (_macro_f1(counts, worst, generator) for worst in (True, False))
+    return _limits(low, high, point)
+
+
+def _macro_f1(counts: Counts, worst: bool, generator: np.random.Generator) -> np.ndarray:
+    """Draws (R,) of macro F1. `worst`: each class has one more error, which goes to any other class alike."""
+    from scipy import sparse
+
+    classes, cells = len(counts.hits), len(counts.errors)
+    draws = _draws(max(classes, cells))
+    recall = _proportions(counts.hits, counts.support, worst, draws, generator)
+    share = generator.standard_gamma(counts.support + 0.5, (draws, classes))
+    share /= share.sum(axis=1, keepdims=True)
+    of_truth = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.truth)), (cells, classes))
+    to_decided = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.decided)), (cells, classes))
+    errors = generator.standard_gamma(counts.errors, (draws, cells))
+    spread = generator.standard_exponential((draws, classes)) if worst else np.zeros((draws, classes))
+    missed = share * (1 - recall) / np.maximum(errors @ of_truth + spread, np.finfo(float).tiny)
+    spread *= missed
+    others = (spread.sum(axis=1, keepdims=True) - spread) / max(1, classes - 1)
+    predicted = share * recall + (errors * missed[:, counts.truth]) @ to_decided + others
+    return (2 * share * recall / np.maximum(share + predicted, np.finfo(float).tiny)).mean(axis=1)
+
+
+def rank_intervals(
+    truth: np.ndarray, score: np.ndarray, generator: np.random.Generator
+) -> dict[str, list[float] | None]:
+    """Intervals of AUROC and average precision of a score (N,) that ranks the rows of `truth` (N,) bool.
+
+    Average precision is treated as a proportion of P N / (P + N) rows, of P positive and N negative ones: for rare
+    positives, of the positives.
+    """
+    group, count = _groups(truth, score)
+    exact = {name: float(value[0]) for name, value in ranks_of(ranked_cells(truth, group, count)[None]).items()}
+    positives = int(truth.sum())
+    rows = positives * (len(truth) - positives) / len(truth)
+    average = min(max(exact["average_precision"], 0.0), 1.0)
+    if count > MOST_GROUPS:
+        group, count = group * MOST_GROUPS // count, MOST_GROUPS
+    cells = ranked_cells(truth, group, count)
+    moved = exact["auroc"] - float(ranks_of(cells[None])["auroc"][0])
+    low, high = (np.clip(_aurocs(cells, worst, generator) + moved, 0, 1) for worst in (True, False))
+    return {
+        "average_precision": share_interval(average * rows, rows),
+        "auroc": _limits(low, high, exact["auroc"]),
+    }
+
+
+def _groups(truth: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
+    """The group of each row, by descending score, and their number: above the highest score of `truth`, at it, between
+    it and the next, … Both ranking scores depend on the counts of the groups alone."""
+    levels = np.unique(score[truth])
+    below = np.searchsorted(levels, score, side="left")
+    at = levels[np.minimum(below, len(levels) - 1)] == score
+    return 2 * (len(levels) - below) - at, 2 * len(levels) + 1
+
+
+def _aurocs(cells: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
+    """Draws (R,) of AUROC from (2, G) counts. `worst`: one more negative above all rows and one more positive below."""
+    more = np.pad(cells, ((0, 0), (1, 1)))
+    more[0 if worst else 1, 0] = more[1 if worst else 0, -1] = 1
+    wrong, right = generator.standard_gamma(more, (_draws(more.size), *more.shape)).transpose(1, 0, 2)
+    above = (wrong * (right.cumsum(axis=1) - right / 2)).sum(axis=1)
+    return above / (right.sum(axis=1) * wrong.sum(axis=1))
+
+
+def _proportions(
+    hits: np.ndarray, rows: np.ndarray, worst: bool, draws: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Draws (R, C) from Beta(hits, misses + 1), or from Beta(hits + 1, misses) where they are not to be the `worst`."""
+    size = (draws, len(hits))
+    right = generator.standard_gamma(hits + (not worst), size)
+    wrong = generator.standard_gamma(rows - hits + worst, size)
+    return right / (right + wrong)
+
+
+def _draws(numbers: int) -> int:
+    """The number of draws where each takes so many random numbers."""
+    return int(np.clip(MOST_NUMBERS // max(1, numbers), FEWEST_DRAWS, DRAWS))
+
+
+def _limits(low: np.ndarray, high: np.ndarray, point: float) -> list[float]:
+    """The lower limit from the draws `low`, the upper one from `high`; the observed score is between them."""
+    tail = (1 - CONFIDENCE) / 2
+    return [min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)]
