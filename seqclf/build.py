@@ -1,35 +1,88 @@
-"""`_target_` dicts → objects, without Hydra, so that a checkpoint can rebuild itself."""
+"""`_target_` dicts → objects, without Hydra, so that a checkpoint can rebuild itself.
+
+What the user's own config names may be of any package. What a checkpoint names is code that somebody else chose, and
+has to be trusted before it is imported (see `require_trusted`).
+"""
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+import inspect
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from seqclf.errors import InputError
 
+Trust = bool | Iterable[str]  # packages, or True for any
 
-def locate(target: str) -> Any:
+
+def locate(target: Any) -> Any:
     """The object at a dotted path."""
-    module, _, name = target.rpartition(".")
+    module, _, name = str(target).rpartition(".")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
         raise InputError(f"_target_={target}: cannot be imported ({error})") from None
 
 
-def build(config: Mapping[str, Any], kind: type | None = None, **extra: Any) -> Any:
-    """Call `config["_target_"]` with the other keys and `extra`. `kind`: the class it must make.
+def package_of(target: str) -> str:
+    return target.partition(".")[0]
 
-    A config may come from a checkpoint, so only a subclass of `kind` is ever called.
-    """
+
+def read_trust(given: Any) -> Trust:
+    """`trust` as it is set: a package, a list of them, true or null."""
+    if given is None or isinstance(given, bool):
+        return bool(given)
+    packages = [given] if isinstance(given, str) else given
+    if not isinstance(packages, (list, tuple)) or not all(_is_dotted(name) for name in packages):
+        raise InputError(f"trust={given}: must be a package, a list of packages, true or null")
+    return tuple(packages)
+
+
+def _is_dotted(name: Any) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
+
+
+def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -> None:
+    """Raise unless `target` is in one of the `usual` or the trusted packages. Nothing is imported."""
+    allowed = (*usual, *(() if isinstance(trust, bool) else trust))
+    if trust is not True and not any(target.startswith(f"{package}.") for package in allowed):
+        package = package_of(target)
+        raise InputError(
+            f"{key}={target}: would run code of the package {package}; if you trust it, set trust={package}"
+        )
+
+
+def build(config: Mapping[str, Any], kind: type, **extra: Any) -> Any:
+    """Call `config["_target_"]` with the other keys and `extra`. Only a subclass of `kind` is ever called."""
     arguments = {key: value for key, value in config.items() if key != "_target_"}
     made = locate(config["_target_"])
-    if kind is not None and not (isinstance(made, type) and issubclass(made, kind)):
+    if not (isinstance(made, type) and issubclass(made, kind)):
         raise InputError(f"_target_={config['_target_']}: is not a {kind.__name__}")
+    return _called(made, config["_target_"], {**arguments, **extra})
+
+
+def generate(config: Mapping[str, Any], folder: Path) -> None:
+    """Call `config["_target_"]`, a function that writes the files of a dataset into `folder`, with the other keys.
+
+    Only a function that says so itself is called: one in Python, with an argument `folder`, of no standard module.
+    """
+    target = config["_target_"]
+    key = f"data.generator._target_={target}"
+    if package_of(target) in sys.stdlib_module_names:
+        raise InputError(f"{key}: is of Python itself; name a function that writes a dataset")
+    made = locate(target)
+    if not inspect.isfunction(made) or "folder" not in inspect.signature(made).parameters:
+        raise InputError(f"{key}: is not a function that writes a dataset into its argument folder")
+    _called(made, target, {**{name: value for name, value in config.items() if name != "_target_"}, "folder": folder})
+
+
+def _called(made: Any, target: str, arguments: dict[str, Any]) -> Any:
     try:
-        return made(**arguments, **extra)
+        return made(**arguments)
     except InputError:
         raise
-    except (TypeError, ValueError, RuntimeError, LookupError) as error:
-        raise InputError(f"{config['_target_']}: {error}") from None
+    except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+        raise InputError(f"{target}: {error}") from error

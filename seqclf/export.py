@@ -15,12 +15,13 @@ from seqclf.command import command
 @command("export")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
+    from seqclf.build import read_trust
     from seqclf.learning.task import load_task
     from seqclf.packing import write_bundle
     from seqclf.reporting.console import console
 
     checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
-    task = load_task(checkpoint)
+    task = load_task(checkpoint, read_trust(config["trust"]))
     run = checkpoint.parent.parent
     scored = _read(run / "metrics.json", json.loads)
     written = scored if scored.get("step") == task.step else {}  # otherwise they are another checkpoint's

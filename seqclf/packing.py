@@ -13,12 +13,15 @@ import torch
 from seqclf.atomic_files import explained, scratch_folder
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
+from seqclf.data.dataset import described_encoders
+from seqclf.data.encoders import Encoder
 from seqclf.data.writing import SPLITS
 from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision
 from seqclf.learning.task import SequenceTask
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.reporting.model_card import model_card
+from seqclf.state import in_file
 from seqclf.versions import package_versions
 
 PARITY_SEED = 0
@@ -35,20 +38,33 @@ def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -
         raise InputError(f"bundle={folder}: {above} is not a folder; name another")
     if above == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
+    dataset = task.hparams["dataset"]
+    with in_file("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
+        encoders = described_encoders(dataset)
+    content = _content(task, written)
+    with in_file("metrics.json of the run", "remove it, and the bundle has no scores"):
+        manifest.check_content(content)
     with explained(folder):
-        return _write(task, folder, written)
+        return _write(task, folder, written, encoders, content)
 
 
-def _write(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -> dict[str, Any]:
+def _write(
+    task: SequenceTask,
+    folder: Path,
+    written: Mapping[str, Any],
+    encoders: Mapping[str, Encoder],
+    content: dict[str, Any],
+) -> dict[str, Any]:
     dataset = task.hparams["dataset"]
     with scratch_folder(folder.parent, ".exporting-") as work:
         target = work / "bundle"
         (target / "encoders").mkdir(parents=True)
-        for name, state in dataset["encoders"].items():
-            (target / "encoders" / f"{name}.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+        for name, encoder in encoders.items():
+            text = json.dumps(encoder.state(), ensure_ascii=False)
+            (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
         export_onnx(task.model, dataset["fields"], target / "model.onnx")
         proof = _prove(task, target)
-        content = _content(task, written, proof)
+        content["parity"] = {key: proof[key] for key in ("max_error", "tolerance")}
         (target / "MODEL_CARD.md").write_text(model_card(content, written), encoding="utf-8")
         manifest.write_manifest(target, content)
         if folder.exists():
@@ -80,7 +96,7 @@ def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
     return proof
 
 
-def _content(task: SequenceTask, written: Mapping[str, Any], proof: dict[str, Any]) -> dict[str, Any]:
+def _content(task: SequenceTask, written: Mapping[str, Any]) -> dict[str, Any]:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {
         field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
@@ -96,6 +112,5 @@ def _content(task: SequenceTask, written: Mapping[str, Any], proof: dict[str, An
         "model": {key: value for key, value in model.items() if key != "_target_"},
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
         "metrics": {split: written[split] for split in SPLITS if split in written},
-        "parity": {key: proof[key] for key in ("max_error", "tolerance")},
         "versions": package_versions(),
     }

@@ -20,6 +20,7 @@ from lightning.pytorch.loggers import Logger
 
 from seqclf.atomic_files import write_output
 from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.build import package_of
 from seqclf.data.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.learning import callbacks
@@ -85,7 +86,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
             write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
-        task = load_task(chosen).to(trainer.strategy.root_device)
+        task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
         summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
     except Terminated as end:
         if _is_launched(trainer):
@@ -109,6 +110,11 @@ def _how_to_go_on(last: Path, resumed: Path | None) -> str:
     """The advice to somebody who stopped a run; it names only a file that exists."""
     left = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
     return "no step was trained; start again" if left is None else f"go on with checkpoint={left}"
+
+
+def _packages(config: dict[str, Any]) -> set[str]:
+    """The packages that the user's own config names, whose code has run already."""
+    return {package_of(config[part]["_target_"]) for part in ("model", "loss")}
 
 
 def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:

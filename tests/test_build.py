@@ -1,8 +1,9 @@
 """`_target_` dicts become objects, and nothing else becomes anything."""
 
 import pytest
+import torch
 
-from seqclf.build import build, locate
+from seqclf.build import build, generate, locate, read_trust
 from seqclf.errors import InputError
 
 
@@ -64,4 +65,40 @@ def test_a_value_that_is_refused_names_the_target():
 def test_an_input_error_is_passed_on_as_it_is():
     config = {"_target_": "seqclf.models.pooling.Pooling", "kind": "sum", "size": 4, "backward_size": 0}
     with pytest.raises(InputError, match=r"^model\.pooling=sum: must be one of"):
-        build(config)
+        build(config, torch.nn.Module)
+
+
+@pytest.mark.parametrize("target", ["os.system", "shutil.rmtree", "posix.system", "builtins.print"])
+def test_a_function_of_python_writes_no_dataset(target, tmp_path):
+    with pytest.raises(InputError, match=rf"data\.generator\._target_={target}: is of Python itself"):
+        generate({"_target_": target, "command": "touch harm"}, tmp_path)
+
+
+@pytest.mark.parametrize("target", [f"{HERE}.Shape", f"{HERE}.harmless", "numpy.save", "torch.hub.load"])
+def test_only_a_function_with_a_folder_writes_a_dataset(target, tmp_path):
+    with pytest.raises(InputError, match="is not a function that writes a dataset into its argument folder"):
+        generate({"_target_": target}, tmp_path)
+
+
+def harmless(**options):
+    raise AssertionError("was called")
+
+
+def write_rows(*, folder, rows):
+    (folder / "rows").write_text(str(rows))
+
+
+def test_a_function_of_any_package_writes_a_dataset(tmp_path):
+    generate({"_target_": f"{HERE}.write_rows", "rows": 3}, tmp_path)
+    assert (tmp_path / "rows").read_text() == "3"
+    with pytest.raises(InputError, match="unexpected keyword argument 'columns'"):
+        generate({"_target_": f"{HERE}.write_rows", "columns": 3}, tmp_path)
+
+
+@pytest.mark.parametrize("given", [5, [], ["a", 5], {"a": 1}, "a b", "a;b", ""])
+def test_trust_names_packages(given):
+    if given == []:
+        assert read_trust(given) == ()
+        return
+    with pytest.raises(InputError, match=r"^trust=.*: must be a package, a list of packages, true or null"):
+        read_trust(given)

@@ -13,6 +13,7 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from seqclf.data.dataset import READER
 from seqclf.data.schema import Schema
 from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision
@@ -23,7 +24,6 @@ NAME = "manifest.json"
 MODEL = "model.onnx"
 LONGEST = 200_000_000  # bytes
 
-READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 DECISION = {
     "rule": str,

@@ -66,9 +66,7 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no class of their own above them
-        raise InputError(
-            f"{path}: ONNX Runtime cannot load it ({_first_line(error)}); export the bundle anew"
-        ) from None
+        raise InputError(f"{path}: cannot be loaded ({_first_line(error)}); export the bundle anew") from None
 
 
 def _first_line(error: BaseException) -> str:

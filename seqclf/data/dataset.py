@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from seqclf.data.checksums import DamagedError, verify
-from seqclf.data.encoders import Encoder, load_encoder_files
+from seqclf.data.encoders import Encoder, load_encoder_files, load_encoders
 from seqclf.data.schema import Schema
 from seqclf.data.store import Split, open_split
 from seqclf.errors import InputError
+from seqclf.state import COUNT, Each, require
+
+READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
+SPEC = ("name", "kind", "size", "width")  # what the shape of a model depends on
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,22 @@ class Dataset:
         """Pretrained vectors of the fields that have them, (size, D) float32 each."""
         found = {name: getattr(encoder, "vectors", None) for name, encoder in self.encoders.items()}
         return {name: vectors for name, vectors in found.items() if vectors is not None}
+
+
+def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
+    """The encoders of a `Dataset.description()`, which may be of a checkpoint from anywhere.
+
+    Raises InputError unless schema, encoders and what a model was built for (`fields`) are of one another.
+    """
+    require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
+    schema, states = Schema.from_dict(description["schema"]), description["encoders"]
+    if set(states) != {field.name for field in schema.fields}:
+        raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
+    encoders = load_encoders(schema.fields, states.__getitem__)
+    built = [{key: spec.get(key) for key in SPEC} for spec in description["fields"]]
+    if built != [{key: encoder.spec().get(key) for key in SPEC} for encoder in encoders.values()]:
+        raise InputError("fields are not what the encoders give")
+    return encoders
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:

@@ -51,6 +51,10 @@ class DataOptions:
             raise InputError(f"data.{unknown[0]}: no such key; conf/data/files.yaml explains those there are")
         if not re.fullmatch(r"\w[\w.-]*", str(options["name"])):
             raise InputError(f"data.name={options['name']}: names a folder; use letters, digits, - and _")
+        generator = options["generator"]
+        target = generator.get("_target_") if isinstance(generator, Mapping) else None
+        if generator is not None and not isinstance(target, str):
+            raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
         if options["label"] is None:
             raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
         if not isinstance(options["verify_cache"], bool):

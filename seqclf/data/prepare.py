@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from seqclf.atomic_files import DISK, scratch_folder
-from seqclf.build import build
+from seqclf.build import generate
 from seqclf.data.checksums import DamagedError, verify, write_checksums
 from seqclf.data.dataset import Dataset, open_dataset
 from seqclf.data.fingerprint import fingerprint, generator_code, states_of
@@ -114,7 +114,7 @@ def with_generated(options: DataOptions) -> DataOptions:
         with _scratch(cache) as work:
             _discard(folder, damaged, work)
             (work / "files").mkdir()
-            build(options.generator, folder=work / "files")
+            generate(options.generator, work / "files")
             write_checksums(work / "files", {})
             _publish(work / "files", folder)
     train, validation, test = (str(folder / f"{name}.parquet") for name in SPLITS)

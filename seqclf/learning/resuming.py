@@ -2,15 +2,56 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from seqclf.batching.continuity import check_continuity
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.build import locate
 from seqclf.errors import InputError
-from seqclf.learning.task import SequenceTask, check_weights, read_checkpoint
+from seqclf.learning.checkpoint import check_weights, read_checkpoint
+from seqclf.learning.task import SequenceTask
+from seqclf.state import COUNT, Each, Where, in_file, require
+
+PROGRESS = {"total": Each(COUNT), "current": Each(COUNT)}
+RESUMED = {
+    "pytorch-lightning_version": Where(
+        str, lambda text: re.fullmatch(r"\d+(\.\d+)+\S*", text) is not None, "a version"
+    ),
+    "loops": {
+        "fit_loop": {
+            "state_dict": dict,
+            "epoch_progress": PROGRESS,
+            "epoch_loop.state_dict": dict,
+            "epoch_loop.batch_progress": PROGRESS,
+            "epoch_loop.scheduler_progress": PROGRESS,
+            "epoch_loop.val_loop.state_dict": dict,
+            "epoch_loop.val_loop.batch_progress": PROGRESS,
+        }
+    },
+    "callbacks": Each(dict),
+    "optimizer_states": Where(
+        [{"state": Where(dict, lambda state: all(isinstance(kept, dict) for kept in state.values()), "a mapping")}],
+        lambda states: len(states) == 1,
+        "one optimizer's",
+    ),
+    "lr_schedulers": Where(
+        [{"last_epoch": int, "base_lrs": [float]}], lambda states: len(states) == 1, "one learning rate schedule's"
+    ),
+}
+SAVER = {  # of a `ModelCheckpoint`, which deletes what was best before
+    "dirpath": str,
+    "best_model_path": str,
+    "kth_best_model_path": str,
+    "last_model_path": str,
+    "best_k_models": dict,
+}
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
@@ -21,14 +62,16 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
-        was, wanted = _completed(state["hyper_parameters"].get(part)), _completed(task.hparams[part])
+        was, wanted = state["hyper_parameters"][part], task.hparams[part]
+        if _target(was) == _target(wanted):  # what only the checkpoint names is not imported
+            was, wanted = _completed(was), _completed(wanted)
         if was != wanted:
             key = "data" if part == "dataset" else part
             raise InputError(
                 f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
                 f"give the same {key} as its run"
             )
-    check_weights(task, state, path)
+    _check_parts(state, task, path)
     check_continuity(f"checkpoint={path}", state.get(type(batches).__qualname__, {}), batches.settings())
     epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
     if epochs is not None and 0 <= epochs < begun:
@@ -38,6 +81,41 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
 def _epochs_begun(state: Mapping[str, Any]) -> int:
     """The number of epochs that are trained, the one that a checkpoint was written inside of included."""
     return state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"]
+
+
+def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> None:
+    """Raise unless the checkpoint holds what Lightning goes on from, which would raise anything where it does not."""
+    with in_file(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
+        require(state, RESUMED)
+        check_weights(state["state_dict"], task.state_dict())
+        for name, kept in state["callbacks"].items():
+            if "dirpath" in kept:
+                _check_saver(name, kept)
+        optimizer, schedule = task.make_optimizer(steps=1)
+        try:
+            optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
+            schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
+        except Exception as error:  # whatever PyTorch makes of values of any kind
+            raise InputError(f"its optimizer cannot go on ({type(error).__name__}: {error})") from None
+        if len({frozenset(moments) for moments in optimizer.state.values()}) > 1:
+            raise InputError("optimizer_states: lacks something of a weight")
+        for weight, moments in optimizer.state.items():
+            for name, value in moments.items():
+                if isinstance(value, Tensor) and value.ndim and value.shape != weight.shape:
+                    raise InputError(f"optimizer_states: {name} is not of the size of its weight")
+
+
+def _check_saver(name: str, kept: Mapping[str, Any]) -> None:
+    """Raise unless the files of a `ModelCheckpoint` are in its own folder, so that nothing else is ever deleted."""
+    require(kept, SAVER, f"callbacks.{name}")
+    files = [kept[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
+    for file in [*files, *kept["best_k_models"]]:
+        if file and (not isinstance(file, str) or str(Path(file).parent) != kept["dirpath"]):
+            raise InputError(f"callbacks.{name}: {file} is not in its folder {kept['dirpath']}")
+
+
+def _target(settings: Any) -> Any:
+    return settings.get("_target_") if isinstance(settings, dict) else None
 
 
 def _completed(settings: Any) -> Any:

@@ -14,12 +14,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.build import build, locate
+from seqclf.build import Trust, build, locate, package_of
 from seqclf.errors import InputError
+from seqclf.learning.checkpoint import check_trusted, check_weights, read_checkpoint
 from seqclf.learning.metrics import Ranks, Tally
 from seqclf.learning.progress import GRADIENTS, finish_progress, load_gradients, save_gradients
 from seqclf.learning.scores import MAIN, RANKED, confusion_scores, ranking_scores, softmax
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
+from seqclf.state import in_file
 
 MONITORED = "validation/monitor"
 MOST_LOGGED_CLASSES = 50
@@ -289,36 +291,34 @@ def schedule_factor(
     return factor
 
 
-def load_task(path: Any) -> SequenceTask:
-    """A task from its checkpoint, on the CPU and in evaluation mode."""
+def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
+    """A task from its checkpoint, on the CPU and in evaluation mode.
+
+    `trust`: packages beside this one whose code the checkpoint may name as its model or loss, or True for any. Raises
+    InputError on a file that is no checkpoint, or one that does not fit together.
+    """
     state = read_checkpoint(path)
-    task = SequenceTask(**state["hyper_parameters"])
-    check_weights(task, state, path)
-    task.load_state_dict(state["state_dict"])
+    hyper, weights = state["hyper_parameters"], state["state_dict"]
+    check_trusted(hyper, path, trust)
+    with in_file(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
+        if package_of(hyper["model"]["_target_"]) == "seqclf":
+            _check_size(hyper, weights)
+        if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
+            raise InputError(f"hyper_parameters.{min(unknown)} is not known")
+        task = SequenceTask(**hyper)
+        check_weights(weights, task.state_dict())
+        try:
+            task.load_state_dict(weights)
+        except (RuntimeError, TypeError) as error:
+            raise InputError(f"its weights cannot be loaded ({str(error).splitlines()[0]})") from None
     task.step = state["global_step"]
     return task.eval()
 
 
-def check_weights(task: SequenceTask, state: Mapping[str, Any], path: Any) -> None:
-    """Raise unless the weights of a checkpoint are, by name and shape, those of the task."""
-    expected = {name: weight.shape for name, weight in task.state_dict().items()}
-    given = {name: weight.shape for name, weight in state["state_dict"].items()}
-    if expected != given:
-        differing = min(name for name in {*expected, *given} if expected.get(name) != given.get(name))
-        raise InputError(
-            f"checkpoint={path}: its weights are not those of the model as this version builds it (the first that "
-            f"differs: {differing}); train again, or use the version of seqclf that wrote it"
-        )
-
-
-def read_checkpoint(path: Any) -> Mapping[str, Any]:
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
-        raise InputError(f"checkpoint={path}: no such file") from None
-    except Exception:  # whatever the unpickler of a file that is no checkpoint comes up with
-        state = None
-    if not isinstance(state, dict) or "dataset" not in state.get("hyper_parameters", {}):
-        raise InputError(f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
-    state["hyper_parameters"]["model"].setdefault("members", 1)  # before there were ensembles
-    return state
+def _check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raise unless the network has the size of its weights. Built without memory, as its settings may say anything."""
+    dataset = hyper["dataset"]
+    with torch.device("meta"):
+        sketch = build_classifier(hyper["model"], dataset["fields"], len(dataset["classes"]))
+    described = {f"model.{name}": tensor for name, tensor in sketch.state_dict().items()}
+    check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, described)

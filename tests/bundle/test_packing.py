@@ -1,5 +1,6 @@
 """A task becomes a bundle: whole or not at all, with all that prediction needs."""
 
+import copy
 import json
 
 import numpy as np
@@ -79,6 +80,29 @@ def test_a_model_that_differs_is_not_written(packed, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "TOLERANCE", 0.0)
     with pytest.raises(InputError, match=r"the exported model differs from PyTorch by .* worst in B"):
         write_bundle(packed("events").task, tmp_path / "bundle", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../../../ESCAPED", "/tmp/ESCAPED", "a/b", ".."])
+@pytest.mark.parametrize("everywhere", [False, True])
+def test_no_name_in_a_checkpoint_is_a_path_to_write(packed, tmp_path, name, everywhere):
+    task = copy.copy(packed("events").task)
+    dataset = copy.deepcopy(task.hparams["dataset"])
+    dataset["encoders"] = {name: dataset["encoders"]["events"]}
+    if everywhere:
+        dataset["schema"]["fields"][0]["name"] = dataset["fields"][0]["name"] = name
+    monkey = {**task.hparams, "dataset": dataset}
+    task._hparams = monkey
+    (tmp_path / "a" / "b" / "c").mkdir(parents=True)
+    with pytest.raises(InputError, match="the dataset that the checkpoint describes: "):
+        write_bundle(task, tmp_path / "a" / "b" / "c" / "bundle", {})
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("written", [{"decision": {}}, {"decision": 5}, {"test": 5}, {"decision": {"rule": "x"}}])
+def test_scores_that_are_none_are_refused_by_name(packed, tmp_path, written):
+    with pytest.raises(InputError, match=r"metrics\.json of the run: .*; remove it"):
+        write_bundle(packed("events").task, tmp_path / "bundle", written)
     assert list(tmp_path.iterdir()) == []
 
 
