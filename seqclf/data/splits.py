@@ -92,8 +92,8 @@ def check_filled(
         remedy = there
     elif keys is not None and by != "time":
         remedy = "train needs the other groups to have every class"
-    file = "" if folds is not None and lacking == "test" else f"; or give a file for it: data.{lacking}=FILE"
-    raise InputError(f"data.split.by={by} leaves none of {len(parts)} rows for {lacking}: {remedy}{file}")
+    file = "" if folds is not None and lacking == "test" else f", or give a file for it: data.{lacking}=FILE"
+    raise InputError(f"data.split.by={by} leaves none of {len(parts)} rows for {lacking}; {remedy}{file}")
 
 
 def _dealt(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:

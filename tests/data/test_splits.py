@@ -248,9 +248,9 @@ def test_a_million_groups_are_dealt_in_seconds():
         ("fold", [1, 2, 2], 5, r"folds=5: data.split.column=user has 2 different values; set .*folds=2, or"),
         ("fold", [1, 1, 1], 5, r"folds=5: data.split.column=user has 1 different value; split by .*=random"),
         ("fold", None, 5, r"folds=5: there are 3 rows; set data.split.folds=3, or give more data"),
-        ("time", [1, 1, 1], None, r"none of 3 rows for validation: data.split.column=user has 1 .*validation=FILE"),
-        ("group", [1, 2, 2], None, r"none of 3 rows for (validation|test): data.split.column=user has 2 diff"),
-        ("random", None, None, r"by=random leaves none of 3 rows for .*: give more rows, or another share; or give"),
+        ("time", [1, 1, 1], None, r"none of 3 rows for validation; data.split.column=user has 1 .*validation=FILE"),
+        ("group", [1, 2, 2], None, r"none of 3 rows for (validation|test); data.split.column=user has 2 diff"),
+        ("random", None, None, r"by=random leaves none of 3 rows for .*; give more rows, or another share, or give"),
     ],
 )
 def test_too_few_rows_or_groups_are_named_with_a_remedy_that_works(by, keys, folds, message):
