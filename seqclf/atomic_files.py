@@ -121,12 +121,14 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
     """A new folder, and the handle that locks it."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
-        with suppress(FileNotFoundError):  # another process swept it before it was locked
+        try:
             handle = os.open(folder, os.O_RDONLY)
-            _try_lock(handle)
-            if folder.exists():
-                return folder, handle
-            os.close(handle)
+        except FileNotFoundError:
+            continue  # another process swept it before it was locked
+        _try_lock(handle)
+        if folder.exists():
+            return folder, handle
+        os.close(handle)
 
 
 def _try_lock(handle: int) -> bool:

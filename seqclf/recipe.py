@@ -14,6 +14,7 @@ from typing import Any
 import lightning.pytorch as pl
 import torch
 import yaml
+from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
@@ -103,7 +104,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
 def _is_launched(trainer: pl.Trainer) -> bool:
     """Whether this process is a rank that Lightning's launcher started, which watches its exit code."""
     environment = getattr(trainer.strategy, "cluster_environment", None)
-    return not trainer.is_global_zero and environment is not None and not environment.creates_processes_externally
+    return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
 
 
 def _how_to_go_on(last: Path, resumed: Path | None) -> str:

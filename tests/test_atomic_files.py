@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +78,9 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(t
     with pytest.raises(InputError, match=r"metrics\.json: cannot be written \(File too large\); free space there, or"):
         write_output(path, "x" * 5000)
     assert path.read_text() == "old" and names(tmp_path) == ["metrics.json"]
+
+
+@pytest.mark.parametrize("make", [replacing, lambda path: scratch_folder(path, ".making-")])
+def test_a_folder_that_takes_no_files_is_an_error_at_once(make):
+    with pytest.raises(OSError), make(Path("/proc/nowhere")):
+        pass
