@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
@@ -27,7 +28,8 @@ from seqclf.errors import InputError
 from seqclf.learning import callbacks
 from seqclf.learning.checkpoint_io import AtomicCheckpointIO, write_checkpoint
 from seqclf.learning.classify import classify
-from seqclf.learning.decisions import choose_decision, fit_temperature, read_settings
+from seqclf.learning.decisions import choose_decision, fit_temperature, keeps_apart, read_settings
+from seqclf.learning.holdout import keep_apart
 from seqclf.learning.judging import Outcome, Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
 from seqclf.learning.resuming import check_resumable
@@ -43,6 +45,8 @@ from seqclf.run_lock import is_resumed, outputs
 from seqclf.survey.evidence import score_baseline
 from seqclf.termination import Terminated, deferred
 
+THRESHOLD = "threshold"  # the validation rows kept apart for it
+
 
 def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
     """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0).
@@ -51,13 +55,16 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     """
     started = time.perf_counter()
     _set_up(config)
-    batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
+    rule, _ = read_settings(config["decision"], dataset.classes, dataset.positive)
+    whole = dataset
+    dataset, apart = keep_apart(whole, config["decision"], rule)
+    splits = dataset.splits if apart is None else {**dataset.splits, THRESHOLD: apart}
+    batches = SequenceDataModule(splits, seed=config["seed"], **config["batching"])
     task = SequenceTask(
         dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
     )
     for name, vectors in dataset.vectors().items():
         task.model.load_vectors(name, vectors)
-    read_settings(config["decision"], dataset.classes, dataset.positive)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
     folder, resumed = run / "checkpoints", config["checkpoint"] and Path(config["checkpoint"])
@@ -88,7 +95,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
             write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
         task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
-        summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
+        summary = _score_and_export(config, dataset, whole, batches, task, run, logger, record, warned)
     except Terminated as end:
         if _is_launched(trainer):
             end.code = 0  # where a rank fails, the launcher kills the first one, which may still be writing
@@ -185,26 +192,42 @@ def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str,
 
 
 def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> Scored:
-    labels, logits = classify(task, batches.evaluation_loader(split))
     data = batches.splits[split]
+    if not len(data.sequences):  # too few validation rows to keep one apart
+        classes = len(task.hparams["dataset"]["classes"])
+        return Scored(np.empty((0, classes), np.float32), data.labels, data.whole_lengths, np.empty(0, bool))
+    labels, logits = classify(task, batches.evaluation_loader(split))
     return Scored(logits, labels, data.whole_lengths, data.whole_lengths > data.sequences.lengths)
 
 
-def _outcome(config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask) -> Outcome:
-    """Score a task on every split and choose how it decides."""
+def _outcome(
+    config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
+) -> tuple[Outcome, Scored]:
+    """Score a task on every split and choose how it decides; the outcome and the rows that chose it."""
     scored = {split: _scored(task, batches, split) for split in dataset.splits}
-    held = scored["validation"]
+    held = _scored(task, batches, THRESHOLD) if THRESHOLD in batches.splits else scored["validation"]
     decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
     metrics = {
         split: judge(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
         for split, own in scored.items()
     }
-    return Outcome(scored, decision, metrics)
+    metrics["validation"]["used_for"] = _used_for(config["decision"], decision.rule, epochs)
+    return Outcome(scored, decision, metrics), held
+
+
+def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
+    """What the rows of validation that are scored have chosen, so that they flatter the model."""
+    used = ["epoch"] if epochs > 1 else []
+    if not keeps_apart(settings, rule):
+        used += ["threshold"] if rule != "argmax" else []
+        used += ["temperature"] if settings["calibrate"] else []
+    return used
 
 
 def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
+    whole: Dataset,
     batches: SequenceDataModule,
     task: SequenceTask,
     run: Path,
@@ -212,10 +235,13 @@ def _score_and_export(
     record: callbacks.EpochRecord,
     warned: Sequence[str],
 ) -> dict[str, Any]:
-    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary."""
-    outcome = _outcome(config, dataset, batches, task)
-    split, metrics, held = outcome.split, outcome.metrics, outcome.scored["validation"]
-    baseline = _baseline(config, dataset, split)
+    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary.
+
+    `whole`: the dataset with the rows that were kept apart, whose order-blind baseline is cached beside it.
+    """
+    outcome, held = _outcome(config, dataset, batches, task, epochs=len(record.history))
+    split, metrics = outcome.split, outcome.metrics
+    baseline = _baseline(config, whole, split)
     temperature = fit_temperature(held.logits, held.labels)
     written = {
         **metrics,
@@ -223,6 +249,7 @@ def _score_and_export(
         "decision": outcome.decision.to_dict(),
         "calibration": calibration(outcome.scored, temperature, config["decision"]["calibrate"]),
         "data": dataset.report,
+        "holdout": {"rows": len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0},
         "leaks": dataset.leaks,
         "step": task.step,
     }
@@ -244,6 +271,7 @@ def _score_and_export(
     return {
         "bundle": bundle and str(bundle),
         "split": split,
+        "independent": not metrics[split].get("used_for"),
         **{name: round(metrics[split][name], 6) for name in MAIN},
         "parity": proof and proof["max_error"],
     }

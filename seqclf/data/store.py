@@ -63,7 +63,11 @@ def sampled(split: Split, most_steps: int, seed: int) -> Split:
         return split
     order = np.random.default_rng(seed).permutation(len(lengths))
     count = int(np.searchsorted(np.cumsum(lengths[order]), most_steps))
-    rows = np.sort(order[: max(1, count)])
+    return subset(split, np.sort(order[: max(1, count)]))
+
+
+def subset(split: Split, rows: np.ndarray) -> Split:
+    """Some rows of a split, by their positions (M,), copied into memory."""
     uncut = None if split.uncut is None else split.uncut[rows]
     return Split(
         take(split.sequences, rows), split.labels[rows], split.ids.take(pa.array(rows)), split.rows[rows], uncut

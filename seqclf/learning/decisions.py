@@ -15,6 +15,7 @@ from seqclf.learning.thresholds import HOLDS, THRESHOLDS, Threshold
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
 ROUNDS = 20  # of going over several classes until nothing moves
+PROMISES = ("min_recall", "min_precision", "max_alerts")  # rules whose threshold rests on rows kept apart
 CERTAIN = 1e-12
 
 
@@ -24,7 +25,8 @@ class Decision:
 
     `temperature`: what logits are divided by. `offsets`: (C,) what is added to them then, before the largest is taken;
     None: nothing. `threshold`: for two classes the same in other words, the probability from which on the `positive`
-    label is chosen. `targets`: what was promised, and how it stands (see `choose_decision`).
+    label is chosen. `targets`: what was promised, and how it stands (see `choose_decision`). `positive_index`: the
+    class of the positive label, where there is a threshold.
     """
 
     rule: str = "argmax"
@@ -33,6 +35,7 @@ class Decision:
     offsets: tuple[float, ...] | None = None
     temperature: float = 1.0
     targets: tuple[dict[str, Any], ...] = ()
+    positive_index: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
@@ -53,17 +56,25 @@ class Decision:
 
     def choose(self, logits: np.ndarray) -> np.ndarray:
         """(N, C) logits → (N,) classes by number."""
+        if self.rule == "threshold" and self.threshold is not None and self.positive_index is not None:
+            # The very numbers that predictions show are compared, so that a probability equal to the threshold is
+            # positive. A probability of 1 is a rounded one: the threshold 1 chooses none.
+            reached = self.probabilities(logits)[:, self.positive_index] >= self.threshold
+            return np.where(reached & (self.threshold < 1), self.positive_index, 1 - self.positive_index)
         scaled = self.scaled(logits)
         return (scaled if self.offsets is None else scaled + np.array(self.offsets)).argmax(axis=1)
 
     def threshold_of(self, index: int) -> float:
         """The probability from which on one of two classes is chosen."""
+        if self.rule == "threshold" and self.threshold is not None:
+            return self.threshold if index == self.positive_index else 1 - self.threshold
         return 0.5 if self.offsets is None else expit(self.offsets[1 - index] - self.offsets[index])
 
     def at(self, rule: str, classes: Sequence[str], margin: float) -> Decision:
         """For two classes: the positive label where its logit is above the other's by `margin`."""
         offsets = tuple(0.0 if label == self.positive else margin for label in classes)
-        return replace(self, rule=rule, offsets=offsets, threshold=expit(margin))
+        index = list(classes).index(str(self.positive))
+        return replace(self, rule=rule, offsets=offsets, threshold=expit(margin), positive_index=index)
 
 
 def expit(margin: float) -> float:
@@ -72,7 +83,7 @@ def expit(margin: float) -> float:
 
 def overridden(decision: Decision, given: str | float | None, positive: str | None, classes: Sequence[str]) -> Decision:
     """A bundle's decision as somebody who applies it wants it: None leaves it, `argmax` takes the most probable label,
-    a number is the threshold of the `positive` label's probability."""
+    a number is the threshold of the `positive` label's probability: at 0 every row is positive, at 1 none."""
     if given is None:
         return decision
     plain = Decision(positive=positive, temperature=decision.temperature)
@@ -97,11 +108,14 @@ def choose_decision(
     classes: Sequence[str],
     positive: str | None,
 ) -> Decision:
-    """The decision that keeps what `settings` (conf/decision) promise, from (N, C) `logits` and (N,) `labels` of
-    validation rows, which training has not fitted.
+    """The decision that keeps what `settings` (conf/decision) promise, from (N, C) `logits` and (N,) `labels` of rows
+    that neither trained the model nor chose it (see `holdout`).
 
     Where the rows are too few to back a promise, the decision is the most careful they allow, and its target says
-    `backed: False` and how many rows are `needed`; without any row it is the most probable label.
+    `backed: False` and how many rows are `needed`; without any row it is the most probable label. Where the rows did
+    choose the model (`holdout` of 0, `provisional`) nothing is backed, and the target says `provisional: True`.
+
+    Promises for several labels hold together with the `confidence`: each takes its share of the risk (Bonferroni).
     """
     rule, wanted = read_settings(settings, classes, positive)
     temperature = fit_temperature(logits, labels) if settings["calibrate"] else 1.0
@@ -111,12 +125,29 @@ def choose_decision(
     confidence = settings["confidence"]
     scaled = plain.scaled(logits)
     if positive is None:
-        offsets, targets = _shift(rule, wanted, scaled, labels, classes, confidence)
-        return replace(plain, rule=rule, offsets=offsets, targets=targets)
+        each = 1 - (1 - confidence) / max(1, len(wanted))
+        offsets, targets = _shift(rule, wanted, scaled, labels, classes, each)
+        known = {"confidence": confidence}
+        return _proved(
+            replace(plain, rule=rule, offsets=offsets, targets=tuple(one | known for one in targets)), settings
+        )
     index, target = classes.index(positive), wanted[positive]
     found = THRESHOLDS[rule](_beside(scaled, index), labels == index, target, confidence)
     known = {"rule": rule, "label": positive, "target": target, "confidence": confidence}
-    return replace(plain.at(rule, classes, found.value), targets=({**known, **found.evidence()},))
+    return _proved(replace(plain.at(rule, classes, found.value), targets=({**known, **found.evidence()},)), settings)
+
+
+def _proved(decision: Decision, settings: Mapping[str, Any]) -> Decision:
+    """Withdraw the promises of a decision whose rows also chose the model."""
+    if decision.rule not in PROMISES or keeps_apart(settings, decision.rule):
+        return decision
+    withdrawn = tuple({**target, "backed": False, "provisional": True} for target in decision.targets)
+    return replace(decision, targets=withdrawn)
+
+
+def keeps_apart(settings: Mapping[str, Any], rule: str) -> bool:
+    """Whether the threshold of a rule is set on validation rows kept apart for it."""
+    return rule in PROMISES and settings["holdout"] > 0 and not settings["provisional"]
 
 
 def read_settings(

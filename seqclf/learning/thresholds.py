@@ -1,9 +1,11 @@
-"""Scores and labels of validation rows → thresholds that keep a promise on new data.
+"""Scores and labels of rows kept apart → thresholds that keep a promise on new data.
 
 Promises are exact and free of assumptions on the scores' distribution. A threshold is set at the score of the k-th of n
-validation rows; of m new rows of the same kind, the number at or above it is then beta-binomial with parameters
-(m, k, n - k + 1), whatever that distribution is (a fact of order statistics; equal scores only make it safer). Here
-m = n: the promise is for new data with as many such rows as validation has, and so holds for more of them too.
+rows; of m new rows of the same kind, the number at or above it is then beta-binomial with parameters (m, k, n - k + 1),
+whatever that distribution is (a fact of order statistics; equal scores only make it safer). The promise is for new data
+with at least as many such rows: for every m from n on. Of all m that allow the same number of rows to be missed, the
+largest is the hardest to keep. The chance at the first such m and that of the whole population bound all others
+(`tests/learning/test_decisions.py` compares with every m).
 
 Scores are differences of logits, which stay apart where probabilities are 1 to the last digit.
 """
@@ -23,7 +25,7 @@ NOISE = 1e-4  # by which the same row's logits may differ between PyTorch and ON
 @dataclass(frozen=True)
 class Threshold:
     """A score from which on rows are chosen; 0: the most probable label. `backed`: whether the promise stands; `rows`:
-    of validation that it rests on; `needed`: how many would do where they are too few, if that can be told."""
+    kept apart that it rests on; `needed`: how many would do where they are too few, if that can be told."""
 
     value: float
     backed: bool
@@ -56,29 +58,52 @@ def _free(own: np.ndarray, others: np.ndarray, highest: float) -> float:
 
 
 def recall_holds(found: int, rows: int, target: float, confidence: float) -> bool:
-    """Whether new data keep the recall where a threshold finds so many of validation's rows."""
-    return _at_or_above(found, rows, rows, _least(target * rows)) >= confidence
+    """Whether `rows` or more new rows keep the recall where a threshold finds `found` of as many rows kept apart."""
+    if not found or _share_above(target, found, rows) < confidence:
+        return False
+    new = _hardest(rows, 1 - target)
+    return _at_or_above(found, rows, new, _least(target * new)) >= confidence
+
+
+def _share_above(share: float, place: int, rows: int) -> float:
+    """The chance that more than a `share` of the population scores at or above the `place`-th of `rows` rows."""
+    from scipy.special import betainc
+
+    return float(1 - betainc(place, rows - place + 1, share))
+
+
+def _hardest(rows: int, share: float) -> int:
+    """The most rows of which no more than of `rows` may be exceptions, where exceptions may be a `share` of all."""
+    allowed = int(share * rows + 1e-9)
+    return max(rows, _least((allowed + 1) / share) - 1)
 
 
 def keep_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
     """The lowest threshold that chooses at most a share `target` of new rows."""
     ranked = -np.sort(-scores)
     count = len(ranked)
-    most = int(target * count + 1e-9)
     # The alerts are above the place-th score, so at most as many new rows as lie at or above it.
-    last = _first(count, lambda k: _at_or_above(k, count, count, most + 1) > 1 - confidence)
+    last = _first(count, lambda k: not alerts_hold(k, count, target, confidence))
     place = (last or count + 1) - 1
     if place < 1:
-        needed = _needed(lambda n: _at_or_above(1, n, n, int(target * n + 1e-9) + 1) <= 1 - confidence)
+        needed = _needed(lambda n: alerts_hold(1, n, target, confidence))
         return Threshold(float(ranked[0]) + NOISE if count else 0.0, False, count, needed)
     return Threshold(float(ranked[place - 1]) + NOISE, True, count)
 
 
+def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> bool:
+    """Whether of `rows` or more new rows at most a share `target` reaches the score that `alerts` of as many do."""
+    if _share_above(target, alerts, rows) > 1 - confidence:
+        return False
+    new = _hardest(rows, target)
+    return _at_or_above(alerts, rows, new, int(target * new + 1e-9) + 1) <= 1 - confidence
+
+
 def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The threshold of the highest recall whose precision stays at `target` in new data with as many alerts.
+    """The threshold of the highest recall whose precision stays at `target` in new data with as many alerts or more.
 
     Looks at `CANDIDATES` thresholds, each at its share of the risk (Bonferroni): beside new data that fall short,
-    validation would have to be a surprise by Fisher's exact test.
+    the rows kept apart would have to be a surprise by Fisher's exact test.
     """
     own = -np.sort(-scores[truth])
     places = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(own)).astype(int))
@@ -95,13 +120,16 @@ def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confide
 
 
 def precision_holds(right: int, alerts: int, target: float, confidence: float) -> bool:
-    """Whether new data keep the precision where `right` of so many alerts on validation are."""
+    """Whether `alerts` or more new alerts keep the precision where `right` of as many alerts kept apart are."""
     from scipy.stats import hypergeom
 
-    if not alerts:
+    risk = (1 - confidence) / CANDIDATES
+    # The binomial chance that so many are right where only a share `target` of the population is.
+    if not right or 1 - _share_above(target, right, alerts) > risk:
         return False
-    short = _least(target * alerts) - 1
-    return bool(hypergeom.cdf(short, 2 * alerts, right + short, alerts) <= (1 - confidence) / CANDIDATES)
+    new = _hardest(alerts, 1 - target)
+    short = _least(target * new) - 1
+    return bool(hypergeom.cdf(short, alerts + new, right + short, new) <= risk)
 
 
 def least_cost(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:

@@ -12,6 +12,7 @@ from seqclf.data.leaks import leak_lines
 from seqclf.learning.decisions import Decision
 from seqclf.learning.scores import MAIN
 from seqclf.reporting.promises import decision_lines
+from seqclf.reporting.report_words import dependence
 
 # Labels and paths may look like markup.
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -97,6 +98,8 @@ def show_scores(metrics: dict[str, dict[str, Any]], baseline: dict[str, Any] | N
     rows = sorted(found["recall_by_class"].items(), key=lambda item: 2.0 if item[1] is None else item[1])
     shown = [f"{label} {value:.3f}" for label, value in rows[:MOST_CLASSES] if value is not None]
     console.print(f"{split}, recall by class, the worst first: {', '.join(shown)}")
+    if (caution := dependence(found, split)) is not None:
+        console.print(caution, style="yellow", soft_wrap=True)
     for alarm in found["alarms"]:
         console.print(f"ALARM on {split}: {alarm['text']}. Try {alarm['remedy']}", style="bold red", soft_wrap=True)
 

@@ -35,13 +35,16 @@ def decision_lines(decision: Decision, found: Mapping[str, Any], split: str) -> 
         kind = RESTS_ON[rule].format(label=label)
         if target.get("conflict"):
             backed = "NOT kept: it cannot be together with the others"
+        elif target.get("provisional"):
+            backed = "NOT backed: its threshold is set on rows that also chose the model"
         elif target["backed"]:
-            backed = f"{target['confidence']:.0%} sure, by {target['rows']:,} validation {kind}"
+            together = ", together with the others" if len(decision.targets) > 1 else ""
+            backed = f"{target['confidence']:.0%} sure{together}, on {target['rows']:,} new {kind} or more"
         else:
             wanted = f"; some {target['needed']:,} would do" if target["needed"] else ""
             if target["needed"] and target["needed"] <= target["rows"]:
                 wanted = "; the model does not separate well enough"
-            backed = f"NOT backed: {target['rows']:,} validation {kind} are too few{wanted}"
+            backed = f"NOT backed: {target['rows']:,} {kind} kept apart (decision.holdout) are too few{wanted}"
         lines.append(f"{promise} ({backed}); on {split} {reached(rule, label, found)}")
     return lines
 

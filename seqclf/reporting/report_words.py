@@ -13,7 +13,24 @@ def interval(ends: Sequence[float] | None) -> str:
 
 
 def headline(found: Mapping[str, Any], split: str, positive: str | None) -> str:
-    """What the model does, in one or two sentences."""
+    """What the model does, in one or two sentences, and whether the rows it is judged by are independent of it."""
+    caution = dependence(found, split)
+    told = _result(found, split, positive)
+    return told if caution is None else f"{told} {caution}"
+
+
+def dependence(found: Mapping[str, Any], split: str) -> str | None:
+    """A caution where the rows of a split chose something about the model that they judge."""
+    used = found.get("used_for")
+    if not used:
+        return None
+    return (
+        f"These {split} rows also chose the {' and the '.join(used)}, so the scores are better than new data "
+        "will give; hold out a test (data.test=FILE or data.split.test=0.2) for an independent result."
+    )
+
+
+def _result(found: Mapping[str, Any], split: str, positive: str | None) -> str:
     rows = found["rows"]
     if positive is not None:
         block = found["positive"]
@@ -35,8 +52,8 @@ def headline(found: Mapping[str, Any], split: str, positive: str | None) -> str:
 
 
 BETWEEN = (
-    "Between: where each lies with 95% confidence on more data of this kind (recall, precision and accuracy of rows "
-    "exactly, all else by bootstrap, which says nothing where no row went wrong)."
+    "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
+    "scores, also where no row went wrong, and are therefore wide where rows are few."
 )
 
 

@@ -9,12 +9,15 @@ from typing import Any
 from seqclf.errors import InputError
 
 RANGE = {"low", "high", "log", "step"}
+FIXED = {"decision.holdout", "decision.provisional"}  # trials that keep other rows apart would see those of each other
 
 
 def check_space(space: Mapping[str, Any]) -> None:
     """Raise unless each key has a list of choices, or a range `{low, high, log, step}`."""
     for key, given in space.items():
         named = f"search.space: {key}={given}"
+        if key in FIXED:
+            raise InputError(f"{named}: the rows that a promise rests on stay the same; set {key} outside of the space")
         if isinstance(given, list):
             if not given:
                 raise InputError(f"{named}: has no choice")

@@ -27,6 +27,7 @@ def test_every_trial_is_a_run_and_the_best_one_is_told(shell, searched):
     assert first["value"] == recalls[0]
     best = yaml.safe_load((shell.here / f"searched/trial-{recalls.index(max(recalls))}/config.yaml").read_text())
     assert result["best"] == {"optimizer.lr": best["optimizer"]["lr"], "model.pooling": best["model"]["pooling"]}
+    assert best["decision"]["provisional"], "no trial sees the rows that a promise rests on"
     assert (shell.here / "searched/search.png").stat().st_size > 10_000
     assert "goes on after 1 trials" in done.err and "trial 2: " in done.err
 
@@ -38,6 +39,7 @@ def test_the_best_settings_train_again_from_their_file(shell, files, searched):
     result = shell("train", "--config-dir", "searched", *again, "logger=none", "export=false").result
     assert result["epochs"] == 1
     config = yaml.safe_load((shell.here / "best/config.yaml").read_text())
+    assert not config["decision"]["provisional"]
     assert config["optimizer"]["lr"] == done.result["best"]["optimizer.lr"]
     assert f"model.pooling={config['model']['pooling']}" in done.err.splitlines()[-1], "the command to train it"
 

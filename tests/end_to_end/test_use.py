@@ -142,6 +142,10 @@ def test_a_promise_travels_with_the_bundle(shell, files):
     decision = metrics["decision"]
     (target,) = decision["targets"]
     assert (target["rule"], target["target"], decision["positive"]) == ("min_recall", 0.6, "yes")
+    positives = metrics["validation"]["positive"]["rows"]
+    assert metrics["holdout"]["rows"] + metrics["validation"]["rows"] == metrics["data"]["validation"]["used"]
+    assert abs(target["rows"] - positives) <= 1, "half of the positive rows are kept apart, and not scored"
+    assert metrics["validation"]["used_for"] == ["epoch"] and done.result["independent"]
     assert read_manifest(shell.here / "promised/bundle")["decision"] == decision
     result = shell("evaluate", "bundle=promised/bundle", "data.test=test.parquet", "data.label=fraud").result
     assert result["positive"]["recall"] == metrics["test"]["positive"]["recall"]
@@ -159,6 +163,18 @@ def test_a_promise_travels_with_the_bundle(shell, files):
     assert read_manifest(shell.here / "promised/bundle")["decision"] == decision
     refused = shell("train", *arguments, *resumed, "trainer.max_epochs=1")
     assert refused.code == 2 and "has begun epoch 2 already; raise trainer.max_epochs (now 1)" in refused.err
+
+
+def test_validation_rows_that_chose_the_epoch_are_no_independent_result(shell, files):
+    alone = [one for one in files if not one.startswith("data.test=")]
+    done = shell("train", *alone, "trainer.max_epochs=2", "logger=none", "hydra.run.dir=alone")
+    assert (done.result["split"], done.result["independent"]) == ("validation", False)
+    assert json.loads((shell.here / "alone/metrics.json").read_text())["validation"]["used_for"] == ["epoch"]
+    for text in (
+        done.err,
+        *((shell.here / "alone" / name).read_text() for name in ("report.html", "bundle/MODEL_CARD.md")),
+    ):
+        assert "These validation rows also chose the epoch" in " ".join(text.split())
 
 
 def test_evaluation_refuses_rows_and_counts_them(shell, trained, rows):
@@ -193,7 +209,7 @@ def test_text_files_are_evaluated_as_they_were_trained_and_booleans_are_labels(s
     fields = ["data.label=column2", "data.fields={said: {kind: text, column: column1}}"]
     train = ["data=files", "data.train=latin.csv", *how, *fields, "hydra.run.dir=latin", *QUICK]
     trained = shell("train", *train, "loss.class_weights={true: 2}", "model.members=2").result
-    assert trained["split"] == "validation"
+    assert (trained["split"], trained["independent"]) == ("validation", trained["epochs"] == 1)
     assert "with 2 bidirectional LSTMs, whose" in (shell.here / "latin/bundle/MODEL_CARD.md").read_text("utf-8")
     kinds = [node.op_type for node in onnx.load(shell.here / "latin/bundle/model.onnx").graph.node]
     assert kinds.count("LSTM") == 2, "one for each member"

@@ -11,11 +11,12 @@ from browser import TELL_WIDTH, browse, needed_widths, needs_chromium, telling
 from seqclf.learning.decisions import Decision, choose_decision, fit_temperature
 from seqclf.learning.judging import Scored, calibration, judge
 from seqclf.reporting.report_page import Report, write_report
+from seqclf.reporting.report_words import headline
 from seqclf.reporting.slider import operating_points
 from seqclf.reporting.worst import worst_mistakes
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
-SETTINGS["calibrate"] = False
+SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
 EVIL = "<script>alert(1)</script>"
 
 
@@ -98,12 +99,23 @@ def test_a_report_takes_less_than_five_seconds(reports, tmp_path):
     assert time.perf_counter() - start < 5
 
 
+@pytest.mark.parametrize("positive", ["yes", None])
+def test_rows_that_chose_the_model_are_said_to_flatter_it(positive):
+    labels = np.array([0, 1] * 20)
+    scored = Scored(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
+    block = judge(scored, ["no", "yes"], positive, Decision(positive=positive), intervals=True)
+    assert "also chose" not in headline(block, "validation", positive)
+    chosen = headline(block | {"used_for": ["epoch", "threshold"]}, "validation", positive)
+    assert "These validation rows also chose the epoch and the threshold, so the scores are better" in chosen
+    assert "data.split.test=0.2" in chosen
+
+
 def test_the_verdict_comes_first_and_in_words(reports, pages):
     page = words((pages / "two.html").read_text(encoding="utf-8"))
     block = reports["two.html"].found["positive"]
     assert page.startswith("cards cards Finds ")
     assert f"Finds {block['recall']:.1%} of yes (between " in page
-    assert "At least 80.0% of yes found (95% sure, by" in page
+    assert "At least 80.0% of yes found (95% sure, on" in page
     assert "Do not use this model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page

@@ -47,3 +47,8 @@ def test_a_metric_is_a_number_by_its_dotted_name():
     for name in ("validation.beauty", "validation", "validation.confusion", "recall.of.what"):
         with pytest.raises(InputError, match=f"search.metric={name}: metrics.json has no such number"):
             metric_of(metrics, name)
+
+
+def test_the_rows_a_promise_rests_on_are_not_searched():
+    with pytest.raises(InputError, match=r"set decision\.holdout outside of the space"):
+        check_space({"decision.holdout": [0.3, 0.5]})
