@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -64,19 +64,25 @@ def build(config: Mapping[str, Any], kind: type, **extra: Any) -> Any:
     return _called(made, config["_target_"], {**arguments, **extra})
 
 
-def generate(config: Mapping[str, Any], folder: Path) -> None:
-    """Call `config["_target_"]`, a function that writes the files of a dataset into `folder`, with the other keys.
+def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function at `config["_target_"]`, which writes the files of a dataset into its argument `folder`.
 
-    Only a function that says so itself is called: one in Python, with an argument `folder`, of no standard module.
+    Raises InputError unless it says so itself: a function in Python, with that argument, of no standard module.
     """
-    target = config["_target_"]
+    target = config.get("_target_")
     key = f"data.generator._target_={target}"
-    if package_of(target) in sys.stdlib_module_names:
+    if package_of(str(target)) in sys.stdlib_module_names:
         raise InputError(f"{key}: is of Python itself; name a function that writes a dataset")
     made = locate(target)
     if not inspect.isfunction(made) or "folder" not in inspect.signature(made).parameters:
         raise InputError(f"{key}: is not a function that writes a dataset into its argument folder")
-    _called(made, target, {**{name: value for name, value in config.items() if name != "_target_"}, "folder": folder})
+    return made
+
+
+def generate(config: Mapping[str, Any], folder: Path) -> None:
+    """Call the function of a generator (see `locate_generator`) with the other keys of its config."""
+    arguments = {name: value for name, value in config.items() if name != "_target_"}
+    _called(locate_generator(config), config["_target_"], {**arguments, "folder": folder})
 
 
 def _called(made: Any, target: str, arguments: dict[str, Any]) -> Any:

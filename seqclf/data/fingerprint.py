@@ -18,7 +18,7 @@ import pyarrow as pa
 import tokenizers
 
 from seqclf import __version__
-from seqclf.build import locate
+from seqclf.build import locate_generator
 from seqclf.data import sources
 from seqclf.data.options import DataOptions
 from seqclf.data.sources import Source
@@ -69,6 +69,6 @@ def _vector_file(path: str) -> list[Any]:
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
     """A hash of the module that a generator is from."""
-    module = inspect.getmodule(locate(str(generator["_target_"])))
+    module = inspect.getmodule(locate_generator(generator))
     path = getattr(module, "__file__", None)
     return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
