@@ -12,9 +12,9 @@ from seqclf import termination
 
 
 class StopOnSignal(Checkpoint):
-    """Answers a signal noted by `termination.deferred()`: writes `path` after the optimizer step and ends training.
+    """Answers a signal noted by `termination.deferred()`: writes `path` after the batch and ends training.
 
-    Given last, so that every other callback has counted the step before it is saved. All ranks stop at the same step.
+    Given last, so that every other callback has counted the batch before it is saved. All ranks stop at the same batch.
     """
 
     def __init__(self, path: Path):
@@ -25,12 +25,7 @@ class StopOnSignal(Checkpoint):
         termination.reinstall()
 
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        loop = trainer.fit_loop.epoch_loop
-        # Not where gradients are accumulated, which no checkpoint holds, nor where validation or the end of the epoch
-        # come next: a run resumed there would skip them.
-        if loop._should_accumulate() or loop.batch_progress.is_last_batch:
-            return
-        if not loop._should_check_val_fx(trainer.fit_loop._data_fetcher) and _agreed(trainer):
+        if _agreed(trainer):
             self._save(trainer)
             _stop()
 
