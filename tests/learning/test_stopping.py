@@ -59,6 +59,7 @@ LAST = -1
 @pytest.mark.parametrize(
     ("place", "accumulate", "every"),
     [
+        ((0, 2), 1, 1.0),
         ((1, 3), 1, 1.0),
         ((1, LAST), 1, 1.0),
         ((1, 2), 2, 1.0),
