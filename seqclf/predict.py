@@ -20,6 +20,8 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     """Predict one sequence, or a file."""
     if (config["sequence"] is None) == (config["input"] is None):
         raise InputError("give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
+    if config["csv_guard"] and Path(str(config["output"])).suffix.lower() != ".csv":
+        raise InputError(f"csv_guard=true: is for a .csv file, not output={config['output']}")
     if config["input"] is not None and config["output"] is None:
         raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     from seqclf.bundle.runtime import Classifier
@@ -48,7 +50,7 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-    from seqclf.bundle.table import table_schema, tabulate
+    from seqclf.bundle.table import guarded, table_schema, tabulate
     from seqclf.data.reading import count_rows
     from seqclf.data.sinks import check_output, open_sink
     from seqclf.data.sources import Source, local_files, require_files
@@ -81,7 +83,8 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
         with open_sink(output, schema) as sink:
             for batch, found in _chained(head, stream):
                 ids = batch.columns.column("id") if has_id else None
-                sink.write_batch(tabulate(found, classifier.classes, ids, rows + 1))
+                table = tabulate(found, classifier.classes, ids, rows + 1)
+                sink.write_batch(guarded(table) if config["csv_guard"] else table)
                 rows += len(found.errors)
                 refused += sum(error is not None for error in found.errors)
                 bar.update(shown, completed=rows)

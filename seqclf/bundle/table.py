@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.bundle.runtime import Predictions
 
@@ -13,6 +14,15 @@ def table_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
     columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     return pa.schema([*columns, ("error", pa.string())])
+
+
+def guarded(table: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows for a spreadsheet: texts it would run as formulas get an apostrophe; numbers stay."""
+    columns = [
+        pc.replace_substring_regex(column, r"\A([=+\-@\t\r\n])", r"'\1") if pa.types.is_string(column.type) else column
+        for column in table.columns
+    ]
+    return pa.record_batch(columns, schema=table.schema)
 
 
 def tabulate(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:

@@ -2,26 +2,45 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqclf.data.leaks import leak_lines
 from seqclf.data.schema import Schema
+from seqclf.errors import InputError
 from seqclf.learning.decisions import Decision
 from seqclf.reporting.promises import decision_lines
 from seqclf.reporting.report_words import BETWEEN, headline, verdict_rows
 from seqclf.reporting.wording import listed, percent, score, shortened
 
+MOST_FIELDS = 40
 FEW_ROWS = 30  # of a class, on the split that is judged
 
 RUN = """```sh
 python -m seqclf.predict bundle=. input=new.parquet output=scores.parquet
-python -m seqclf.evaluate bundle=. data=files data.test=labelled.parquet data.label={label} report=report.html
+python -m seqclf.evaluate bundle=. data=files data.test=labelled.parquet {label} report=report.html
 ```"""
+MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an underscore inside a word is one
+PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
 
 
 def model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """`manifest`: of the bundle; `written`: what metrics.json of its run holds, empty if the model was not scored."""
+    """`manifest`: of the bundle; `written`: what metrics.json of its run holds, empty if the model was not scored.
+
+    Raises InputError on a metrics.json that this version has not written.
+    """
+    try:
+        return _model_card(manifest, written)
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            f"metrics.json of the run: is not as this version writes it ({type(error).__name__}: {error}); remove it, "
+            "and the bundle has no scores"
+        ) from error
+
+
+def _model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
     schema = Schema.from_dict(manifest["schema"])
     metrics = {split: own for split, own in manifest["metrics"].items() if "by_length" in own}
     parts = [
@@ -34,28 +53,31 @@ def model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
         "## Limits",
         _items(_limits(manifest, schema, metrics)),
         "## Use",
-        RUN.format(label=schema.label or "label"),
+        RUN.format(label=_override("data.label", schema.label or "label")),
         _table(["", "version"], manifest["versions"].items()),
     ]
     return "\n\n".join(parts) + "\n"
 
 
 def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
-    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields)
+    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
+    fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
     model = manifest["model"]
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     told = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
-    return told + (f" The label that matters is {manifest['positive']}." if manifest["positive"] else "")
+    positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
+    return _plain(told + positive, most=2000)
 
 
 def _verdict(manifest: Mapping[str, Any], metrics: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
     split, positive = list(metrics)[-1], manifest["positive"]
     found = metrics[split]
-    parts = [headline(found, split, positive)]
+    parts = [_plain(headline(found, split, positive))]
     if found["alarms"]:
-        parts.append(_items(f"**Alarm**: {alarm['text']}. Try {alarm['remedy']}." for alarm in found["alarms"]))
+        told = (_plain(f"{alarm['text']}. Try {alarm['remedy']}.") for alarm in found["alarms"])
+        parts.append("\n".join(f"- **Alarm**: {line}" for line in told))
     promises = decision_lines(Decision.from_dict(manifest["decision"]), found, split)
     parts += [_items(promises)] if promises else []
     names, rows = verdict_rows(metrics, written.get("baseline"), positive)
@@ -78,7 +100,7 @@ def _data(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
     parts = [_table(["split", *names], [[split, *(own[name] for name in names)] for split, own in report.items()])]
     found = leak_lines(written["leaks"])
     parts.append(_items(found) if found else "No sequence or id occurs in two splits.")
-    return [*parts, f"Digest of the encoded data: `{manifest['data']['digest']}`"]
+    return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
 
 
 def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, Any]) -> list[str]:
@@ -106,6 +128,16 @@ def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]])
 
 
-def _plain(value: object) -> str:
-    """On one line and without a cell's border."""
-    return shortened(value, 400).replace("|", "\\|")
+def _plain(value: object, most: int = 400) -> str:
+    """On one line, every letter as it is: labels and names of columns may hold Markdown or HTML."""
+    return MARKUP.sub(r"\\\1", shortened(value, most))
+
+
+def _override(key: str, value: str) -> str:
+    """`key=value` as a word of the shell, quoted for Hydra and for the shell where that is needed."""
+    if PLAIN_WORD.fullmatch(value):
+        return f"{key}={value}"
+    if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
+        return f"{key}=COLUMN"  # which no quoting brings through shell and Hydra on one line
+    escaped = value.replace("'", "\\'")
+    return shlex.quote(f"{key}='{escaped}'")

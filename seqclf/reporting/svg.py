@@ -21,6 +21,7 @@ def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Htm
     from matplotlib.figure import Figure
 
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"{width_in}", "font.size": 9, "font.family": "sans-serif"}
+    settings["text.parse_math"] = False  # a label may hold dollar signs
     buffer = io.StringIO()
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the page's reader has the letters that the fonts of this machine may lack

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from seqclf.bundle.runtime import Predictions
-from seqclf.bundle.table import table_schema, tabulate
+from seqclf.bundle.table import guarded, table_schema, tabulate
 
 CLASSES = ["calm", "wild life"]
 
@@ -60,3 +60,10 @@ def test_given_ids_are_carried_through(ids):
 def test_all_refused():
     table = tabulate(predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"]), CLASSES, None, 1)
     assert table.column("prediction").null_count == table.column("probability").null_count == 2
+
+
+def test_a_guarded_table_holds_no_formula_and_its_numbers_stay():
+    table = pa.record_batch({"id": ["=1+1", "-a", "\t@b", "c=d", None], "probability": [-0.5, 1e-9, 0.0, 1.0, None]})
+    safe = guarded(table)
+    assert safe.column("id").to_pylist() == ["'=1+1", "'-a", "'\t@b", "c=d", None]
+    assert safe.column("probability").equals(table.column("probability")) and safe.schema == table.schema
