@@ -11,7 +11,7 @@ import seqclf
 
 HOME = Path(seqclf.__file__).parent
 ROOMS = ["data", "batching", "models", "learning", "bundle", "survey", "benching", "reporting", "searching"]
-COMMON = {"errors", "atomic_files", "termination", "build", "checks", "resident", "versions", "__init__"}
+COMMON = {"errors", "atomic_files", "termination", "build", "checks", "state", "resident", "versions", "__init__"}
 DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
     "data.prepare",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from seqclf.batching.continuity import check_continuity
@@ -92,17 +93,30 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
             if "dirpath" in kept:
                 _check_saver(name, kept)
         optimizer, schedule = task.make_optimizer(steps=1)
+        fresh = [dict(group) for group in optimizer.param_groups]
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
         except Exception as error:  # whatever PyTorch makes of values of any kind
             raise InputError(f"its optimizer cannot go on ({type(error).__name__}: {error})") from None
+        if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
+            raise InputError("optimizer_states: is not of this optimizer")
         if len({frozenset(moments) for moments in optimizer.state.values()}) > 1:
             raise InputError("optimizer_states: lacks something of a weight")
         for weight, moments in optimizer.state.items():
             for name, value in moments.items():
                 if isinstance(value, Tensor) and value.ndim and value.shape != weight.shape:
                     raise InputError(f"optimizer_states: {name} is not of the size of its weight")
+
+
+def _has_numbers(optimizer: torch.optim.Optimizer, fresh: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether every setting that is a number in a fresh optimizer still is one."""
+    return all(
+        isinstance(group.get(name), (int, float, Tensor))
+        for group, usual in zip(optimizer.param_groups, fresh, strict=True)
+        for name, value in usual.items()
+        if isinstance(value, (int, float))
+    )
 
 
 def _check_saver(name: str, kept: Mapping[str, Any]) -> None:
