@@ -4,6 +4,7 @@ import resource
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -62,20 +63,23 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
     live.communicate()
 
 
-@pytest.fixture
+@contextmanager
 def full_disk():
-    """Files of this process cannot grow beyond 1000 bytes, as if the disk was full."""
+    """Files of this process, the output of the tests included, cannot grow beyond 1000 bytes."""
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    signal.signal(signal.SIGXFSZ, handler)
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(tmp_path, full_disk):
+def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(tmp_path):
     path = tmp_path / "metrics.json"
     path.write_text("old")
-    with pytest.raises(InputError, match=r"metrics\.json: cannot be written \(File too large\); free space there, or"):
+    message = r"metrics\.json: cannot be written \(File too large\); free space there, or"
+    with full_disk(), pytest.raises(InputError, match=message):
         write_output(path, "x" * 5000)
     assert path.read_text() == "old" and names(tmp_path) == ["metrics.json"]
 
