@@ -5,6 +5,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -76,24 +77,29 @@ def works_or_is_refused(folder, sequence, what):
     return False
 
 
-@pytest.mark.parametrize("kind", ["card", pytest.param("text", marks=pytest.mark.slow)])
-def test_a_mutated_manifest_works_or_is_refused(copied, packed, monkeypatch, kind):
+SAMPLED = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+
+
+@SAMPLED
+@pytest.mark.parametrize("kind", ["card", "text"])
+def test_a_mutated_manifest_works_or_is_refused(copied, packed, monkeypatch, kind, every):
     folder = copied(kind)
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
-    for what, changed in mutations(manifest):
+    for what, changed in islice(mutations(manifest), 0, None, every):
         if what.startswith(("parity", "versions", "metrics", "model.", "digest")):
             continue  # shown, not used
         sign(folder, changed)
         refused += works_or_is_refused(folder, packed(kind).sequences[0], what)
-    assert refused > 100, "the mutations reach what is checked"
+    assert refused > 100 // every, "the mutations reach what is checked"
 
 
+@SAMPLED
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers beyond float32
 @pytest.mark.parametrize("kind", ["card", "text", "place", "events"])
-def test_a_mutated_encoder_works_or_is_refused(copied, packed, monkeypatch, kind):
+def test_a_mutated_encoder_works_or_is_refused(copied, packed, monkeypatch, kind, every):
     folder = copied(kind)
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
@@ -101,12 +107,12 @@ def test_a_mutated_encoder_works_or_is_refused(copied, packed, monkeypatch, kind
     refused = 0
     for path in sorted((folder / "encoders").iterdir()):
         intact = path.read_bytes()
-        for what, changed in mutations(json.loads(intact)):
+        for what, changed in islice(mutations(json.loads(intact)), 0, None, every):
             path.write_text(json.dumps(changed), encoding="utf-8")
             sign(folder, copy.deepcopy(manifest))
             refused += works_or_is_refused(folder, packed(kind).sequences[0], f"{path.name} {what}")
         path.write_bytes(intact)
-    assert refused > 10
+    assert refused > 10 // every
 
 
 DEEP = "[" * 100_000 + "]" * 100_000
