@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.fields import Field
+from seqclf.data.hashing import CodeHashes
 from seqclf.data.rows import flatten
 from seqclf.errors import InputError
 from seqclf.state import require
@@ -29,6 +30,7 @@ class Vocabulary:
         self.field = field
         self.hash_size: int | None = field.option("hash_size")
         self.codes: dict[Any, int] = {None: MISSING_CODE}
+        self.hashes = CodeHashes(self.codes)
         self.ids = np.zeros(1, np.int32)
         self._hold([])
 
@@ -59,7 +61,8 @@ class Vocabulary:
         return table[pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)]
 
     def bits(self, column: pa.Array) -> np.ndarray:
-        return pc.list_flatten(column).to_numpy(zero_copy_only=False).astype(np.uint64)
+        codes = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+        return codes.astype(np.uint64) if self.hash_size else self.hashes.of(codes)
 
     def fit(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
         if self.hash_size:

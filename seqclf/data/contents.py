@@ -22,7 +22,7 @@ from seqclf.data.hashing import hash_rows
 def sequence_keys(batch: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> np.ndarray:
     """(N,) uint64 of staged rows: equal where all tokens are, else different but for chance (see `hashing`).
 
-    Keys are comparable within one preparation only: the codes of categories and words are provisional.
+    A key depends on the content of its row alone, not on the rows before it.
     """
     columns = [batch.column(name) for name in encoders]
     bits = [encoder.bits(column) for encoder, column in zip(encoders.values(), columns, strict=True)]

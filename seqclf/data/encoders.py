@@ -127,7 +127,8 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any
     """The encoders of `fields`; `states` gives the state of each by name. Raises InputError, which names the encoder,
     on a state that none can have."""
     encoders = make_encoders(fields)
-    for name, encoder in encoders.items():
+    # Numbers last: those scaled within categories have as many scales as the restored vocabulary has values.
+    for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].spec()["kind"] == LAST):
         with in_file(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))  # type: ignore[attr-defined]
     return encoders

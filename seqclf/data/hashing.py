@@ -6,7 +6,8 @@ Two different values among n share a hash with probability n² / 2^65: 3e-8 for 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 from xxhash import xxh3_64_intdigest
@@ -26,3 +27,24 @@ def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:
     """(N,) uint64 of texts."""
     return np.fromiter(map(xxh3_64_intdigest, texts), np.uint64)
+
+
+class CodeHashes:
+    """Hashes of the values behind provisional codes.
+
+    Codes depend on the order in which values appear; hashes do not, so that the keys of rows, and a split by them, are
+    the same whatever the order of the rows. `codes`: value → code, growing from 0.
+    """
+
+    def __init__(self, codes: Mapping[Any, int]):
+        self.codes = codes
+        self.hashes = np.empty(0, np.uint64)
+
+    def of(self, codes: np.ndarray) -> np.ndarray:
+        """(S,) uint64 of (S,) codes."""
+        new = itertools.islice(self.codes, len(self.hashes), None)
+        # A null must differ from every text, the empty one included.
+        hashed = hash_bytes(b"\0null" if value is None else f"{value}".encode() for value in new)
+        if len(hashed):
+            self.hashes = np.concatenate([self.hashes, hashed])
+        return self.hashes[codes]

@@ -80,8 +80,9 @@ def _scratch(cache: Path) -> Iterator[Path]:
         with scratch_folder(cache, ".preparing-") as folder:
             yield folder
     except OSError as error:
-        outside = error.filename is not None and cache not in Path(str(error.filename)).parents
-        if error.errno not in DISK or outside:
+        failed = Path(str(error.filename or cache))
+        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))  # a file in the place of a folder
+        if (error.errno not in DISK and not no_folder) or cache not in (failed, *failed.parents):
             raise
         remedy = "free space there, or name another folder"
         raise InputError(f"data.cache_dir={cache}: cannot be written ({error.strerror or error}); {remedy}") from None

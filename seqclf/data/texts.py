@@ -15,7 +15,7 @@ import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.fields import Field
-from seqclf.data.hashing import hash_bytes
+from seqclf.data.hashing import CodeHashes, hash_bytes
 from seqclf.data.truncation import WHOLE
 from seqclf.data.vectors import read_vectors
 from seqclf.errors import InputError
@@ -46,6 +46,7 @@ class Tokenizer:
         self.splitter = untrained(self.kind, field.option("lowercase"))
         self.tokenizer: tokenizers.Tokenizer | None = None
         self.codes = _Codes()
+        self.hashes = CodeHashes(self.codes)
         self.ids = np.zeros(0, np.int32)  # of each provisional code
         self.vectors: np.ndarray | None = None
         self.vector_size: int | None = None
@@ -70,7 +71,7 @@ class Tokenizer:
 
     def bits(self, column: pa.Array) -> np.ndarray:
         if self.kind != "bpe":
-            return pc.list_flatten(column).to_numpy(zero_copy_only=False).astype(np.uint64)
+            return self.hashes.of(pc.list_flatten(column).to_numpy(zero_copy_only=False))
         words = (self.truncation.words(list(self._tokens(text))) for text in column.to_pylist())
         return hash_bytes("".join(kept).encode() for kept in words)
 

@@ -5,11 +5,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from table_files import write_lines
+from table_files import write, write_lines
 
 from seqclf.data.contents import sequence_keys
 from seqclf.data.encoders import make_encoders
 from seqclf.data.fields import Field
+from seqclf.data.prepare import prepare
 from seqclf.data.reading import read
 from seqclf.data.schema import Schema
 from seqclf.data.sources import Source
@@ -43,6 +44,31 @@ def test_equal_keys_mean_equal_steps(rows):
     for one in range(len(rows)):
         for other in range(one):
             assert (keys[one] == keys[other]) == (plain[one] == plain[other])
+
+
+@given(st.lists(STEPS, min_size=2, max_size=8), st.randoms())
+def test_keys_do_not_depend_on_the_order_of_the_rows(rows, random):
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    keys = keys_of(rows)
+    assert keys_of([rows[place] for place in order]).tolist() == keys[order].tolist()
+
+
+@pytest.mark.parametrize("tokenizer", ["word", "character", "bpe"])
+def test_a_distinct_split_is_the_same_whatever_the_order_of_the_rows(options, tmp_path, tokenizer):
+    generator = np.random.default_rng(1)
+    texts = [
+        " ".join(generator.choice(["red", "green", "blue", "grey"], size)) for size in generator.integers(3, 6, 300)
+    ]
+    split_of = []
+    for order in (np.arange(300), generator.permutation(300)):
+        table = {"text": [texts[place] for place in order], "label": [texts[place][0] for place in order]}
+        path = write(tmp_path / f"{order[0]}.parquet", table)
+        fields = {"text": {"kind": "text", "tokenizer": tokenizer}}
+        dataset = prepare(options(train=path, label="label", fields=fields, split={"by": "distinct", "test": 0.3}))
+        numbers = {name: split.rows - 1 for name, split in dataset.splits.items()}
+        split_of.append({texts[order[number]]: name for name, rows in numbers.items() for number in rows.tolist()})
+    assert split_of[0] == split_of[1] and set(split_of[0].values()) == {"train", "validation", "test"}
 
 
 def test_with_cycles_the_hour_counts():

@@ -71,6 +71,18 @@ def splits() -> dict[str, Split]:
     return {name: make_split(rows, seed) for seed, (name, rows) in enumerate((("train", 60), ("validation", 31)))}
 
 
+@pytest.fixture(scope="session")
+def random_split() -> Callable[[int, int], Split]:
+    """`random_split(rows, seed)`."""
+    return make_split
+
+
+@pytest.fixture
+def data_module() -> Callable[..., SequenceDataModule]:
+    """`data_module(splits, max_tokens=…)`."""
+    return make_batches
+
+
 @pytest.fixture
 def batches(splits) -> SequenceDataModule:
     return make_batches(splits)

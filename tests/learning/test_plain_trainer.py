@@ -4,7 +4,6 @@ import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
-from conftest import make_batches, make_split
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from seqclf.errors import InputError
@@ -48,8 +47,8 @@ def trainer(tmp_path):
 
 
 @pytest.fixture
-def data(splits):
-    return make_batches({**splits, "test": make_split(23, 5)}, **SMALL)
+def data(splits, data_module, random_split):
+    return data_module({**splits, "test": random_split(23, 5)}, **SMALL)
 
 
 def test_every_epoch_reads_every_row_and_is_validated(task, trainer, data):
@@ -88,9 +87,9 @@ def test_limits_of_the_trainer_hold(task, trainer, data, settings, validated, ba
     assert batches is None or [len(epoch) for epoch in seen.rows.values()] == [batches] * len(seen.rows)
 
 
-def test_a_run_without_validation_data_trains(task, trainer, splits):
+def test_a_run_without_validation_data_trains(task, trainer, splits, data_module):
     seen = Seen()
-    trainer(max_epochs=1, callbacks=[seen]).fit(task(), datamodule=make_batches({"train": splits["train"]}))
+    trainer(max_epochs=1, callbacks=[seen]).fit(task(), datamodule=data_module({"train": splits["train"]}))
     assert seen.validated == [] and len(seen.rows) == 1
 
 
@@ -118,16 +117,16 @@ def test_predictions_hold_every_row_once(task, trainer, data):
     np.testing.assert_allclose(probabilities, softmax(logits)[ids], atol=1e-6)
 
 
-def test_the_split_called_predict_is_predicted(task, trainer, data):
-    data.splits = {**data.splits, "predict": make_split(9, 6)}
+def test_the_split_called_predict_is_predicted(task, trainer, data, random_split):
+    data.splits = {**data.splits, "predict": random_split(9, 6)}
     predictions = trainer().predict(task(), datamodule=data)
     assert sorted(torch.cat([batch.ids for batch in predictions]).tolist()) == list(range(9))
 
 
 @pytest.mark.parametrize("stage", ["test", "predict"])
-def test_a_missing_split_is_named(task, trainer, splits, stage):
+def test_a_missing_split_is_named(task, trainer, splits, data_module, stage):
     with pytest.raises(InputError, match=rf"there is no {stage} split; there are train"):
-        getattr(trainer(), stage)(task(), datamodule=make_batches({"train": splits["train"]}))
+        getattr(trainer(), stage)(task(), datamodule=data_module({"train": splits["train"]}))
 
 
 @pytest.mark.parametrize("monitor", ["validation/recall", "validation/recall/odd", "train/loss"])
