@@ -69,7 +69,7 @@ class Preparation:
         fit_encoders(self.encoders, lambda *names: _training_rows(staged["train"], chosen["train"], names))
         save_encoders(self.encoders, self.target / "encoders")
         writing = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
-        digests, report = writing.run(staged, chosen)
+        digests, report = writing.run(staged, chosen, self._groups(staged))
         for name, source in self.given.items():
             folder = class_folder(source)
             if folder is not None and (hidden := list_files(folder).hidden):
@@ -156,6 +156,13 @@ class Preparation:
         except InputError as error:
             raise InputError(f"{train.source}: {error}") from None
         return parts
+
+    def _groups(self, staged: Mapping[str, Staged]) -> dict[str, np.ndarray | None]:
+        """(N,) what the rows of each source share that `data.split.by` keeps together."""
+        by = self.options.split["by"]
+        if by == "distinct":
+            return {name: own.contents.view(np.int64) for name, own in staged.items()}
+        return {name: None if by == "time" else own.keys for name, own in staged.items()}
 
     def _without_leaks(self, staged: Mapping[str, Staged], chosen: dict[str, np.ndarray]) -> None:
         """Count what splits share, and do with it what `data.split.on_leak` says; -1 in `chosen` is a dropped row."""

@@ -30,13 +30,15 @@ class Ragged(NamedTuple):
 
 class Split(NamedTuple):
     """`sequences` with their `labels` (N,) int64, `ids` (N,) strings and `rows` (N,) int64 in the source file.
-    `uncut`: (N,) int64 lengths before they were cut, where there is a limit."""
+    `uncut`: (N,) int64 lengths before they were cut, where there is a limit. `groups`: (N,) int64 equal for rows that a
+    split keeps together (`data.split.by` distinct or group), where there are such."""
 
     sequences: Ragged
     labels: np.ndarray
     ids: pa.Array
     rows: np.ndarray
     uncut: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     @property
     def whole_lengths(self) -> np.ndarray:
@@ -68,10 +70,9 @@ def sampled(split: Split, most_steps: int, seed: int) -> Split:
 
 def subset(split: Split, rows: np.ndarray) -> Split:
     """Some rows of a split, by their positions (M,), copied into memory."""
-    uncut = None if split.uncut is None else split.uncut[rows]
-    return Split(
-        take(split.sequences, rows), split.labels[rows], split.ids.take(pa.array(rows)), split.rows[rows], uncut
-    )
+    uncut, groups = (None if values is None else values[rows] for values in (split.uncut, split.groups))
+    ids = split.ids.take(pa.array(rows))
+    return Split(take(split.sequences, rows), split.labels[rows], ids, split.rows[rows], uncut, groups)
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
@@ -107,15 +108,22 @@ class SplitWriter:
             (self.folder / "split.json").write_text(json.dumps(self.kinds))
 
     def append(
-        self, sequences: Ragged, labels: np.ndarray, ids: pa.Array, rows: np.ndarray, uncut: np.ndarray | None = None
+        self,
+        sequences: Ragged,
+        labels: np.ndarray,
+        ids: pa.Array,
+        rows: np.ndarray,
+        uncut: np.ndarray | None = None,
+        groups: np.ndarray | None = None,
     ) -> None:
         for name, steps in sequences.fields.items():
             self._write(f"field.{name}", steps)
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
         self._write("rows", rows.astype(np.int64))
-        if uncut is not None:
-            self._write("uncut", uncut.astype(np.int64))
+        for name, values in (("uncut", uncut), ("groups", groups)):
+            if values is not None:
+                self._write(name, values.astype(np.int64))
         self.ids.write_batch(pa.record_batch([ids], names=["id"]))
 
     def _write(self, name: str, values: np.ndarray) -> None:
@@ -140,13 +148,13 @@ def open_split(folder: Path) -> Split:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    uncut = np.asarray(arrays["uncut"]) if "uncut" in arrays else None
+    uncut, groups = (np.asarray(arrays[name]) if name in arrays else None for name in ("uncut", "groups"))
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
-    counts = {len(labels), len(rows), len(ids), len(lengths if uncut is None else uncut)}
+    counts = {len(values) for values in (labels, rows, ids, uncut, groups) if values is not None}
     if counts != {len(lengths)} or {len(steps) for steps in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
-    return Split(Ragged(offsets, fields), labels, ids, rows, uncut)
+    return Split(Ragged(offsets, fields), labels, ids, rows, uncut, groups)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

@@ -48,11 +48,15 @@ class Writing:
         self.checksums: dict[str, Blocks] = {}  # of the files that were written, by path in `target`
 
     def run(
-        self, staged: Mapping[str, Staged], chosen: Mapping[str, np.ndarray]
+        self,
+        staged: Mapping[str, Staged],
+        chosen: Mapping[str, np.ndarray],
+        groups: Mapping[str, np.ndarray | None],
     ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, int]]]:
         """Write every split; gives the digests of the parts of their content, and the counts of their rows.
 
-        `chosen`: of each source, (N,) which of SPLITS each row goes to, -1 for none.
+        `chosen`: of each source, (N,) which of SPLITS each row goes to, -1 for none. `groups`: (N,) what rows of one
+        split share, or None.
         """
         digests: dict[str, dict[str, str]] = {}
         for origin, own in staged.items():
@@ -61,9 +65,11 @@ class Writing:
                 parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in wanted}
                 start = 0
                 for batch in prefetched(own.batches()):
-                    splits_of = chosen[origin][start : start + batch.num_rows]
-                    start += batch.num_rows
-                    self._encode_batch(batch, own.files, splits_of, parts)
+                    here = slice(start, start + batch.num_rows)
+                    start = here.stop
+                    shared = groups[origin]
+                    groups_of = None if shared is None else shared[here]
+                    self._encode_batch(batch, own.files, chosen[origin][here], groups_of, parts)
             for name, part in parts.items():
                 self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
             self._report(origin, own, parts)
@@ -86,7 +92,12 @@ class Writing:
             self.report[origin] |= {"events": staged.events, "refused_events": lost}
 
     def _encode_batch(
-        self, batch: pa.RecordBatch, files: list[str], splits_of: np.ndarray, parts: Mapping[str, _Part]
+        self,
+        batch: pa.RecordBatch,
+        files: list[str],
+        splits_of: np.ndarray,
+        groups_of: np.ndarray | None,
+        parts: Mapping[str, _Part],
     ) -> None:
         """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
         sequences, uncut = encode(self.encoders, batch, self.schema.truncation, staged=True)
@@ -116,7 +127,11 @@ class Writing:
             keep = np.flatnonzero((labels >= 0) & (uncut > 0) & (splits_of == SPLITS.index(name)))
             if len(keep):
                 kept = take(sequences, keep)
-                part.add(kept, labels[keep], batch, keep, None if limit is None else uncut[keep])
+                optional = {
+                    "uncut": None if limit is None else uncut[keep],
+                    "groups": None if groups_of is None else groups_of[keep],
+                }
+                part.add(kept, labels[keep], batch, keep, **optional)
                 unknown = sum(int((kept.fields[field] == 0).sum()) for field in vocabularies)
                 part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
 
@@ -136,11 +151,11 @@ class _Part:
         labels: np.ndarray,
         batch: pa.RecordBatch,
         keep: np.ndarray,
-        uncut: np.ndarray | None,
+        **optional: np.ndarray | None,
     ) -> None:
         taken = pa.array(keep)
         rows = batch.column(ROW).take(taken).to_numpy(zero_copy_only=False)
-        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, uncut)
+        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, **optional)
         for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[part].update(np.ascontiguousarray(values).data)
         self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))

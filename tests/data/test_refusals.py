@@ -148,7 +148,9 @@ def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positi
 
 def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"data.cache_dir=.*/file: cannot be written \(.*\); name another folder"):
+    with pytest.raises(
+        InputError, match=r"data.cache_dir=.*/file: cannot be written \(.*\); free space there, or name another"
+    ):
         prepare(options(train=write(tmp_path / "t.csv", simple()), label="label", cache_dir=tmp_path / "file"))
 
 
