@@ -56,8 +56,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     started = time.perf_counter()
     _set_up(config)
     rule, _ = read_settings(config["decision"], dataset.classes, dataset.positive)
-    whole = dataset
-    dataset, apart = keep_apart(whole, config["decision"], rule)
+    dataset, apart = keep_apart(dataset, config["decision"], rule)
     splits = dataset.splits if apart is None else {**dataset.splits, THRESHOLD: apart}
     batches = SequenceDataModule(splits, seed=config["seed"], **config["batching"])
     task = SequenceTask(
@@ -95,7 +94,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
             write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
         task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
-        summary = _score_and_export(config, dataset, whole, batches, task, run, logger, record, warned)
+        summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
     except Terminated as end:
         if _is_launched(trainer):
             end.code = 0  # where a rank fails, the launcher kills the first one, which may still be writing
@@ -227,7 +226,6 @@ def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
 def _score_and_export(
     config: dict[str, Any],
     dataset: Dataset,
-    whole: Dataset,
     batches: SequenceDataModule,
     task: SequenceTask,
     run: Path,
@@ -235,13 +233,10 @@ def _score_and_export(
     record: callbacks.EpochRecord,
     warned: Sequence[str],
 ) -> dict[str, Any]:
-    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary.
-
-    `whole`: the dataset with the rows that were kept apart, whose order-blind baseline is cached beside it.
-    """
+    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary."""
     outcome, held = _outcome(config, dataset, batches, task, epochs=len(record.history))
     split, metrics = outcome.split, outcome.metrics
-    baseline = _baseline(config, whole, split)
+    baseline = _baseline(config, dataset, split)
     temperature = fit_temperature(held.logits, held.labels)
     written = {
         **metrics,

@@ -22,7 +22,9 @@ def score_baseline(dataset: Dataset) -> dict[str, Any]:
 
     Kept in the dataset's folder, as they change only with it.
     """
-    kept = dataset.folder / f"baseline-{SCORES_FORMAT}-{dataset.positive}.json"
+    # Validation may lack the rows that are kept apart for a threshold; their number tells which.
+    rows = len(dataset.splits["validation"].labels)
+    kept = dataset.folder / f"baseline-{SCORES_FORMAT}-{rows}-{dataset.positive}.json"
     try:
         return read_checked(kept)
     except (OSError, ValueError):
