@@ -10,19 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.extremes import mean_and_deviation, usual_range
+from seqclf.data.extremes import ROUNDING, mean_and_deviation, suspected, usual_range
 from seqclf.data.fields import Field
 from seqclf.data.moments import Moments, Sample
 from seqclf.data.rows import flatten
 from seqclf.errors import InputError
 from seqclf.state import require
 
-HEAD_ROWS = 4096  # steps in which extreme values are looked for before there is a second pass
-ROUNDING = 8 * np.finfo(np.float64).eps
 LARGEST = 1e30  # of scaled values; what is larger overflows float32 in the model
 SPELLED = 3  # channels of a step, where a person reads them
 DIGITS = np.uint64(2**64 - 2**20)  # of the 52 bits after the point the first 32: 1 in 4e9
 HALF_DIGIT = np.uint64(2**19)
+UNSURE = 3  # values of a group that do not show what its usual values are
 TO_DEVIATION = 1.349  # quartiles of a normal distribution are this many deviations apart
 
 
@@ -36,8 +35,8 @@ class Scaler:
     mean (`missing: mean`), the last one seen (`last`; before it the mean) or `zero`; `mask` adds a channel that is 1
     where a value was seen, and `since` the log of the steps, or of the seconds of a time field, since it was
     (Che et al., Recurrent Neural Networks for Multivariate Time Series with Missing Values, 2018).
-    Values a million times further out than the rest, such as 1e38 for "no reading", do not count for the scale and are
-    moved to the range of the others, unless `scale: none`.
+    Values so large that the others would be lost to the precision of float32, such as 1e38 for "no reading" (see
+    `usual_range`), do not count for the scale and are moved to the range of the others, unless `scale: none`.
     """
 
     def __init__(self, field: Field, others: Mapping[str, Any]):
@@ -72,26 +71,27 @@ class Scaler:
             return
         groups = self.others[self._by].spec()["size"] if self._by else 1
         moments, sample = Moments(groups, self.mean.shape[1]), Sample()
-        head: list[np.ndarray] = []
         for values, of in self._unscaled(batches):
-            if sum(map(len, head)) < HEAD_ROWS:
-                head.append(values)
             moments.update(values, of)
             if scale == "robust":
                 sample.update(values if of is None else np.column_stack([values, of]))
-        statistics = _robust(sample, moments, self._by is not None) if scale == "robust" else _standard(moments)
-        doubtful = _doubtful(moments, head)
-        if scale == "standard" and doubtful.any():
+        grouped = self._by is not None
+        statistics = _robust(sample, moments, grouped) if scale == "robust" else _standard(moments)
+        doubtful, doubtful_overall = _doubtful(moments)
+        second_pass = doubtful.any() or doubtful_overall.any()
+        if scale == "standard" and second_pass:
             for values, of in self._unscaled(batches):
                 sample.update(values if of is None else np.column_stack([values, of]))
-        if doubtful.any():
+        unlike = np.zeros(doubtful.shape, bool)
+        if second_pass:
             measure = _median_and_spread if scale == "robust" else mean_and_deviation
-            _without_extremes(statistics, sample, doubtful, self._by is not None, measure)
+            _without_extremes(statistics, sample, doubtful, grouped, measure)
+            unlike = _unlike_others(statistics, sample, doubtful_overall)
         limited = np.isfinite(statistics.lowest) & (statistics.lowest > moments.lowest)
         limited |= np.isfinite(statistics.highest) & (statistics.highest < moments.highest)
         if limited.any():
             self.limits = np.where(limited, statistics.lowest, -np.inf), np.where(limited, statistics.highest, np.inf)
-        self.mean, self.deviation = _usable(statistics)
+        self.mean, self.deviation = _usable(statistics, unlike)
 
     def _unscaled(
         self, batches: Callable[..., Iterator[pa.RecordBatch]]
@@ -217,7 +217,7 @@ class Scaler:
             where = f" channel {channel + 1}" if self.mean.shape[1] > 1 else ""
             where += f" of {self._by} number {number}" if self._by else ""
             lines.append(
-                f"field {self.field.name}{where} holds values a million times further out than the rest; all beyond "
+                f"field {self.field.name}{where} holds values so large that they would flatten the rest; all beyond "
                 f"{low:.4g} to {high:.4g} are moved there: make them missing values, or mend them"
             )
         return lines
@@ -275,22 +275,38 @@ def _columns(sample: Sample, grouped: bool) -> Iterator[tuple[int, int, np.ndarr
                 yield number, channel, given
 
 
-def _doubtful(moments: Moments, head: list[np.ndarray]) -> np.ndarray:
-    """(groups, channels) whether extreme values may make up the deviation, or squares left the range of float64.
+def _doubtful(moments: Moments) -> tuple[np.ndarray, np.ndarray]:
+    """(groups, channels), and (channels,) over all groups: whether there may be extreme values, or squares left the
+    range of float64. A second pass decides."""
+    every = _standard(moments)
+    overall = _pooled(every, every.count)
+    odd = (every.highest > every.lowest) & ~(np.isfinite(every.deviation) & (every.deviation > 0))
+    doubtful = odd | suspected(every.mean, every.deviation, every.lowest, every.highest)
+    if len(doubtful) == 1:
+        return doubtful, np.zeros(doubtful.shape[1], bool)
+    return doubtful, suspected(overall.mean, overall.deviation, overall.lowest, overall.highest)
 
-    Cheap signs that may err: a second pass decides. One extreme value in more than a thousand lies 31 deviations out,
-    and more of them make a deviation that is large next to the usual distance from the median in the `head`.
+
+def _unlike_others(statistics: _Statistics, sample: Sample, doubtful: np.ndarray) -> np.ndarray:
+    """(groups, channels) whether a group holds values that are extreme among those of all groups.
+
+    Such groups have no share in the overall scale. One of few values, or a constant, cannot show what its usual values
+    are: it is scaled like a group without values, and its extreme values are moved to the range of the others.
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        deviation = moments.deviation()
-        reach = np.maximum(moments.highest - moments.mean, moments.mean - moments.lowest)
-        far = reach > 31 * deviation
-        for channel, values in enumerate(np.concatenate(head).T if head else ()):
-            seen = values[~np.isnan(values)]
-            distance = np.abs(seen - np.median(seen)) if len(seen) else seen
-            usual = np.median(distance[distance > 0]) if (distance > 0).any() else np.inf
-            far[:, channel] |= deviation[:, channel] > 1e3 * usual
-    return (moments.highest > moments.lowest) & (far | ~(np.isfinite(deviation) & (deviation > 0)))
+    unlike = np.zeros(statistics.count.shape, bool)
+    rows = sample.rows
+    for channel in np.flatnonzero(doubtful).tolist() if rows is not None else ():
+        values = rows[~np.isnan(rows[:, channel]), channel]  # type: ignore[index]
+        lowest, highest = statistics.lowest[:, channel], statistics.highest[:, channel]
+        limits = usual_range(values, float(lowest.min()), float(highest.max()))
+        if limits is None:
+            continue
+        count = statistics.count[:, channel]
+        unlike[:, channel] = (count > 0) & ((lowest < limits[0]) | (highest > limits[1]))
+        unsure = unlike[:, channel] & ((count <= UNSURE) | (lowest == highest))
+        lowest[unsure], highest[unsure] = limits
+        count[unsure] = 0
+    return unlike
 
 
 def _without_extremes(
@@ -314,17 +330,28 @@ def _without_extremes(
         statistics.mean[at], statistics.deviation[at] = measure(given)
 
 
-def _usable(found: _Statistics) -> tuple[np.ndarray, np.ndarray]:
-    """The scales to divide by: a group without values is scaled as all values are, and a constant is left as it is."""
-    mean, deviation, count = found.mean, found.deviation, found.count
-    lowest, highest = found.lowest, found.highest
+@np.errstate(invalid="ignore", over="ignore")  # a deviation that is not finite says so itself
+def _pooled(statistics: _Statistics, count: np.ndarray) -> _Statistics:
+    """(channels,) over all groups, each with the weight `count`: (groups, channels)."""
+    total = np.maximum(1, count.sum(axis=0))
+    mean = (np.where(count > 0, statistics.mean, 0.0) * count).sum(axis=0) / total
+    own, between = (np.where(count > 0, part, 0.0) for part in (statistics.deviation, statistics.mean - mean))
+    deviation = np.sqrt(((own**2 + between**2) * count).sum(axis=0) / total)
+    lowest = np.where(count > 0, statistics.lowest, np.inf).min(axis=0)
+    highest = np.where(count > 0, statistics.highest, -np.inf).max(axis=0)
+    return _Statistics(mean, deviation, total, lowest, highest)
+
+
+def _usable(statistics: _Statistics, unlike: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The scales to divide by. A group without values is scaled as all values are, except those of the groups in
+    `unlike`, (groups, channels); a constant is left as it is."""
+    mean, deviation, count = statistics.mean, statistics.deviation, statistics.count
+    lowest, highest = statistics.lowest, statistics.highest
     if len(mean) > 1:
-        total = np.maximum(1, count.sum(axis=0))
-        overall = (mean * count).sum(axis=0) / total
-        spread = np.sqrt(((deviation**2 + (mean - overall) ** 2) * count).sum(axis=0) / total)
+        overall = _pooled(statistics, np.where(unlike, 0, count))
         few = count < 2
-        mean, deviation = np.where(few, overall, mean), np.where(few, spread, deviation)
-        lowest, highest = np.where(few, lowest.min(axis=0), lowest), np.where(few, highest.max(axis=0), highest)
+        mean, deviation = np.where(few, overall.mean, mean), np.where(few, overall.deviation, deviation)
+        lowest, highest = np.where(few, overall.lowest, lowest), np.where(few, overall.highest, highest)
     # A constant has no deviation but that of rounding, which grows with its magnitude; units may be as small as any.
     varies = (highest > lowest) & (deviation > ROUNDING * abs(mean))
     return np.where(highest == lowest, lowest, mean), np.where(varies, deviation, 1.0)

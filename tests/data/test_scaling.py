@@ -153,7 +153,7 @@ def test_small_changes_of_a_large_value_are_not_lost():
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
-@pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20])
+@pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20, [1e20] * 600])
 def test_extreme_values_do_not_flatten_the_channel_they_stand_in(scale, extreme):
     values = np.concatenate([NOISE, extreme])
     found = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
@@ -174,24 +174,63 @@ def test_extreme_values_are_named_and_only_their_channel_and_group_is_changed():
     batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
     encoder.fit(lambda *names: iter([batch]))
     (line,) = encoder.extremes()
-    assert line.startswith("field x channel 2 holds values a million times further out") and "make them missing" in line
+    assert line.startswith("field x channel 2 holds values so large") and "make them missing" in line
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from(["normal", "lognormal", "cauchy", "rare", "counts"]))
+ORDINARY = {
+    "normal": lambda generator: generator.normal(5, 2, 300),
+    "lognormal": lambda generator: generator.lognormal(3, 2, 300),
+    "many decades": lambda generator: generator.lognormal(0, 8, 300),
+    "cauchy": lambda generator: generator.standard_cauchy(300),
+    "pareto": lambda generator: generator.pareto(0.7, 300),
+    "rare": lambda generator: (generator.random(300) < 0.02) * generator.lognormal(3, 1, 300),
+    "one large amount": lambda generator: np.append(np.zeros(299), generator.lognormal(16, 1)),
+    "counts": lambda generator: generator.poisson(0.3, 300).astype(float),
+    "rounding noise at rest": lambda generator: at_rest(generator, 0.6, 0.1 + 0.2 - 0.3),
+    "rare events over rounding noise": lambda generator: at_rest(generator, 0.99, 0.1 + 0.2 - 0.3),
+    "events over small noise": lambda generator: at_rest(generator, 0.6, 1e-7) * 1e4,
+    "tiny units": lambda generator: at_rest(generator, 0.6, 1e-17) * 1e-13,
+    "seconds since 1970": lambda generator: 1.7e9 + generator.exponential(1e5, 300),
+}
+
+
+def at_rest(generator, share, noise):
+    """Noise in that share of the values, 1 to 2 in the others."""
+    return np.where(generator.random(300) < share, generator.normal(0, noise, 300), generator.uniform(1, 2, 300))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(ORDINARY)))
 def test_ordinary_channels_have_no_extreme_values(seed, kind):
-    generator = np.random.default_rng(seed)
-    values = {
-        "normal": lambda: generator.normal(5, 2, 300),
-        "lognormal": lambda: generator.lognormal(3, 2, 300),
-        "cauchy": lambda: generator.standard_cauchy(300),
-        "rare": lambda: (generator.random(300) < 0.02) * generator.lognormal(3, 1, 300),
-        "counts": lambda: generator.poisson(0.3, 300).astype(float),
-    }[kind]()
+    values = ORDINARY[kind](np.random.default_rng(seed))
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
     batch = pa.record_batch({"x": pa.array([values.tolist()])})
     encoder.fit(lambda *names: iter([batch]))
     assert encoder.extremes() == [] and set(encoder.state()) == {"mean", "deviation"}
     assert encoder.state()["deviation"][0][0] == (deviation_of(values) or 1.0)
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize(
+    "broken", [[1e38], [1e38] * 5, [1.0, 2.0, 1e38], [0.5, 1e38], [1e300, -1e300], [1e30, 2e30, 3e30, 5e30]]
+)
+def test_broken_readings_of_one_kind_do_not_scale_kinds_that_training_did_not_hold(scale, broken):
+    fields = [
+        Field("kind", "category", ("kind",)),
+        Field("x", "number", ("x",), width=1, options={"by": "kind", "scale": scale}),
+    ]
+    new = pa.record_batch({"x": pa.array([[1.0, -1.0]]), "kind": pa.array([["new", "new"]])})
+
+    def unseen(more):
+        encoders = make_encoders(fields)
+        kinds = [["a"] * len(NOISE) + ["b"] * len(more)]
+        batch = pa.record_batch({"x": pa.array([[*NOISE, *more]]), "kind": encoders["kind"].stage(pa.array(kinds))})
+        fit_encoders(encoders, lambda *names: iter([batch]))
+        return encoders["x"].encode(new, False)[1]["x"][:, 0], encoders["x"].encode(batch, True)[1]["x"]
+
+    (expected, _), (found, trained) = unseen([]), unseen(broken)
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
+    assert abs(trained).max() < 5
 
 
 def deviation_of(values):
