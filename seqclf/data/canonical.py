@@ -67,6 +67,12 @@ def number(text: str) -> str:
     )
 
 
+def is_missing(text: str) -> str:
+    """Whether text says nothing: null, blank, or a word such as NA. As `batches.known_ids` has it."""
+    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
+
+
 def seconds(text: str, unit: str = "second") -> str:
     """Text → seconds: a number of `unit`, a date or time (at an offset from UTC, if it ends with one), or hours and
     minutes (47:30). DuckDB's own casts skip whatever follows a time, an offset or PM too.

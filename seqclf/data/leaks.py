@@ -56,6 +56,8 @@ def leak_lines(report: dict[str, Any], only_across: bool = False) -> list[str]:
             lines.append(f"{count} rows of {name} have an id that an earlier split has too")
     if only_across:
         return lines
+    if report.get("without_group"):
+        lines.append(f"{report['without_group']} rows have no value in data.split.column; each is a group of its own")
     doubled = report["rows"] - report["distinct"]
     if doubled:
         lines.append(f"{doubled} of {report['rows']} rows repeat an earlier row ({report['distinct']} are distinct)")

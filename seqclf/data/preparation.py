@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
-from seqclf.data.canonical import quoted, seconds
+from seqclf.data.canonical import is_missing, quoted, seconds
 from seqclf.data.checksums import write_checksums
 from seqclf.data.class_folders import list_files
 from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
@@ -40,6 +40,7 @@ class Preparation:
         self.work = work
         self.target = work / "dataset"
         self.quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
+        self.without_group = 0  # rows that have no value of the split column
         chosen = options.split
         self.split_column = None if chosen["column"] is None else str(chosen["column"])
         self.shares = {name: chosen[name] for name in ("validation", "test") if name not in given}
@@ -131,7 +132,8 @@ class Preparation:
             return None
         if by == "time":
             return f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds(f'CAST({column} AS VARCHAR)')})"
-        return f"CAST(hash(CAST({column} AS VARCHAR)) >> 1 AS BIGINT)"
+        text = f"CAST({column} AS VARCHAR)"
+        return f"CASE WHEN NOT {is_missing(text)} THEN CAST(hash({text}) >> 1 AS BIGINT) END"
 
     def _assign(self, train: Staged) -> np.ndarray:
         """(N,) which of SPLITS each row of the training source belongs to."""
@@ -143,6 +145,9 @@ class Preparation:
                 f"{train.source}: data.split.column={column} has values that are not times; "
                 "mend them, or name another column"
             )
+        if keys is not None and by not in ("distinct", "time"):
+            self.without_group = int((keys == splits.NO_KEY).sum())
+            keys = splits.fill_missing_keys(keys, train.contents)
         shares = {name: float(self.shares.get(name, 0.0)) for name in ("validation", "test")}
         fold = (chosen["fold"], chosen["folds"]) if by == "fold" else None
         if fold is not None:
@@ -188,6 +193,7 @@ class Preparation:
                 f"{'; '.join(leaks.leak_lines(self.leaks, only_across=True))}; split by data.split.by=distinct or "
                 "group, or set data.split.on_leak=drop to score only on what training has not seen, or warn"
             )
+        self.leaks["without_group"] = self.without_group
         self.leaks["dropped"] = {}
         if way == "drop":
             self.leaks["dropped"] = {name: int((leaking & (parts == part)).sum()) for part, name in enumerate(SPLITS)}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.data.dealing import deal_groups
+from seqclf.data.dealing import deal_groups, mix
 from seqclf.errors import InputError
 
 WAYS = ("random", "distinct", "group", "time", "fold")
+NO_KEY = -1  # of rows that have no group; other keys are not negative
 GOLDEN = (5**0.5 - 1) / 2
 
 
@@ -66,6 +67,21 @@ def assign(
     stream = [seed] if keys is None else [seed, 1 + which]
     parts[rest] = _dealt(labels[rest], [share / sum(others) for share in others], rest_keys, stream)
     return parts
+
+
+def fill_missing_keys(keys: np.ndarray, contents: np.ndarray) -> np.ndarray:
+    """Give each row without a group a key that no other row has, whatever the order of the rows.
+
+    `keys`: (N,) int64, NO_KEY where missing; `contents`: (N,) uint64, equal where sequences are.
+    """
+    missing = np.flatnonzero(keys == NO_KEY)
+    distinct, member = np.unique(contents[missing], return_inverse=True)
+    order = np.argsort(member, kind="stable")
+    repeat = np.empty(len(missing), np.uint64)  # how many equal sequences come before
+    repeat[order] = np.arange(len(missing)) - np.searchsorted(member[order], member[order])
+    filled = keys.copy()
+    filled[missing] = (mix(distinct[member] ^ mix(repeat)) >> np.uint64(1)).astype(np.int64)
+    return filled
 
 
 def check_filled(

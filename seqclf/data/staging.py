@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.data import reading
 from seqclf.data.batches import Batch, Refusal, as_text, known_ids
@@ -20,6 +21,7 @@ from seqclf.data.quarantine import Quarantine
 from seqclf.data.rows import inspect
 from seqclf.data.schema import Schema, require_columns
 from seqclf.data.sources import Source
+from seqclf.data.splits import NO_KEY
 from seqclf.errors import InputError
 
 FILE = "file number"  # no identifier, so no field is called like it
@@ -30,9 +32,9 @@ class Staged:
     """Accepted rows of one source: a file of staged columns, and what splitting needs of each of the (N,) rows.
 
     `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers, null where missing;
-    `keys`: what
-    `data.split.column` says, if it was read; `rows`: of the source, refused ones included; `events` of an event table
-    likewise, `lost_events` those of malformed lines; `files`: the names that `file` counts.
+    `keys`: the time or the hash of the value in `data.split.column`, if it was read, NaN or NO_KEY where missing;
+    `rows`: of the source, refused ones included; `events` of an event table likewise, `lost_events` those of malformed
+    lines; `files`: the names that `file` counts.
     """
 
     source: Source
@@ -101,7 +103,9 @@ class _Stage:
             self.ids.append(known_ids(staged.column(ID)))
         self.contents.append(sequence_keys(staged, self.encoders))
         if KEY in columns.schema.names:
-            self.keys.append(columns.column(KEY).to_numpy(zero_copy_only=False))
+            key = columns.column(KEY)
+            known = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
+            self.keys.append(known.to_numpy(zero_copy_only=False))
         return refusals
 
     def _file(self, name: str) -> int:

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from table_files import LABELS, TOKENS, simple, write
 
+from seqclf.data.leaks import leak_lines
 from seqclf.data.preparation import Preparation
 from seqclf.data.prepare import prepare
+from seqclf.data.splits import NO_KEY, fill_missing_keys
 from seqclf.errors import InputError
 
 
@@ -183,13 +185,36 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
 
 @pytest.mark.parametrize("by", ["group", "distinct"])
 def test_what_belongs_together_never_crosses_splits(make, by):
-    whose = [f"user {row % 7}" if row % 9 else None for row in range(20)]
+    whose = [f"user {row % 7}" for row in range(20)]
     dataset = make(simple(whose=whose), split={"by": by, "column": "whose", "validation": 0.3, "test": 0.2})
     groups = [
         {whose[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
         for split in dataset.splits.values()
     ]
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
+
+
+@pytest.mark.parametrize("missing", [None, "", " \t", "NA", "null", "\u00a0", float("nan")])
+@pytest.mark.parametrize("by", ["group", "fold", "random"])
+def test_each_row_without_a_group_is_one_of_its_own(make, by, missing):
+    kind = float if isinstance(missing, float) else str
+    whose = [kind(row // 2) if row % 5 == 0 else missing for row in range(200)]
+    table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "whose": whose}
+    dataset = make(table, split={"by": by, "column": "whose", "validation": 0.25, "folds": 4, "test": 0.25})
+    assert all(0.12 < len(split.rows) / 200 < 0.63 for split in dataset.splits.values())
+    assert dataset.leaks["without_group"] == 160
+    line = "160 rows have no value in data.split.column; each is a group of its own"
+    assert line in leak_lines(dataset.leaks)
+
+
+def test_rows_without_a_group_find_one_whatever_their_order():
+    generator = np.random.default_rng(0)
+    keys = np.array([5, NO_KEY, NO_KEY, 9, NO_KEY, NO_KEY])
+    contents = np.array([1, 2, 2, 2, 3, 2], np.uint64)
+    filled = fill_missing_keys(keys, contents)
+    assert filled[0] == 5 and filled[3] == 9 and len(set(filled.tolist())) == 6 and filled.min() >= 0
+    order = generator.permutation(6)
+    assert set(fill_missing_keys(keys[order], contents[order]).tolist()) == set(filled.tolist())
 
 
 @pytest.mark.parametrize("by", ["group", "fold", "random"])
