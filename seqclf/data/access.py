@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from contextlib import suppress
 from glob import has_magic
-from pathlib import Path
 
 import duckdb
 
 from seqclf.data.canonical import literal
-from seqclf.data.queries import scheme_of
+from seqclf.data.queries import local_path, scheme_of
 
 HTTP = ("http", "https")
 # Without it a table name in a query may be a variable of the Python program.
@@ -33,7 +32,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = ()
         if schemes:
             _load_http(connection)
         allowed = [entry for path in paths for entry in _allowed(connection, path)]
-        named_folders = [path for path in paths if Path(path).is_dir()]
+        named_folders = [name for path in paths if local_path(path).is_dir() for name in (path, str(local_path(path)))]
         connection.execute(f"SET allowed_paths = {_listed(allowed)}")
         connection.execute(f"SET allowed_directories = {_listed([*folders, *named_folders])}")
         connection.execute("SET enable_external_access = false")
@@ -42,7 +41,7 @@ def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = ()
 
 def _allowed(connection: duckdb.DuckDBPyConnection, path: str) -> list[str]:
     """DuckDB checks a glob twice: the pattern itself, and each file that it matches."""
-    spellings = [path, *([str(Path(path).expanduser())] if path.startswith("~") else [])]
+    spellings = list(dict.fromkeys([path, str(local_path(path))]))
     if scheme_of(path) is None and has_magic(path):
         with suppress(duckdb.Error):  # what is not readable is said by the query itself
             found = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()

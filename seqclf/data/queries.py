@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import duckdb
 
@@ -14,6 +15,15 @@ from seqclf.errors import InputError
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
+FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # as DuckDB reads it: in lower case, nothing is decoded
+NO_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
+
+
+class Named(NamedTuple):
+    """A path, glob or URL in a query. `function`: the table function that gets it, "" for a table."""
+
+    path: str
+    function: str
 
 
 def subquery(text: str, where: str) -> str:
@@ -50,19 +60,36 @@ def _without_end(statement: str) -> str:
     return data[:end].decode()
 
 
-@lru_cache(maxsize=64)
 def named_paths(text: str) -> tuple[str, ...]:
     """Paths, globs and URLs that a query names: tables that may be files, and texts given to table functions.
 
     Empty for a query that cannot be parsed.
     """
+    return tuple(dict.fromkeys(named.path for named in named_files(text)))
+
+
+@lru_cache(maxsize=64)
+def named_files(text: str) -> tuple[Named, ...]:
+    """As `named_paths`, with the function that reads each."""
+    return tuple(dict.fromkeys(named for node in _nodes(_parsed(text)) for named in _named(node)))
+
+
+@lru_cache(maxsize=64)
+def cte_names(text: str) -> frozenset[str]:
+    """Names that WITH gives to sub-queries, anywhere in a query, in lower case as DuckDB ignores it."""
+    maps = [node["cte_map"]["map"] for node in _nodes(_parsed(text)) if node.get("cte_map")]
+    return frozenset(entry["key"].casefold() for entries in maps for entry in entries)
+
+
+@lru_cache(maxsize=64)
+def _parsed(text: str) -> Any:
+    """The syntax tree of DuckDB's parser; empty for a query that cannot be parsed."""
     try:
         with duckdb.connect() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
-        parsed = json.loads(row[0]) if row else {}
+        return json.loads(row[0]) if row else {}
     except (duckdb.Error, TypeError, UnicodeError, RecursionError):
-        return ()
-    return tuple(dict.fromkeys(path for node in _nodes(parsed) for path in _paths(node)))
+        return {}
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
@@ -77,12 +104,14 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting += reversed(node)
 
 
-def _paths(node: dict[str, Any]) -> Iterator[str]:
+def _named(node: dict[str, Any]) -> Iterator[Named]:
     if node.get("type") == "BASE_TABLE":
         parts = (node.get(key) for key in ("catalog_name", "schema_name", "table_name"))
-        yield ".".join(part for part in parts if part)
+        yield Named(".".join(part for part in parts if part), "")
     elif node.get("type") == "TABLE_FUNCTION":
-        yield from _texts(node["function"]["arguments"])
+        function = node["function"]["function_name"].casefold()
+        if function not in NO_READERS:
+            yield from (Named(text, function) for text in _texts(node["function"]["arguments"]))
 
 
 def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
@@ -100,3 +129,8 @@ def scheme_of(path: str) -> str | None:
     """The scheme of a URL, in lower case; None for a path and for `file://`."""
     match = SCHEME.match(path)
     return match[1].lower() if match and match[1].lower() != "file" else None
+
+
+def local_path(path: str) -> Path:
+    """The path of a file or folder as DuckDB finds it: without `file://`, the home folder in place of `~`."""
+    return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~/")) else Path(path)

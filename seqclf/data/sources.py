@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass
-from glob import glob
+from glob import glob, has_magic
 from importlib.resources import files
 from pathlib import Path
 
+import duckdb
+
 from seqclf.data.class_folders import list_files
-from seqclf.data.queries import QUERY, named_paths, scheme_of
+from seqclf.data.queries import QUERY, Named, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 
 COMPRESSED = (".gz", ".zst")
+FOLDER_KINDS = ("parquet", "csv", "json")  # of a folder, DuckDB reads **/*.parquet with read_parquet, and so on
 
 
 @dataclass(frozen=True)
@@ -44,45 +49,77 @@ def local_files(source: Source) -> list[Path]:
         return []
     text = query_text(source)
     if text is None:
-        own = Path(source.path).expanduser()
-        if own.is_dir():
-            return list_files(own).used
-        return [own] if own.exists() else _matches(str(own))
-    found = [path for name in named_paths(text) if scheme_of(name) is None for path in _matches(name)]
-    return ([Path(source.path)] if source.path.endswith(".sql") else []) + found
+        path = _path(source)
+        if path.is_dir():
+            return list_files(path).used
+        return [path] if path.exists() else _matches(str(path))
+    script = [] if QUERY.match(source.path) else [_path(source)]
+    return script + [path for named in named_files(text) for path in _query_files(named)]
 
 
 def class_folder(source: Source) -> Path | None:
     """The folder of a source that is one: a file, or a folder of files, per class."""
     if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
         return None
-    path = Path(source.path).expanduser()
+    path = _path(source)
     return path if path.is_dir() else None
+
+
+def _path(source: Source) -> Path:
+    return local_path(source.path).expanduser()
 
 
 def _matches(pattern: str) -> list[Path]:
     return [Path(path) for path in sorted(glob(pattern, recursive=True))]  # noqa: PTH207 (it may be absolute)
 
 
+def _query_files(named: Named) -> list[Path]:
+    """The files that DuckDB reads for a name in a query; some more where a folder holds files of several kinds."""
+    if scheme_of(named.path) is not None:
+        return []
+    path = local_path(named.path)
+    with suppress(OSError, ValueError):  # a name too long for the file system, or with a null byte, is no file
+        if path.is_dir():
+            return _below(path, named.function)
+        if path.is_file() and not has_magic(named.path):
+            return [path]
+    with suppress(duckdb.Error), duckdb.connect() as connection:  # what cannot be listed cannot be known
+        rows = connection.execute("SELECT file FROM glob(?)", [named.path]).fetchall()
+        return [Path(file) for (file,) in sorted(rows)]
+    return []
+
+
+def _below(folder: Path, function: str) -> list[Path]:
+    """The files of a folder and its sub-folders, hidden ones included, that a table function of DuckDB reads."""
+    kinds = [kind for kind in FOLDER_KINDS if kind in function.replace("ndjson", "json")] or FOLDER_KINDS
+    endings = tuple(f".{kind}" for kind in kinds)
+    walk = os.walk(folder)  # links to folders are not followed, as DuckDB does not either
+    return sorted(Path(above, name) for above, _, names in walk for name in names if name.endswith(endings))
+
+
 def is_remote(source: Source) -> bool:
     text = query_text(source)
     if text is None:
-        return "://" in source.path
+        return scheme_of(source.path) is not None
     return any(scheme_of(name) is not None for name in named_paths(text))
 
 
 def is_volatile(source: Source) -> bool:
-    """Whether what it gives may change without a sign: a URL, or a query of which no file is known."""
-    files = [path for path in local_files(source) if path.suffix != ".sql"]
-    return is_remote(source) or (query_text(source) is not None and not files)
+    """Whether what it gives may change without a sign: a URL, or a query with a name whose files are not known."""
+    text = query_text(source)
+    if text is None:
+        return is_remote(source)
+    named = [entry for entry in named_files(text) if entry.path.casefold() not in cte_names(text)]
+    return not named or not all(_query_files(entry) for entry in named)
 
 
 def query_text(source: Source) -> str | None:
     if QUERY.match(source.path):
         return source.path
-    if source.path.endswith(".sql") and Path(source.path).is_file():
+    path = _path(source)
+    if source.path.endswith(".sql") and path.is_file():
         try:
-            return Path(source.path).read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
             raise InputError(f"{source.path}: cannot be read as utf-8 text ({error}); write the query anew") from None
     return None
