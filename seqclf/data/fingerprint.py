@@ -6,11 +6,13 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
@@ -24,6 +26,7 @@ from seqclf.data.options import DataOptions
 from seqclf.data.sources import Source
 
 NOT_CONTENT = ("cache_dir", "positive", "memory_limit", "verify_cache")  # options that change nothing in the dataset
+MOST_CODE = 2000  # files of a generator's package that are read at each start, some 50 ms
 LIBRARIES = (np, pa, duckdb, tokenizers)  # whose versions may change what is read and drawn
 
 
@@ -68,7 +71,47 @@ def _vector_file(path: str) -> list[Any]:
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """A hash of the module that a generator is from."""
-    module = inspect.getmodule(locate_generator(generator))
+    """A hash of the code of a generator: all Python files of its package, or its file where it is in none.
+
+    What it imports from elsewhere does not count. Of a package of more than `MOST_CODE` files, their states do.
+    """
+    made = locate_generator(generator)
+    modules = {inspect.getmodule(made), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])}
+    files = sorted({file for module in modules if module is not None for file in _code_files(module)})
+    digest = hashlib.sha256()
+    for file in files:
+        path, name = Path(file.path), file.name
+        state = path.read_bytes() if len(files) <= MOST_CODE else repr(sources.file_state(path)).encode()
+        digest.update(f"{name} {len(state)} ".encode() + state)
+    return digest.hexdigest() if files else None
+
+
+class CodeFile(NamedTuple):
+    """A Python file. `name`: its path in its package, so that the hash does not depend on where that is installed."""
+
+    name: str
+    path: str
+
+
+def _code_files(module: ModuleType) -> list[CodeFile]:
+    """The Python files of a module's top-level package; of this package only those beside the module."""
     path = getattr(module, "__file__", None)
-    return None if path is None else hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    if path is None or not Path(path).is_file():
+        return []
+    file, parts = Path(path), module.__name__.split(".")
+    depth = len(parts) - (file.name != "__init__.py")  # packages above the file
+    if depth == 0:
+        return [CodeFile(file.name, str(file))]
+    top = file.parent if parts[0] == "seqclf" else file.parents[depth - 1]
+    inside = [CodeFile(str(below.relative_to(top)), str(below)) for below in _below(top, file)]
+    return inside or [CodeFile(file.name, str(file))]
+
+
+def _below(top: Path, file: Path) -> Iterator[Path]:
+    """Python files below `top`. A folder without any is not searched (it may hold millions of data files), unless
+    `file` is below it."""
+    for above, folders, names in os.walk(top):
+        code = [Path(above, name) for name in names if name.endswith(".py")]
+        yield from code
+        searched = code or Path(above) == top or Path(above) in file.parents
+        folders[:] = [name for name in folders if searched and name.isidentifier() and name != "__pycache__"]

@@ -196,6 +196,48 @@ def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(opt
     assert capsys.readouterr().err.count("damaged and is made again") == 1
 
 
+@pytest.mark.parametrize("package", ["gen_package", "gen_package.deep"])
+@pytest.mark.parametrize("regular", [True, False])
+def test_generated_data_is_made_again_when_a_module_beside_its_own_changes(tmp_path, monkeypatch, package, regular):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("gen_package")]:
+        sys.modules.pop(name)
+    folder = tmp_path / package.replace(".", "/")
+    helpers = [tmp_path / "gen_package/helper.py", folder / "sub/helper.py"]
+    for path in (folder / "gen.py", *helpers):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def write(folder): pass\n")
+        if regular:
+            (path.parent / "__init__.py").touch()
+    (tmp_path / "gen_package/__init__.py").write_text(f"from {package}.gen import write\n") if regular else None
+    targets = [f"{package}.gen.write", *(["gen_package.write"] if regular else [])]
+    data = folder / "data"
+    data.mkdir()
+
+    def codes():
+        return [fingerprint.generator_code({"_target_": target}) for target in targets]
+
+    before = codes()
+    assert None not in before
+    for path in helpers:
+        path.write_text("LABELS = ('c', 'd')\n" + path.read_text())
+        assert not set(codes()) & set(before)
+        before = codes()
+    (data / "rows.csv").write_text("x\n")
+    (tmp_path / "other.py").write_text("")
+    assert codes() == before
+    monkeypatch.setattr(fingerprint, "MOST_CODE", 0)
+    states = codes()
+    helpers[0].write_text("")
+    assert not set(codes()) & set(states)
+
+
+def test_the_code_of_a_generator_of_this_package_is_its_folder():
+    module = importlib.import_module("seqclf.data.builtin.toy")
+    names = sorted(file.name for file in fingerprint._code_files(module))
+    assert names == sorted(path.name for path in Path(str(module.__file__)).parent.glob("*.py"))
+
+
 SPELLINGS = [
     "SELECT * FROM read_parquet('parts')",
     "SELECT * FROM read_parquet('parts/')",
