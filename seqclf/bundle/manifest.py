@@ -16,8 +16,8 @@ from typing import Any
 from seqclf.data.dataset import READER
 from seqclf.data.schema import Schema
 from seqclf.errors import InputError
-from seqclf.learning.decisions import Decision
-from seqclf.state import POSITIVE, Each, Where, in_file, require
+from seqclf.learning.decisions import RULES, Decision
+from seqclf.state import COUNT, POSITIVE, Each, Where, in_file, one_of, require
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -25,13 +25,22 @@ MODEL = "model.onnx"
 LONGEST = 200_000_000  # bytes
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+TARGET = {
+    "rule": one_of(*RULES),
+    "label": str,
+    "target": POSITIVE,
+    "confidence": SHARE,
+    "backed": bool,
+    "rows": COUNT,
+    "needed": (COUNT, None),
+}
 DECISION = {
-    "rule": str,
+    "rule": one_of("argmax", "threshold", *RULES),
     "positive": (str, None),
     "threshold": (SHARE, None),
     "offsets": ([float], None),
     "temperature": POSITIVE,
-    "targets": [dict],
+    "targets": [TARGET],
 }
 SHAPE = {
     "classes": [str],
@@ -103,12 +112,27 @@ def check_content(manifest: Mapping[str, Any]) -> None:
     for key, label in (("positive", manifest["positive"]), ("decision.positive", decision["positive"])):
         if label is not None and (label not in classes or len(classes) != 2):
             raise InputError(f"{key} must be one of two classes")
-    if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
-        raise InputError("decision.offsets must be a number for each class")
+    _check_decision(decision, classes)
+    Schema.from_dict(manifest["schema"])
+
+
+def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
+    """Raise unless a decision of the right shape is one between these classes."""
     unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
     if unknown:
         raise InputError(f"decision.{min(unknown)} is no key of a decision")
-    Schema.from_dict(manifest["schema"])
+    if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
+        raise InputError("decision.offsets must be a number for each class")
+    positive, index = decision["positive"], decision.get("positive_index")  # bundles of older versions have no index
+    if index is not None and (type(index) is not int or positive is None or index != classes.index(positive)):
+        raise InputError("decision.positive_index must be the number of the class decision.positive")
+    if decision["threshold"] is not None and positive is None:
+        raise InputError("decision.threshold needs decision.positive")
+    if decision["rule"] == "threshold" and (decision["threshold"] is None or index is None):
+        raise InputError("decision.rule=threshold needs decision.threshold and decision.positive_index")
+    for place, target in enumerate(decision["targets"]):
+        if target["label"] not in classes:
+            raise InputError(f"decision.targets[{place}].label must be one of the classes")
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:

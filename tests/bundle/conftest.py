@@ -1,4 +1,4 @@
-"""Bundles of four kinds of sequences, of random weights: what a bundle must do does not depend on training."""
+"""Bundles of several kinds of sequences, of random weights: what a bundle must do does not depend on training."""
 
 import json
 from collections.abc import Callable
@@ -13,11 +13,22 @@ import yaml
 from seqclf.bundle.runtime import Classifier
 from seqclf.command import CONF
 from seqclf.data.prepare import DataOptions, prepare
+from seqclf.learning.decisions import RULES
 from seqclf.learning.task import SequenceTask
 from seqclf.packing import write_bundle
 
 ROWS = 40
 METRICS = {"test": {"recall": 0.5}}
+EVIDENCE = {"confidence": 0.95, "backed": False, "rows": 20, "needed": 90, "conflict": False}
+DECISION = {
+    "rule": "threshold",
+    "positive": "k1",
+    "threshold": 0.4,
+    "offsets": [-0.4, 0.0],
+    "temperature": 1.5,
+    "positive_index": 1,
+    "targets": [{"rule": rule, "label": "k1", "target": 0.8, **EVIDENCE} for rule in RULES],
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,7 +50,7 @@ class Packed(NamedTuple):
 def sequences_of(kind: str) -> list[Any]:
     generator = np.random.default_rng(5)
     lengths = generator.integers(1, 12, ROWS)
-    if kind == "events":
+    if kind in ("events", "alerts"):
         return [generator.integers(1, 9, length).tolist() for length in lengths]
     if kind == "text":
         words = np.array(["green", "house", "walks", "under", "rain", "!"])
@@ -66,19 +77,22 @@ def data_options(cache: Path, **overrides: Any) -> DataOptions:
 
 @pytest.fixture(scope="session")
 def packed(tmp_path_factory) -> Callable[..., Packed]:
-    """`packed("events")`, `packed("text")`, `packed("place")` (vectors), `packed("card")` (two fields); made once."""
+    """`packed("events")`, `packed("text")`, `packed("place")` (vectors), `packed("card")` (two fields),
+    `packed("alerts")` (events of two classes, with a threshold and promises of each kind); made once."""
     made: dict[str, Packed] = {}
 
     def make(kind: str) -> Packed:
         if kind not in made:
             work = tmp_path_factory.mktemp(kind)
             sequences = sequences_of(kind)
-            lines = [{**row_of(kind, entry), "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]
+            classes = 2 if kind == "alerts" else 3
+            lines = [{**row_of(kind, entry), "label": f"k{row % classes}"} for row, entry in enumerate(sequences)]
             (work / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
             limit = {"max_length": 8, "truncate": "keep_last"} if kind == "text" else {"max_length": 20}
             dataset = prepare(data_options(work / "cache", train=str(work / "train.jsonl"), **limit))
             made[kind] = Packed(work / "bundle", make_task(dataset.description()), sequences)
-            write_bundle(made[kind].task, made[kind].folder, METRICS)
+            decided = {"decision": DECISION} if kind == "alerts" else {}
+            write_bundle(made[kind].task, made[kind].folder, {**METRICS, **decided})
         return made[kind]
 
     return make

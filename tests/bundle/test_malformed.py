@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
+import numpy as np
 import pytest
 
 from seqclf.bundle import runtime
@@ -15,6 +16,8 @@ from seqclf.bundle.manifest import _digest, read_manifest
 from seqclf.bundle.runtime import Classifier, open_session
 from seqclf.data.sources import Source
 from seqclf.errors import InputError
+from seqclf.learning.judging import Scored, judge
+from seqclf.reporting.promises import decision_lines
 
 WRONG: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 
@@ -80,8 +83,76 @@ def works_or_is_refused(folder, sequence, what):
 SAMPLED = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 
+def report_of(classifier):
+    """Whatever the terminal, the model card and the report say of a decision."""
+    rows = 2 * len(classifier.classes)
+    labels = np.arange(rows) % len(classifier.classes)
+    logits = np.eye(len(classifier.classes), dtype=np.float32)[labels]
+    scored = Scored(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
+    decision = classifier.decision
+    scores = judge(scored, classifier.classes, classifier.manifest["positive"], decision, intervals=False)
+    return [*decision_lines(decision, scores, "test"), *map(decision.threshold_of, range(len(classifier.classes)))]
+
+
 @SAMPLED
-@pytest.mark.parametrize("kind", ["card", "text"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # temperatures and offsets near the limits of floats
+def test_a_mutated_decision_decides_and_is_reported_or_is_refused(copied, packed, monkeypatch, every):
+    folder = copied("alerts")
+    session = open_session(folder / "model.onnx", "cpu", 1)
+    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert len(report_of(Classifier(folder, device="cpu"))) == 7
+    refused = 0
+    for what, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, every):
+        sign(folder, {**manifest, **changed})
+        try:
+            classifier = Classifier(folder, device="cpu")
+            assert classifier.predict([packed("alerts").sequences[0]]) and report_of(classifier)
+        except InputError as error:
+            assert "\n" not in str(error)
+            refused += 1
+        except Exception as error:
+            pytest.fail(f"{what}: {type(error).__name__}: {error}")
+    assert refused > 100 // every
+
+
+WRONG_DECISIONS = [
+    ({"positive_index": 9}, "decision.positive_index must be the number of the class decision.positive"),
+    ({"positive_index": "x"}, "decision.positive_index must be the number"),
+    ({"positive_index": 0}, "decision.positive_index must be the number"),
+    ({"positive_index": True}, "decision.positive_index must be the number"),
+    ({"positive_index": None}, "decision.rule=threshold needs decision.threshold and decision.positive_index"),
+    ({"threshold": None}, "decision.rule=threshold needs decision.threshold"),
+    ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold needs decision.positive"),
+    ({"rule": "all"}, "decision.rule must be one of argmax, threshold, min_recall"),
+    ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule is missing"),
+    ({"label": "k7"}, r"decision.targets\[0\].label must be one of the classes"),
+    ({"rows": "x"}, r"decision.targets\[0\].rows must be a whole number"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), WRONG_DECISIONS)
+def test_a_decision_that_cannot_be_is_refused_by_its_key(copied, changes, message):
+    folder = copied("alerts")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    decision = manifest["decision"]
+    (decision if set(changes) <= set(decision) else decision["targets"][0]).update(changes)
+    sign(folder, manifest)
+    with pytest.raises(InputError, match=message):
+        Classifier(folder)
+
+
+def test_a_bundle_of_an_older_version_has_no_positive_index(copied, packed):
+    folder = copied("alerts")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["decision"]["rule"] = "min_recall"
+    del manifest["decision"]["positive_index"]
+    sign(folder, manifest)
+    assert not works_or_is_refused(folder, packed("alerts").sequences[0], "without positive_index")
+
+
+@SAMPLED
+@pytest.mark.parametrize("kind", ["card", "text", "alerts"])
 def test_a_mutated_manifest_works_or_is_refused(copied, packed, monkeypatch, kind, every):
     folder = copied(kind)
     session = open_session(folder / "model.onnx", "cpu", 1)
