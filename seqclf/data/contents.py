@@ -5,6 +5,10 @@ Sequences are compared as the model gets them, but before anything is learned fr
 change a token), trees by their nodes, times from the first kept token on, numbers by ten digits (see `Scaler.bits`). A
 word that is too rare for the vocabulary still differs from another such word: the model reads both as unknown, but
 nothing was copied.
+
+Exception: with `tokenizer: bpe` and truncation, texts are compared by their first (or last) `max_length` words, while
+the model gets as many subwords, which are known only after the splits are. Texts that differ only in the words after
+those subwords are therefore not counted as duplicates.
 """
 
 from __future__ import annotations

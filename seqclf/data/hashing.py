@@ -24,6 +24,24 @@ def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     return np.fromiter(hashes, np.uint64, len(bounds) - 1)
 
 
+class ValueHashes:
+    """Hashes of the values that have provisional codes.
+
+    Codes depend on the order in which values are met. Keys made of them would change with the order of the rows, and
+    with the tokens that truncation cuts away.
+    """
+
+    def __init__(self) -> None:
+        self.hashes = np.empty(0, np.uint64)
+
+    def of_codes(self, codes: Mapping[Any, int]) -> np.ndarray:
+        """(len(codes),) uint64 by code. `codes`: value → code, in the order of the codes, as far as they are known."""
+        new = itertools.islice(codes, len(self.hashes), None)
+        hashes = np.fromiter((xxh3_64_intdigest(repr(value).encode()) for value in new), np.uint64)
+        self.hashes = np.concatenate([self.hashes, hashes])
+        return self.hashes
+
+
 def hash_bytes(texts: Iterable[bytes]) -> np.ndarray:
     """(N,) uint64 of texts."""
     return np.fromiter(map(xxh3_64_intdigest, texts), np.uint64)

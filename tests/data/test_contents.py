@@ -71,6 +71,34 @@ def test_a_distinct_split_is_the_same_whatever_the_order_of_the_rows(options, tm
     assert split_of[0] == split_of[1] and set(split_of[0].values()) == {"train", "validation", "test"}
 
 
+@pytest.mark.parametrize("kind", ["word", "character", "byte", "bpe"])
+def test_keys_of_texts_do_not_depend_on_the_order_of_the_rows(kind):
+    texts = ["new york", "york", "new é", "é new york"]
+
+    def keys(order):
+        encoders = make_encoders([Field("t", "text", ("t",), options={"tokenizer": kind})])
+        staged = pa.record_batch({"t": encoders["t"].stage(pa.array([texts[row] for row in order]))})
+        return sequence_keys(staged, encoders).tolist()
+
+    first, other = keys([0, 1, 2, 3]), keys([3, 1, 0, 2])
+    assert [first[row] for row in (3, 1, 0, 2)] == other and len(set(first)) == 4
+
+
+SUBWORDS = [
+    make_encoders([Field("t", "text", ("t",), options={"tokenizer": "bpe", "lowercase": lowercase})])["t"]
+    for lowercase in (False, True)
+]
+PIECES = st.sampled_from([" ", "\u2581", "a", "B", "\t", "\n", "\u00a0", "e\u0301", "İ", "あ", "."]) | st.characters(
+    codec="utf-8"
+)
+
+
+@given(st.lists(PIECES, max_size=8).map("".join), st.booleans())
+def test_a_text_that_is_not_split_for_its_key_is_spelled_like_its_joined_words(text, lowercase):
+    tokenizer = SUBWORDS[lowercase]
+    assert tokenizer._spaced(text) == "".join(tokenizer._tokens(text))
+
+
 def test_with_cycles_the_hour_counts():
     rows = [[("a", 1.0, 0)], [("a", 1.0, 3600)]]
     assert len(set(keys_of(rows))) == 1
