@@ -5,13 +5,12 @@ Files are hashed in blocks as they are written. How much is read again when a fo
 - Every size, and every file of up to a block, always. So are the files that opening reads anyway.
 - All of it, if the folder holds up to `CHEAP` bytes (a tenth of a second), or on request.
 - Of a larger folder: each file that was touched since it was last verified (its size, its time of change or its inode
-  is another), and of the others a random sample of `SAMPLED` blocks, other ones each time. So whatever writes to a file
-  is noticed at once; bits that the disk itself loses, in time.
+  is another; see `trusted_states`), and of the others a random sample of `SAMPLED` blocks, other ones each time. So
+  whatever writes to a file is noticed at once; bits that the disk itself loses, in time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import json
 import os
@@ -23,8 +22,9 @@ from typing import Any, NamedTuple
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from seqclf.data.sources import file_state
+from seqclf.data.trusted_states import one_at_a_time, trust, untrusted
 
-CHECKSUMS, STATES = "checksums.json", "states.json"
+CHECKSUMS = "checksums.json"
 BLOCK = 2**20
 CHEAP = 256 * 2**20
 SAMPLED = 64
@@ -107,7 +107,7 @@ def write_checksums(folder: Path, known: Mapping[str, Blocks]) -> None:
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     blocks = {name: known[name] if name in known else _read(folder / name) for name in names}
     write_checked(folder / CHECKSUMS, blocks)
-    _write_states(folder, names)
+    trust(folder, {name: file_state(folder / name) for name in names}, CHECKSUMS)
 
 
 def _read(path: Path) -> Blocks:
@@ -134,34 +134,27 @@ def verify(folder: Path, full: bool, read_anyway: tuple[str, ...] = ()) -> None:
     for name, blocks in known.items():
         if states[name][0] != blocks.size:
             raise DamagedError(f"{folder / name} has {states[name][0]} bytes instead of {blocks.size}")
-    trusted = _read_states(folder)
-    full = full or sum(blocks.size for blocks in known.values()) <= CHEAP
-    touched = {name for name in known if trusted.get(name) != states[name]}
+    if sum(blocks.size for blocks in known.values()) <= CHEAP:
+        _compare(folder, known, set(known))
+    elif not untrusted(folder, states, CHECKSUMS):
+        _compare(folder, known, set(known) if full else set(), read_anyway)
+    else:
+        with one_at_a_time(folder, CHECKSUMS):
+            touched = untrusted(folder, states, CHECKSUMS)  # another process may have verified them meanwhile
+            _compare(folder, known, set(known) if full else touched, read_anyway)
+            if touched:
+                trust(folder, states, CHECKSUMS)
+
+
+def _compare(folder: Path, known: Mapping[str, Blocks], whole: set[str], read_anyway: tuple[str, ...] = ()) -> None:
+    """Raise DamagedError if a block differs: of all blocks of the files `whole`, and a sample of those of others."""
     chosen: list[tuple[str, int]] = []
     rest: list[tuple[str, int]] = []
     for name, blocks in known.items():
-        whole = full or blocks.size <= BLOCK or name in touched or Path(name).name in read_anyway
-        (chosen if whole else rest).extend((name, place) for place in range(len(blocks.hashes)))
+        all_of_it = blocks.size <= BLOCK or name in whole or Path(name).name in read_anyway
+        (chosen if all_of_it else rest).extend((name, place) for place in range(len(blocks.hashes)))
     # Seeded by the system: not the same blocks each time, and no draw of anyone else's generator.
     chosen += random.Random(os.urandom(8)).sample(rest, min(SAMPLED, len(rest)))
     for name, place in chosen:
         if _hash_block(folder / name, place) != known[name].hashes[place]:
             raise DamagedError(f"{folder / name} differs from its checksum")
-    if touched:
-        _write_states(folder, list(known))
-
-
-def _read_states(folder: Path) -> dict[str, list[Any]]:
-    try:
-        states = json.loads((folder / STATES).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return states if isinstance(states, dict) else {}
-
-
-def _write_states(folder: Path, names: list[str]) -> None:
-    """Note in which state files are trusted; without the note, they are read again the next time."""
-    unfinished = folder / f".{STATES}.{os.getpid()}"
-    with contextlib.suppress(OSError):
-        unfinished.write_text(json.dumps({name: file_state(folder / name) for name in names}), encoding="utf-8")
-        unfinished.replace(folder / STATES)
