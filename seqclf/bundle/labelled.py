@@ -37,7 +37,7 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
             if error is None and truth not in codes:
                 error = f"{label} is '{truth}', which the bundle does not know" if truth else f"{label} is empty"
             if error is not None:
-                refused.append(f"{batch.file}: row {batch.rows[row]}: {error}")
+                refused.append(f"{batch.file_of(row)}: row {batch.rows[row]}: {error}")
                 continue
             if found.chosen[row] != codes[truth]:
                 wrong.append((float(found.probabilities[row, codes[truth]]), len(labels), row))

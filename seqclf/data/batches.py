@@ -30,13 +30,17 @@ class Refusal(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Canonical columns of (N,) sequences of one `file`. `rows`: (N,) the row of each, or of its first event;
-    `event_rows`: (S,) the row of every step of an event table."""
+    """Canonical columns of (N,) sequences of `file`, or of the (N,) `files` if there are several. `rows`: (N,) the row
+    of each in its file, or of its first event; `event_rows`: (S,) the row of every step of an event table."""
 
     file: str
     rows: np.ndarray
     columns: pa.RecordBatch
     event_rows: np.ndarray | None = None
+    files: pa.Array | None = None  # a folder of a text per file would make batches of one row
+
+    def file_of(self, row: int) -> str:
+        return self.file if self.files is None else self.files[row].as_py()
 
 
 def as_text(ids: pa.Array) -> pa.Array:

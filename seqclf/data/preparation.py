@@ -20,12 +20,11 @@ from seqclf.data import leaks, reading, splits
 from seqclf.data import schema as schemas
 from seqclf.data.canonical import is_missing, quoted, seconds
 from seqclf.data.checksums import write_checksums
-from seqclf.data.class_folders import list_files
 from seqclf.data.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.labels import LabelTable
 from seqclf.data.options import DataOptions
 from seqclf.data.quarantine import Quarantine
-from seqclf.data.sources import Source, class_folder
+from seqclf.data.sources import Source, listed
 from seqclf.data.staging import Staged, check_columns, stage
 from seqclf.data.writing import SPLITS, Writing
 from seqclf.errors import InputError
@@ -36,7 +35,7 @@ class Preparation:
 
     def __init__(self, options: DataOptions, given: Mapping[str, Source], work: Path):
         self.options = options
-        self.given = given
+        self.given = {name: listed(source) for name, source in given.items()}
         self.work = work
         self.target = work / "dataset"
         self.quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
@@ -72,9 +71,8 @@ class Preparation:
         writing = Writing(self.schema, self.classes, self.encoders, self.quarantine, self.target)
         digests, report = writing.run(staged, chosen, self._groups(staged))
         for name, source in self.given.items():
-            folder = class_folder(source)
-            if folder is not None and (hidden := list_files(folder).hidden):
-                report[name]["hidden_files"] = len(hidden)
+            if source.listing is not None and source.listing.hidden:
+                report[name]["hidden_files"] = len(source.listing.hidden)
         self.quarantine.write(self.target / "quarantine.jsonl")
         content = [self.classes, digests, {name: encoder.state() for name, encoder in self.encoders.items()}]
         state = {

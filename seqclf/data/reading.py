@@ -11,12 +11,11 @@ import pyarrow.compute as pc
 
 from seqclf.data.batches import Batch, Refusal
 from seqclf.data.canonical import FILE, canonical, quoted
-from seqclf.data.class_folders import list_files
 from seqclf.data.events import read_events
 from seqclf.data.line_ends import original
 from seqclf.data.relations import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described
 from seqclf.data.schema import Schema
-from seqclf.data.sources import Source, class_folder, local_files, query_text
+from seqclf.data.sources import Source, listing_of, local_files, query_text
 from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
@@ -75,19 +74,29 @@ def read(
 
 def _refused_files(source: Source) -> list[Refusal]:
     """The files of a class folder that cannot be used, one refusal each."""
-    folder = class_folder(source)
-    found = [] if folder is None else list_files(folder).refused
-    return [Refusal(str(path), None, "the file", reason) for path, reason in found]
+    listing = listing_of(source)
+    refused = [] if listing is None else listing.refused
+    return [Refusal(str(path), None, "the file", reason) for path, reason in refused]
 
 
 def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[Batch]:
+    """Batches with the row of each sequence in its file, from 1; `several`: the column FILE says which that is."""
     position = 1
     for batch in batches:
-        for name, part in _runs(batch) if several else [(file, batch)]:
-            position = position if name == file else 1
-            file = name
-            yield Batch(file, np.arange(position, position + part.num_rows), part)
-            position += part.num_rows
+        if not several:
+            yield Batch(file, np.arange(position, position + batch.num_rows), batch)
+            position += batch.num_rows
+            continue
+        files = batch.column(FILE)
+        runs = pc.run_end_encode(files)
+        ends = runs.run_ends.to_numpy()
+        firsts = np.ones(len(ends), np.int64)
+        if runs.values[0].as_py() == file:  # the last file goes on
+            firsts[0] = position
+        starts = np.append(0, ends[:-1])
+        rows = np.arange(batch.num_rows) + np.repeat(firsts - starts, ends - starts)
+        file, position = runs.values[-1].as_py(), int(rows[-1]) + 1
+        yield Batch(file, rows, batch, files=files)
 
 
 def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
@@ -104,15 +113,6 @@ def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Reco
             count += batch.num_rows
     if held:
         yield pa.concat_batches(held)
-
-
-def _runs(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Cut a batch where its file changes."""
-    runs = pc.run_end_encode(batch.column(FILE))
-    start = 0
-    for name, stop in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
-        yield name, batch.slice(start, stop - start)
-        start = stop
 
 
 def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refusal]:

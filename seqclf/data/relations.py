@@ -21,10 +21,18 @@ import pyarrow.parquet as pq
 
 from seqclf.data import access, line_ends, separated
 from seqclf.data.canonical import FILE, literal, quoted
-from seqclf.data.class_folders import list_files
 from seqclf.data.queries import named_paths, subquery
 from seqclf.data.schema import check_names
-from seqclf.data.sources import Source, class_folder, is_remote, local_files, query_text, source_digest
+from seqclf.data.sources import (
+    Source,
+    class_folder,
+    is_remote,
+    listing_of,
+    local_files,
+    query_text,
+    resolved,
+    source_digest,
+)
 from seqclf.data.sources import suffix_of as suffix
 from seqclf.data.timeseries import select_series
 from seqclf.errors import InputError
@@ -77,7 +85,7 @@ def _restrict(source: Source, connection: duckdb.DuckDBPyConnection, copies: Pat
     elif is_remote(source):
         access.restrict(connection, paths=[source.path])
     else:  # by folder: DuckDB takes seconds for the names of 50,000 texts
-        folders = {str(path.resolve().parent) for path in local_files(source)}
+        folders = {str(path.parent) for path in resolved(local_files(source))}
         patterns = {escape(folder) for folder in folders}  # DuckDB checks the escaped name of a file, then the file
         access.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
@@ -100,11 +108,12 @@ def _relation(
     paths = [] if is_remote(source) else _readable(source)
     kind = suffix(paths[0] if paths else source.path)
     folder = class_folder(source)
-    whole = folder is not None and list_files(folder).per_class  # each file is a sequence
+    listing = listing_of(source)
+    whole = listing is not None and listing.per_class  # each file is a sequence
     if kind in BY_LINES and not whole and source.encoding != "utf-16":
         paths = line_ends.uniform(paths, copies)
     if folder is not None and (kind in LINES or whole):
-        return _class_texts(source, folder, paths, kind, named_files, keep_rejects)
+        return _class_texts(source, folder, paths, kind, whole, named_files, keep_rejects)
     relation = _table(source, connection, paths, kind, named_files or folder is not None, keep_rejects)
     if folder is None:
         return relation
@@ -156,11 +165,11 @@ def _surplus(layout: separated.Layout, path: Path) -> int:
 
 
 def _class_texts(
-    source: Source, folder: Path, paths: list[Path], kind: str, named_files: bool, keep_rejects: bool
+    source: Source, folder: Path, paths: list[Path], kind: str, whole: bool, named_files: bool, keep_rejects: bool
 ) -> str:
     """Columns `text` and `label`: a line per sequence in its class's file, or a file in its class's folder."""
     file = f", filename AS {quoted(FILE)}" if named_files else ""
-    if list_files(folder).per_class:
+    if whole:
         if kind not in LINES:
             raise InputError(
                 f"{source.key}={source.path}: a folder per class must hold text files, not '{kind}'; give the files "

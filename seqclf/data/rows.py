@@ -53,7 +53,7 @@ class Problems:
             column, reason, step = self.found[row]
             number = batch.rows[row] if step is None or batch.event_rows is None else batch.event_rows[step]
             count = None if events is None else int(events[row])
-            refused.append(Refusal(batch.file, int(number), column, reason, None, count))
+            refused.append(Refusal(batch.file_of(row), int(number), column, reason, None, count))
         return refused
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from glob import glob, has_magic
 from importlib.resources import files
 from pathlib import Path
 
 import duckdb
 
-from seqclf.data.class_folders import list_files
+from seqclf.data.class_folders import Listing, list_files
 from seqclf.data.queries import QUERY, Named, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 
@@ -25,7 +26,7 @@ class Source:
     """One place to read from: `path` is a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`.
 
     `key` is what the user set to name it (`data.train`), for error lines. DuckDB keeps to `memory_limit` and spills
-    into the folder `spill`.
+    into the folder `spill`. `listing`: the files of a folder, where it is to be listed only once.
     """
 
     path: str
@@ -36,6 +37,7 @@ class Source:
     delimiter: str | None = None
     memory_limit: str | None = None
     spill: str | None = None
+    listing: Listing | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.key if QUERY.match(self.path) else self.path
@@ -49,9 +51,9 @@ def local_files(source: Source) -> list[Path]:
         return []
     text = query_text(source)
     if text is None:
+        if (listing := listing_of(source)) is not None:
+            return listing.used
         path = _path(source)
-        if path.is_dir():
-            return list_files(path).used
         return [path] if path.exists() else _matches(str(path))
     script = [] if QUERY.match(source.path) else [_path(source)]
     return script + [path for named in named_files(text) for path in _query_files(named)]
@@ -67,6 +69,19 @@ def class_folder(source: Source) -> Path | None:
 
 def _path(source: Source) -> Path:
     return local_path(source.path).expanduser()
+
+
+def listing_of(source: Source) -> Listing | None:
+    """The files of a class folder; None for other sources."""
+    if source.listing is not None:
+        return source.listing
+    folder = class_folder(source)
+    return None if folder is None else list_files(folder)
+
+
+def listed(source: Source) -> Source:
+    """The same source with its folder listed now. For one run only: later changes of the folder go unseen."""
+    return replace(source, listing=listing_of(source))
 
 
 def _matches(pattern: str) -> list[Path]:
@@ -147,6 +162,18 @@ def _builtin(source: Source) -> Path:
     return path
 
 
+def resolved(paths: Iterable[Path]) -> list[Path]:
+    """Absolute paths without links. Each folder is resolved once: with 20,000 files that takes a tenth of the time."""
+    folders: dict[Path, Path] = {}
+    real = []
+    for path in paths:
+        if path.parent not in folders:
+            folders[path.parent] = path.parent.resolve()
+        file = folders[path.parent] / path.name
+        real.append(file.resolve() if path.name == ".." or file.is_symlink() else file)
+    return real
+
+
 def file_state(path: Path) -> list[int]:
     """What tells one state of a file from another without reading it: its size, its times of change and its inode.
 
@@ -159,8 +186,10 @@ def file_state(path: Path) -> list[int]:
 
 def source_digest(source: Source) -> str:
     """What tells one state of the files from another, cheaply: path and state of each."""
-    states = [(str(path.resolve()), file_state(path)) for path in local_files(source)]
+    source = listed(source)
+    files = local_files(source)
+    states = [(str(real), file_state(path)) for path, real in zip(files, resolved(files), strict=True)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
-    if (folder := class_folder(source)) is not None:
-        options.append(str(list_files(folder)))  # the names of refused files are part of the dataset
+    if source.listing is not None:
+        options.append(str(source.listing))  # the names of refused files are part of the dataset
     return json.dumps([options, states])

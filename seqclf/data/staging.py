@@ -82,7 +82,7 @@ class _Stage:
         self.contents: list[np.ndarray] = []
         self.keys: list[np.ndarray] = []
         self.refused: list[Refusal] = []
-        self.files: list[str] = []
+        self.files: dict[str, int] = {}  # name → number
 
     def add(self, batch: Batch) -> list[Refusal]:
         """Write the good rows of a batch; gives the refusals of the others."""
@@ -91,10 +91,11 @@ class _Stage:
         self.refused += refusals
         self.rows += len(batch.rows)
         self.events += 0 if batch.event_rows is None else len(batch.event_rows)
-        columns, rows = batch.columns, batch.rows
+        columns, rows, files = batch.columns, batch.rows, self._numbers_of_files(batch)
         if refusals:
-            columns, rows = columns.filter(pa.array(problems.usable)), rows[problems.usable]
-        staged = self._staged(columns, rows, self._file(batch.file))
+            usable = problems.usable
+            columns, rows, files = columns.filter(pa.array(usable)), rows[usable], files[usable]
+        staged = self._staged(columns, rows, files)
         if self.writer is None:
             self.writer = pa.ipc.new_file(str(self.path), staged.schema)
         self.writer.write_batch(staged)
@@ -108,20 +109,25 @@ class _Stage:
             self.keys.append(known.to_numpy(zero_copy_only=False))
         return refusals
 
-    def _file(self, name: str) -> int:
-        if name not in self.files:
-            self.files.append(name)
-        return self.files.index(name)
+    def _numbers_of_files(self, batch: Batch) -> np.ndarray:
+        """(N,) int32 places in `files`."""
+        if batch.files is None:
+            return np.full(len(batch.rows), self._number_of_file(batch.file), np.int32)
+        encoded = batch.files.dictionary_encode()
+        numbers = np.array([self._number_of_file(name) for name in encoded.dictionary.to_pylist()], np.int32)
+        return numbers[encoded.indices.to_numpy()]
 
-    def _staged(self, given: pa.RecordBatch, rows: np.ndarray, file: int) -> pa.RecordBatch:
+    def _number_of_file(self, name: str) -> int:
+        return self.files.setdefault(name, len(self.files))
+
+    def _staged(self, given: pa.RecordBatch, rows: np.ndarray, files: np.ndarray) -> pa.RecordBatch:
         """Label, staged fields (cut, with their lengths before that), and each row's `id` as text, number and file."""
         fields = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
         cut = self.schema.truncation.lists(pa.record_batch(fields), fields)
         columns = dict(zip(cut.schema.names, cut.columns, strict=True))
         row = pa.array(rows)
         ids = as_text(given.column(ID) if ID in given.schema.names else row)
-        place = pa.array(np.full(len(rows), file, np.int32))
-        return pa.record_batch({LABEL: given.column(LABEL), **columns, ID: ids, ROW: row, FILE: place})
+        return pa.record_batch({LABEL: given.column(LABEL), **columns, ID: ids, ROW: row, FILE: pa.array(files)})
 
 
 def stage(
@@ -165,7 +171,7 @@ def stage(
         staged.events,
         staged.refused,
         len(malformed) if schema.group_by else 0,
-        staged.files,
+        list(staged.files),
     )
 
 

@@ -6,6 +6,8 @@ import json
 import pytest
 from table_files import write
 
+from seqclf.data import sources
+from seqclf.data.class_folders import list_files
 from seqclf.data.fields import Field
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import read
@@ -30,7 +32,8 @@ def rows_of(folder, **options):
     found = []
     for batch in read(Source(str(folder), "data.train", **options), schema):
         texts, labels = (batch.columns.column(name).to_pylist() for name in ("text", "label"))
-        found += zip(texts, labels, batch.rows.tolist(), [batch.file.rsplit("/", 1)[1]] * len(texts), strict=True)
+        files = [batch.file_of(place).rsplit("/", 1)[1] for place in range(len(texts))]
+        found += zip(texts, labels, batch.rows.tolist(), files, strict=True)
     return found
 
 
@@ -156,3 +159,31 @@ def test_a_line_that_is_not_utf8_is_refused_alone(folder, options):
     (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
     assert (refused["line"], refused["file"]) == (7, str(folder / "Korean.txt"))
     assert refused["reason"].startswith("is not valid utf-8")
+
+
+def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+        for number in range(50):
+            (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
+    chosen = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
+    schema = Schema((Field("text", "text", ("text",)),), "label")
+    assert [len(batch.rows) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
+    listings = []
+    monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
+    prepare(chosen)
+    assert len(listings) == 3, "before, to prepare, and after"
+    listings.clear()
+    assert prepare(chosen).reused and len(listings) == 1
+    (tmp_path / "texts" / "b" / "new.txt").write_text("one more")
+    assert sum(len(split.labels) for split in prepare(chosen).splits.values()) == 101
+
+
+def test_files_are_resolved_like_pathlib_does(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("a")
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "real" / "b.txt").symlink_to("../c.txt")
+    (tmp_path / "c.txt").write_text("c")
+    paths = [tmp_path / "linked" / name for name in ("a.txt", "b.txt")] + [tmp_path / "real" / ".." / "c.txt"]
+    assert sources.resolved(paths) == [path.resolve() for path in paths]

@@ -39,9 +39,9 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
     glob = source(tmp_path / f"part*.{kind}")
     for rows in (2, 100):
         found = [
-            (Path(batch.file).name, row, tokens)
+            (Path(batch.file_of(place)).name, row, tokens)
             for batch in read(glob, SCHEMA, rows=rows)
-            for row, tokens in zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True)
+            for place, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
         ]
         expected = [
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
@@ -75,7 +75,8 @@ def test_no_column_of_the_file_is_mistaken_for_its_name(tmp_path):
     for part in (1, 2):
         write(tmp_path / f"{part}.csv", table)
     batches = list(read(source(tmp_path / "*.csv"), SCHEMA))
-    assert [Path(batch.file).name for batch in batches] == ["1.csv", "2.csv"]
+    files = [Path(batch.file_of(place)).name for batch in batches for place in range(len(batch.rows))]
+    assert files == ["1.csv"] * 20 + ["2.csv"] * 20
     assert list(column_types(source(tmp_path / "*.csv"))) == list(table)
 
 
