@@ -30,10 +30,27 @@ MOST_CODE = 2000  # files of a generator's package that are read at each start, 
 LIBRARIES = (np, pa, duckdb, tokenizers)  # whose versions may change what is read and drawn
 
 
-def states_of(options: DataOptions, given: Mapping[str, Source]) -> list[Any]:
-    """The state of every file that the data is read from."""
-    states: list[Any] = [sources.source_digest(source) for source in _every(options, given)]
+def states_of(options: DataOptions, given: Mapping[str, Source]) -> list[dict[str, Any]]:
+    """The state of every file that the data is read from, by source."""
+    states = [sources.source_state(source) for source in _every(options, given)]
     return states + [_vector_file(spec["vectors"]) for spec in (options.fields or {}).values() if _has_vectors(spec)]
+
+
+def changed_file(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> str | None:
+    """A file of `states_of` that holds something else than before, is new or is gone; "" if a query or a list changed.
+
+    Size, time of modification and inode are compared, not the time of the inode's change: that is another after a
+    hard link (as of a backup) or a chmod, too. So the one change that is missed is one written into the same file, in
+    the same size, whose time is set back; the next run prepares the data anew even then.
+    """
+    if [source["options"] for source in before] != [source["options"] for source in after]:
+        return ""
+    return min((path for path, *_ in _contents(before) ^ _contents(after)), default=None)
+
+
+def _contents(states: list[dict[str, Any]]) -> set[tuple[Any, ...]]:
+    files = [entry for source in states for entry in source["files"]]
+    return {(path, size, modified, inode) for path, (size, modified, _, inode) in files}
 
 
 def _every(options: DataOptions, given: Mapping[str, Source]) -> list[Source]:
@@ -41,7 +58,7 @@ def _every(options: DataOptions, given: Mapping[str, Source]) -> list[Source]:
     return [*given.values(), *([labels] if labels is not None else [])]
 
 
-def fingerprint(options: DataOptions, given: Mapping[str, Source], states: list[Any]) -> str:
+def fingerprint(options: DataOptions, given: Mapping[str, Source], states: list[dict[str, Any]]) -> str:
     keys = {key: value for key, value in asdict(options).items() if key not in NOT_CONTENT}
     chance = os.urandom(8).hex() if any(sources.is_volatile(source) for source in _every(options, given)) else None
     text = json.dumps([__version__, code_digest(), keys, states, chance], sort_keys=True, default=str)
@@ -65,9 +82,9 @@ def _has_vectors(spec: Any) -> bool:
     return isinstance(spec, Mapping) and isinstance(spec.get("vectors"), str)
 
 
-def _vector_file(path: str) -> list[Any]:
+def _vector_file(path: str) -> dict[str, Any]:
     file = Path(path).expanduser()
-    return [path, *sources.file_state(file)] if file.is_file() else [path]
+    return {"options": [path], "files": [[path, sources.file_state(file)]] if file.is_file() else []}
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:

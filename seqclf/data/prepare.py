@@ -20,7 +20,7 @@ from seqclf.atomic_files import DISK, scratch_folder
 from seqclf.build import generate
 from seqclf.data.checksums import DamagedError, verify, write_checksums
 from seqclf.data.dataset import Dataset, open_dataset
-from seqclf.data.fingerprint import fingerprint, generator_code, states_of
+from seqclf.data.fingerprint import changed_file, fingerprint, generator_code, states_of
 from seqclf.data.options import DataOptions
 from seqclf.data.preparation import SPLITS, Preparation
 from seqclf.errors import InputError
@@ -44,9 +44,10 @@ def prepare(options: DataOptions) -> Dataset:
     with _scratch(cache) as work:
         _discard(folder, damaged, work)
         Preparation(options, given, work).run()
-        if states_of(options, given) != states:
+        if (changed := changed_file(states, states_of(options, given))) is not None:
             raise InputError(
-                f"{given['train']}: a file of the data changed while it was read; run again, on a copy if it grows"
+                f"{changed or given['train']}: a file of the data changed while it was read; run again, on a copy if "
+                "it grows"
             )
         _publish(work / "dataset", folder)
     try:

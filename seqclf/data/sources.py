@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from glob import glob, has_magic
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
@@ -184,12 +185,16 @@ def file_state(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
 
 
-def source_digest(source: Source) -> str:
+def source_state(source: Source) -> dict[str, Any]:
     """What tells one state of the files from another, cheaply: path and state of each."""
     source = listed(source)
-    files = local_files(source)
-    states = [(str(real), file_state(path)) for path, real in zip(files, resolved(files), strict=True)]
+    paths = local_files(source)
+    states = [[str(real), file_state(path)] for path, real in zip(paths, resolved(paths), strict=True)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
     if source.listing is not None:
         options.append(str(source.listing))  # the names of refused files are part of the dataset
-    return json.dumps([options, states])
+    return {"options": options, "files": states}
+
+
+def source_digest(source: Source) -> str:
+    return json.dumps(source_state(source))

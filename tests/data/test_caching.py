@@ -123,20 +123,62 @@ def test_tables_and_vectors_beside_the_data_make_it_stale_too(options, tmp_path,
     assert reused == [False, False]
 
 
-def test_a_file_that_changes_while_it_is_read_stops_the_run(options, tmp_path, monkeypatch):
-    path = write(tmp_path / "t.parquet", simple())
+def grow(path):
+    write(path, simple(more=LABELS))
+
+
+def swap(path):
+    """Another file of the same size and time takes its place, as `rsync --times` puts it there."""
+    times = path.stat()
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes()[::-1])
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    other.replace(path)
+
+
+def age(path):
+    os.utime(path, ns=(1, 1))
+
+
+def meanwhile(monkeypatch, change):
+    """Let `change` happen while a preparation runs, after it has read the files."""
     run = Preparation.run
 
     def changed(self):
         run(self)
-        write(path, simple(more=LABELS))
+        change()
 
     monkeypatch.setattr(Preparation, "run", changed)
+
+
+@pytest.mark.parametrize("change", [grow, swap, age, Path.unlink])
+@pytest.mark.parametrize("name", ["t.parquet", "second.parquet"])
+def test_a_file_that_changes_while_it_is_read_stops_the_run(options, tmp_path, monkeypatch, change, name):
+    paths = [write(tmp_path / file, simple()) for file in ("t.parquet", "second.parquet")]
+    meanwhile(monkeypatch, lambda: change(tmp_path / name))
     with pytest.raises(
-        InputError, match=r"t.parquet: a file of the data changed while it was read; run again, on a copy if it grows"
+        InputError, match=rf"{name}: a file of the data changed while it was read; run again, on a copy if it grows"
     ):
-        prepare(options(train=path, label="label", cache_dir=tmp_path / "cache"))
+        prepare(options(train=paths[0], test=paths[1], label="label", cache_dir=tmp_path / "cache"))
     assert [*(tmp_path / "cache").iterdir()] == []
+
+
+@pytest.mark.parametrize("more", [".csv", ".txt"])
+def test_a_file_that_comes_while_a_folder_is_read_stops_the_run(options, tmp_path, monkeypatch, more):
+    (tmp_path / "texts").mkdir()
+    for label in "ab":
+        (tmp_path / f"texts/{label}.txt").write_text("one two\n" * 10)
+    meanwhile(monkeypatch, lambda: (tmp_path / f"texts/c{more}").write_text("one\n"))
+    with pytest.raises(InputError, match=r"texts: a file of the data changed while it was read"):
+        prepare(options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("change", [lambda path: path.chmod(0o600), lambda path: os.link(path, f"{path}.backup")])
+def test_a_chmod_or_a_hard_link_while_files_are_read_stops_nothing(options, tmp_path, monkeypatch, change):
+    path = write(tmp_path / "t.parquet", simple())
+    path.chmod(0o644)
+    meanwhile(monkeypatch, lambda: change(path))
+    assert not prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).reused
 
 
 def test_other_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
