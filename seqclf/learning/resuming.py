@@ -66,6 +66,12 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         was, wanted = state["hyper_parameters"][part], task.hparams[part]
         if _target(was) == _target(wanted):  # what only the checkpoint names is not imported
             was, wanted = _completed(was), _completed(wanted)
+        if was != wanted and part == "dataset" and _other_rows_apart(was, wanted):
+            raise InputError(
+                f"checkpoint={path}: was trained with another decision: its validation has "
+                f"{was['rows']['validation']:,} rows, now it has {wanted['rows']['validation']:,}; give the same "
+                "decision.holdout, and a promise (decision.min_recall, min_precision or max_alerts) if its run had one"
+            )
         if was != wanted:
             key = "data" if part == "dataset" else part
             raise InputError(
@@ -77,6 +83,14 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
     if epochs is not None and 0 <= epochs < begun:
         raise InputError(f"checkpoint={path}: has begun epoch {begun} already; raise trainer.max_epochs (now {epochs})")
+
+
+def _other_rows_apart(was: Any, wanted: Any) -> bool:
+    """True if two dataset descriptions differ only in the number of validation rows, some of which a promise holds out."""
+    if not isinstance(was, dict) or not isinstance(was.get("rows"), dict) or "validation" not in was["rows"]:
+        return False
+    rows = {**was["rows"], "validation": wanted["rows"]["validation"]}
+    return rows != was["rows"] and {**was, "rows": rows} == wanted
 
 
 def _epochs_begun(state: Mapping[str, Any]) -> int:

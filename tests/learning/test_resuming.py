@@ -153,3 +153,30 @@ def test_a_checkpoint_with_other_batches_is_refused_before_a_run_begins(task, in
     with pytest.raises(InputError, match=r"checkpoint=.*: was written inside an epoch.* batching\.max_tokens=120;"):
         check_resumable({"checkpoint": inside, **common}, module, trainer.datamodule)
     check_resumable({"checkpoint": between, **common}, module, trainer.datamodule)
+
+
+@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
+def test_a_checkpoint_with_other_rows_kept_apart_names_the_decision(task, fit, tmp_path, before, now):
+    """A promise keeps validation rows apart; everything else of the data is the same."""
+
+    def with_validation(rows):
+        module = task()
+        module.hparams["dataset"]["rows"] = {"train": 40, "validation": rows}
+        return module
+
+    save = SaveAt(tmp_path, [(0, "end")])
+    watched(fit, with_validation(before), save=save, max_epochs=1)
+    ((path, _),) = save.saved.values()
+    trainer = fit(with_validation(before), max_epochs=1, enable_checkpointing=False)
+    config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
+    check_resumable(config, with_validation(before), trainer.datamodule)
+    message = (
+        rf"another decision: its validation has {before} rows, now it has {now}; give the same decision\.holdout, "
+        r"and a promise \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
+    )
+    with pytest.raises(InputError, match=message):
+        check_resumable(config, with_validation(now), trainer.datamodule)
+    other = with_validation(now)
+    other.hparams["dataset"]["digest"] = "other data"
+    with pytest.raises(InputError, match=r"was trained with another data; give the same data"):
+        check_resumable(config, other, trainer.datamodule)
