@@ -86,7 +86,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
 
 
 def _other_rows_apart(was: Any, wanted: Any) -> bool:
-    """True if two dataset descriptions differ only in the number of validation rows, some of which a promise holds out."""
+    """True if two dataset descriptions differ only in how many validation rows there are, as a promise keeps some."""
     if not isinstance(was, dict) or not isinstance(was.get("rows"), dict) or "validation" not in was["rows"]:
         return False
     rows = {**was["rows"], "validation": wanted["rows"]["validation"]}
