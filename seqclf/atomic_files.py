@@ -108,8 +108,7 @@ def _create_locked(path: Path) -> tuple[Path, int]:
         unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         try:
-            _try_lock(handle)
-            if unfinished.exists():  # otherwise another process swept it before it was locked
+            if _try_lock(handle) is not False and unfinished.exists():  # otherwise another process is sweeping it
                 return unfinished, handle
         except BaseException:
             os.close(handle)
@@ -125,18 +124,19 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
             continue  # another process swept it before it was locked
-        _try_lock(handle)
-        if folder.exists():
+        if _try_lock(handle) is not False and folder.exists():
             return folder, handle
         os.close(handle)
 
 
-def _try_lock(handle: int) -> bool:
-    """Lock without waiting. False: another process holds the lock, or the file system has none."""
+def _try_lock(handle: int) -> bool | None:
+    """Lock without waiting. False: another process holds the lock; None: the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         return False
+    except OSError:
+        return None
     return True
 
 

@@ -64,6 +64,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "loss.gamma": (0, float("inf")),
     "loss.tau": (0, float("inf")),
     "decision.confidence": (0.5, 0.9999),
+    "logger.timeout": (1, float("inf")),
     "decision.holdout": (0, 0.9),
     "optimizer.lr": (1e-12, float("inf")),
     "optimizer.weight_decay": (0, float("inf")),

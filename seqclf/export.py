@@ -20,7 +20,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.packing import write_bundle
     from seqclf.reporting.console import console
 
-    checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
+    checkpoint, folder = Path(str(config["checkpoint"])).absolute(), Path(str(config["bundle"]))
     task = load_task(checkpoint, read_trust(config["trust"]))
     run = checkpoint.parent.parent
     scored = _read(run / "metrics.json", json.loads)

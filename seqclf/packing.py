@@ -67,10 +67,20 @@ def _write(
         content["parity"] = {key: proof[key] for key in ("max_error", "tolerance")}
         (target / "MODEL_CARD.md").write_text(model_card(content, written), encoding="utf-8")
         manifest.write_manifest(target, content)
-        if folder.exists():
-            folder.replace(work / "earlier")
-        target.replace(folder)
+        _exchange(target, folder, work / "earlier")
     return proof
+
+
+def _exchange(target: Path, folder: Path, earlier: Path) -> None:
+    """Put `target` in the place of `folder`, which becomes `earlier`; if that is broken off, nothing has changed."""
+    try:
+        if folder.exists():
+            folder.replace(earlier)
+        target.replace(folder)
+    except BaseException:
+        if earlier.exists() and not folder.exists():
+            earlier.replace(folder)
+        raise
 
 
 def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, RichProgressBar
 from lightning.pytorch.loggers import Logger
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.atomic_files import write_output
 from seqclf.batching.datamodule import SequenceDataModule
@@ -34,7 +35,7 @@ from seqclf.learning.judging import Outcome, Scored, calibration, judge
 from seqclf.learning.loggers import finish, log_verdict, make_logger
 from seqclf.learning.resuming import check_resumable
 from seqclf.learning.scores import MAIN
-from seqclf.learning.stopping import KeepStopped, StopOnSignal
+from seqclf.learning.stopping import StopOnSignal
 from seqclf.learning.task import SequenceTask, load_task
 from seqclf.learning.wandb_verdict import Verdict
 from seqclf.packing import write_bundle
@@ -88,7 +89,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         if config["trainer"]["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
         trained = time.perf_counter() - started
-        chosen = best.best_model_path or last.best_model_path  # the last, if no epoch was validated
+        chosen = best.best_model_path or last.best_model_path or resumed  # the last, if no epoch was validated
         if not chosen:
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
@@ -166,14 +167,19 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
         "enable_model_summary": False,
     }
     try:
-        return pl.Trainer(**{**settings, **fixed})
+        trainer = pl.Trainer(**{**settings, **fixed})
     except (MisconfigurationException, TypeError, ValueError) as error:
         raise InputError(f"trainer: {str(error).strip().splitlines()[0]}") from None
+    if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+        raise InputError(
+            f"trainer.strategy={settings['strategy']}: its processes are copies of this one, which do not give back "
+            "what they trained; use trainer.strategy=ddp"
+        )
+    return trainer
 
 
 def _stopping(config: dict[str, Any]) -> list[Callback]:
-    patience = config["patience"]
-    return [] if patience is None else [callbacks.early_stopping(patience), KeepStopped(patience)]
+    return [] if config["patience"] is None else [callbacks.early_stopping(config["patience"])]
 
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:

@@ -31,9 +31,9 @@ def _search(config: dict[str, Any]) -> dict[str, Any]:
     check_space(space)
     # What was said of the training, for each trial again.
     overrides = [text for text in given_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
+    study = open_study(folder, settings, overrides)
     if config["logger"].get("group", "") is None:
         overrides.append(f"logger.group={folder.name}")
-    study = open_study(folder, settings)
     if (before := len(study.trials)) > 0:
         console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)
     run_trials(study, space, settings, overrides, folder, lambda trial: console.print(told(trial), soft_wrap=True))

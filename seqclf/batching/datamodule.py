@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -223,7 +224,14 @@ class SequenceDataModule(pl.LightningDataModule):
             "pin_memory": torch.cuda.is_available(),
             "num_workers": self.num_workers,
             "persistent_workers": self.num_workers > 0,
+            "worker_init_fn": _leave_process_group if self.num_workers else None,
         }
+
+
+def _leave_process_group(worker: int) -> None:
+    """A signal to the process group (Ctrl-C, `timeout`, a shell) would end the loader processes first, and the training
+    process could not save its last steps. A worker ends with its parent all the same."""
+    os.setpgrp()
 
 
 def _as_is(batch: Batch) -> Batch:

@@ -54,6 +54,16 @@ class CarriedCheckpoint(ModelCheckpoint):
         super().load_state_dict(state_dict)
 
 
+class LastCheckpoint(ModelCheckpoint):
+    """A `ModelCheckpoint` that in another folder starts anew: what it wrote before belongs to the run resumed from."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict["dirpath"] != str(self.dirpath):
+            no_paths = dict.fromkeys(("best_model_path", "kth_best_model_path", "last_model_path"), "")
+            state_dict = {**state_dict, **no_paths, "dirpath": str(self.dirpath), "best_k_models": {}}
+        super().load_state_dict(state_dict)
+
+
 @rank_zero_only
 def _copy(source: Path, target: Path) -> None:
     if source != target:
@@ -69,10 +79,10 @@ def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = N
     best = CarriedCheckpoint(
         resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=True, **common
     )
-    last = ModelCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
+    last = LastCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)
     if every is None:
         return [best, last]
-    inside = ModelCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
+    inside = LastCheckpoint(filename="last", monitor=None, every_n_train_steps=every, save_top_k=1, **common)
     return [best, last, inside]
 
 
@@ -120,6 +130,10 @@ class EpochRecord(Checkpoint):
         self.seen = {"updates": 0, "tokens": 0, "cells": 0, **seen}
         self.start = time.perf_counter() - seconds
         self.trained = time.perf_counter()
+
+    def on_fit_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        if self.history and trainer.is_global_zero:  # of a run resumed in another folder
+            self._write()
 
     def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         self._begin({}, 0.0)

@@ -30,5 +30,6 @@ def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
     try:
         write_bytes(path, content)
     except OSError as error:
-        kept = f"; the one before is complete: go on with checkpoint={path}" if path.is_file() else ""
+        last = path.with_name("last.ckpt")  # never the best one, which may be many epochs behind
+        kept = f"; the one before is complete: go on with checkpoint={last}" if last.is_file() else ""
         raise InputError(f"{path}: cannot be written ({error.strerror or error}); {REMEDY}{kept}") from None

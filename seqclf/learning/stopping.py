@@ -1,4 +1,4 @@
-"""The end of training: at a signal with a checkpoint to go on from, and of a resumed run that had stopped already."""
+"""The end of training at a signal, with a checkpoint to go on from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback, Checkpoint, EarlyStopping
+from lightning.pytorch.callbacks import Checkpoint
 
 from seqclf import termination
 
@@ -58,20 +58,3 @@ def _agreed(trainer: pl.Trainer) -> bool:
 
 def _stop() -> NoReturn:
     termination.end()
-
-
-class KeepStopped(Callback):
-    """Does not let a run that patience had ended train another epoch when it is resumed.
-
-    `patience`: as configured now, which may be more than the checkpoint's, so that the run goes on.
-    """
-
-    def __init__(self, patience: int):
-        self.patience = patience
-
-    def on_fit_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        for callback in trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, EarlyStopping):
-                callback.patience = self.patience
-                if callback.wait_count >= max(1, self.patience):
-                    trainer.should_stop = True

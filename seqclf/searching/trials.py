@@ -16,8 +16,12 @@ DATABASE = "search.db"
 MOST_FAILURES = 5
 
 
-def open_study(folder: Path, settings: Mapping[str, Any]) -> Any:
-    """The study in `folder`, begun or gone on with; its trials are in an SQLite file."""
+def open_study(folder: Path, settings: Mapping[str, Any], overrides: Sequence[str]) -> Any:
+    """The study in `folder`, begun or gone on with; its trials are in an SQLite file.
+
+    `overrides`: of the training, the same for all trials. Trials of other data or another decision were scored on other
+    rows and cannot be compared; they may even have seen the rows that a promise keeps apart.
+    """
     try:
         import optuna
     except ModuleNotFoundError:
@@ -36,6 +40,13 @@ def open_study(folder: Path, settings: Mapping[str, Any]) -> Any:
         raise InputError(
             f"search.metric={settings['metric']}: the search in {folder} is for {known}; name another folder"
         )
+    begun = study.user_attrs.get("overrides")
+    if begun is not None and begun != sorted(overrides):
+        raise InputError(
+            f"hydra.run.dir={folder}: holds trials of other settings ({' '.join(begun) or 'the defaults'}); give the "
+            "same, or name another folder"
+        )
+    study.set_user_attr("overrides", sorted(overrides))
     return study
 
 

@@ -1,5 +1,6 @@
 """Batches as Lightning gets them."""
 
+import os
 import threading
 from types import SimpleNamespace
 
@@ -198,3 +199,11 @@ def test_training_batches_are_rounded_up_to_edges_and_evaluation_ones_are_not(sp
         assert len(batch.ids) * width <= 100 or len(batch.ids) == 1
         assert not batch.fields["token"][:, batch.host_lengths.max() :].any()
     assert len({batch.fields["token"].shape[1] for batch in module.val_dataloader()}) > 3
+
+
+def test_a_signal_to_the_process_group_does_not_reach_the_loader_processes(split):
+    loader = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1}).train_dataloader()
+    batches = DataLoader.__iter__(loader)  # PyTorch's own iterator, which knows its processes
+    first = next(batches)
+    assert os.getpgid(batches._workers[0].pid) != os.getpgrp()
+    assert sum(len(batch.ids) for batch in [first, *batches]) == len(split.labels)

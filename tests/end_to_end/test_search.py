@@ -44,6 +44,12 @@ def test_the_best_settings_train_again_from_their_file(shell, files, searched):
     assert f"model.pooling={config['model']['pooling']}" in done.err.splitlines()[-1], "the command to train it"
 
 
+def test_a_search_goes_on_with_its_own_settings_only(shell, files, searched):
+    arguments = [*files, "logger=none", "trainer.max_epochs=2", SPACE, "hydra.run.dir=searched", "search.trials=4"]
+    done = shell("search", *arguments)
+    assert done.code == 2 and "searched: holds trials of other settings (" in done.err
+
+
 @pytest.mark.parametrize(
     ("given", "told"),
     [

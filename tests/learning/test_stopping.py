@@ -9,7 +9,8 @@ import torch
 
 from seqclf import termination
 from seqclf.learning.callbacks import EpochRecord, checkpoints, early_stopping
-from seqclf.learning.stopping import KeepStopped, StopOnSignal
+from seqclf.learning.resuming import _check_saver
+from seqclf.learning.stopping import StopOnSignal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",
@@ -116,6 +117,7 @@ def test_a_run_whose_epochs_are_all_trained_is_resumed_without_training(task, fi
     fit(resumed, checkpoint=tmp_path / "first/last.ckpt", **settings)
     assert count.steps == 0
     assert records[1].history == records[0].history
+    assert (tmp_path / "second/metrics.csv").read_text() == (tmp_path / "first/metrics.csv").read_text()
     assert second[0].best_model_path == str(tmp_path / "second/best.ckpt")
     assert (tmp_path / "second/best.ckpt").read_bytes() == (tmp_path / "first/best.ckpt").read_bytes()
 
@@ -124,7 +126,7 @@ def test_a_run_whose_epochs_are_all_trained_is_resumed_without_training(task, fi
 def test_a_run_that_patience_ended_goes_on_only_with_more_of_it(task, fit, tmp_path, patience, epochs):
     def run(patience, **options):
         record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
-        callbacks = [early_stopping(patience), KeepStopped(patience), record, *checkpoints(tmp_path)]
+        callbacks = [early_stopping(patience), record, *checkpoints(tmp_path)]
         fit(task(optimizer={"lr": 0.0}), callbacks=callbacks, max_epochs=10, **options)
         return len(record.history)
 
@@ -140,3 +142,22 @@ def test_the_best_checkpoint_is_carried_from_a_folder_that_was_moved(task, fit, 
     fit(task(), checkpoint=last, callbacks=[best, *others], max_epochs=1)
     assert best.best_model_path == str(tmp_path / "second/best.ckpt")
     assert (tmp_path / "second/best.ckpt").is_file()
+
+
+@pytest.mark.parametrize("every", [None, 1])
+def test_a_run_resumed_in_another_folder_and_stopped_there_can_be_resumed_again(task, fit, tmp_path, every):
+    checkpoint = None
+    for number, (epoch, batch) in enumerate([(0, 1), (1, 1), (2, 1)]):
+        folder = tmp_path / str(number)
+        stop = SignalAt(epoch, batch)
+        callbacks = [*checkpoints(folder, every, checkpoint), stop, StopOnSignal(folder / "last.ckpt")]
+        with pytest.raises(termination.Terminated), termination.deferred():
+            fit(task(), checkpoint=checkpoint, callbacks=callbacks, max_epochs=4)
+        termination.install()
+        checkpoint = folder / "last.ckpt"
+        savers = torch.load(checkpoint, weights_only=True)["callbacks"]
+        savers = {name: state for name, state in savers.items() if "dirpath" in state}
+        assert savers
+        for name, state in savers.items():
+            assert state["dirpath"] == str(folder)
+            _check_saver(name, state)
