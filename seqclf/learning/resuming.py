@@ -20,7 +20,9 @@ from seqclf.learning.checkpoint import check_weights, read_checkpoint
 from seqclf.learning.task import SequenceTask
 from seqclf.state import COUNT, Each, Where, in_file, require
 
-PROGRESS = {"total": Each(COUNT), "current": Each(COUNT)}
+TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
+PROGRESS = {"total": TRACKED, "current": TRACKED}
+POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}  # of a `SequenceDataModule`, see `continuity`
 RESUMED = {
     "pytorch-lightning_version": Where(
         str, lambda text: re.fullmatch(r"\d+(\.\d+)+\S*", text) is not None, "a version"
@@ -29,9 +31,9 @@ RESUMED = {
         "fit_loop": {
             "state_dict": dict,
             "epoch_progress": PROGRESS,
-            "epoch_loop.state_dict": dict,
+            "epoch_loop.state_dict": {"_batches_that_stepped": COUNT},
             "epoch_loop.batch_progress": PROGRESS,
-            "epoch_loop.scheduler_progress": PROGRESS,
+            "epoch_loop.scheduler_progress": {"total": Each(COUNT), "current": Each(COUNT)},
             "epoch_loop.val_loop.state_dict": dict,
             "epoch_loop.val_loop.batch_progress": PROGRESS,
         }
@@ -79,7 +81,11 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 f"give the same {key} as its run"
             )
     _check_parts(state, task, path)
-    check_continuity(f"checkpoint={path}", state.get(type(batches).__qualname__, {}), batches.settings())
+    position = state.get(type(batches).__qualname__)
+    if position is not None:  # a Trainer without our DataModule saves none
+        with in_file(f"checkpoint={path}", "it is damaged; train from the start"):
+            require(position, POSITION)
+        check_continuity(f"checkpoint={path}", position, batches.settings())
     epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
     if epochs is not None and 0 <= epochs < begun:
         raise InputError(f"checkpoint={path}: has begun epoch {begun} already; raise trainer.max_epochs (now {epochs})")

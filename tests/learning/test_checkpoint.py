@@ -79,17 +79,17 @@ def test_nothing_but_a_model_of_this_package_is_called_without_trust(saved, name
         load_task(saved(target("model", name)))
 
 
-def test_a_run_that_names_its_own_package_resumes_and_another_is_not_imported(task, saved, foreign):
+def test_a_run_that_names_its_own_package_resumes_and_another_is_not_imported(task, saved, foreign, batches):
     config = {"checkpoint": saved(target("model", "foreign.Net")), "trainer": {"max_epochs": 5}}
     with pytest.raises(InputError, match=r"another model \(model\._target_=foreign\.Net\)"):
-        check_resumable(config, task())
+        check_resumable(config, task(), batches)
     assert not (foreign / "imported").exists()
-    check_resumable(config, task(model={"_target_": "foreign.Net"}))
+    check_resumable(config, task(model={"_target_": "foreign.Net"}), batches)
 
 
-def test_a_good_checkpoint_is_loaded_and_resumed(task, saved):
+def test_a_good_checkpoint_is_loaded_and_resumed(task, saved, batches):
     assert load_task(saved()).step == 0 or load_task(saved()).step > 0
-    check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task())
+    check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
 
 
 HUGE = {
@@ -137,7 +137,7 @@ def places(value, path=()):
 
 
 @pytest.mark.parametrize("every", [61, pytest.param(5, marks=pytest.mark.slow)])
-def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_path, every):
+def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_path, every, batches):
     """Without files, so that many are tried: what `torch.load` gives is mutated."""
     given = {}
     path = tmp_path / "good.ckpt"
@@ -145,7 +145,7 @@ def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_
     model, refused = task(), 0
 
     def resume(path):
-        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 9}}, model)
+        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 9}}, model, batches)
 
     changes = [(where, wrong) for where in places(state) for wrong in [GONE, *WRONG]]
     for where, wrong in changes[::every]:
@@ -169,7 +169,7 @@ def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_
     assert refused > len(changes) // every // 3, "the mutations reach what is checked"
 
 
-def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved):
+def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
     def change(state):
         state["callbacks"] = {
             "ModelCheckpoint": {
@@ -182,4 +182,4 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved):
         }
 
     with pytest.raises(InputError, match=r"/home/thesis\.tex is not in its folder /runs/one"):
-        check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task())
+        check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
