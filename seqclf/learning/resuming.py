@@ -22,10 +22,8 @@ from seqclf.state import COUNT, Each, Where, in_file, require
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
-POSITION = {
-    "settings": Each((int, float, str, bool, None)),
-    "trained": COUNT,
-}  # of a `SequenceDataModule`, see `continuity`
+# Of a `SequenceDataModule`, see `continuity`.
+POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}
 RESUMED = {
     "pytorch-lightning_version": Where(
         str, lambda text: re.fullmatch(r"\d+(\.\d+)+\S*", text) is not None, "a version"
