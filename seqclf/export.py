@@ -20,9 +20,9 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.packing import write_bundle
     from seqclf.reporting.console import console
 
-    checkpoint, folder = Path(str(config["checkpoint"])).absolute(), Path(str(config["bundle"]))
+    checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
     task = load_task(checkpoint, read_trust(config["trust"]))
-    run = checkpoint.parent.parent
+    run = checkpoint.absolute().parent.parent  # `best.ckpt` alone has no parents
     scored = _read(run / "metrics.json", json.loads)
     written = scored if scored.get("step") == task.step else {}  # otherwise they are another checkpoint's
     if not written and (lost := _lost_decision(run, scored)):
