@@ -2,7 +2,7 @@
 
     python scripts/fuzz.py [--files 2000] [--seed 0] [--only NUMBER …] [--keep DIR]
 
-Files are made and checked by tests/data/fuzzing.py, in processes of their own, so that a crash or a hang is a finding
+Files are made and checked by tests/fuzzing/cases.py, in processes of their own, so that a crash or a hang is a finding
 too. What is found is printed with the number of its file, which `--only` makes again; `--keep` leaves it in a folder.
 Then a table of outcomes, and as the last line one JSON object. The exit code is 1 if anything was found.
 """
@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests/data")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from fuzzing import Outcome, examine, make_case  # noqa: E402
+from fuzzing.cases import Outcome, examine, make_case  # noqa: E402
 
 SLOWEST_S = 20
 STATUSES = ("success", "error", "finding")

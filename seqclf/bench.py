@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqclf.command import command
+from seqclf.config.command import command
 
 
 @command("bench")
@@ -13,12 +13,12 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     """Race, watch the memory, change the structure, judge, show."""
     import time
 
-    from seqclf.benching.whole import bench, make_workloads, settings_of
-    from seqclf.checks import check_ranges
-    from seqclf.data.sinks import check_place
-    from seqclf.reporting.bench_page import write_page
-    from seqclf.reporting.bench_picture import write_picture
-    from seqclf.reporting.bench_tables import show_bench, show_workload
+    from seqclf.benchmark.benchmark import bench, make_workloads, settings_of
+    from seqclf.bundle.writers import check_place
+    from seqclf.config.checks import check_ranges
+    from seqclf.reporting.bench.figure import write_picture
+    from seqclf.reporting.bench.page import write_page
+    from seqclf.reporting.bench.tables import show_bench, show_workload
     from seqclf.reporting.console import console
 
     started = time.perf_counter()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from seqclf.command import command
+from seqclf.config.command import command
 
 
 @command("describe")
@@ -14,12 +14,12 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     import json
     import time
 
+    from seqclf.bundle.writers import check_place
     from seqclf.data.prepare import DataOptions, prepare
-    from seqclf.data.sinks import check_place
     from seqclf.reporting.console import console, show_dataset
-    from seqclf.reporting.survey_page import write_page
-    from seqclf.reporting.survey_tables import show_survey
-    from seqclf.survey.whole import survey
+    from seqclf.reporting.describe.page import write_page
+    from seqclf.reporting.describe.tables import show_survey
+    from seqclf.survey.survey import survey
 
     started = time.perf_counter()
     output = config["output"] and Path(str(config["output"]))

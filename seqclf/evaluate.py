@@ -6,28 +6,28 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqclf.command import command
+from seqclf.config.command import command
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
-    from seqclf.learning.judging import Scored
+    from seqclf.evaluation.results import Scored
 
 
 @command("evaluate")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Predict `data.test` and compare with its labels."""
-    from seqclf.atomic_files import write_output
-    from seqclf.bundle.labelled import predict_labelled
     from seqclf.bundle.runtime import Classifier
-    from seqclf.data.dataset import check_positive
-    from seqclf.data.labels import LabelTable
+    from seqclf.bundle.scoring import predict_labelled
+    from seqclf.bundle.writers import check_place
     from seqclf.data.prepare import DataOptions, with_generated
-    from seqclf.data.sinks import check_place
-    from seqclf.data.sources import require_files
-    from seqclf.learning.decisions import overridden
-    from seqclf.learning.judging import judge
+    from seqclf.data.reading.label_table import LabelTable
+    from seqclf.data.reading.sources import require_files
+    from seqclf.data.storage.dataset import check_positive
+    from seqclf.evaluation.decision import overridden
+    from seqclf.evaluation.results import judge
     from seqclf.reporting.console import console, show_scores
+    from seqclf.system.atomic_files import write_output
 
     output = config["output"] and Path(str(config["output"]))
     for place in (output, config["report"] and Path(str(config["report"]))):
@@ -76,9 +76,9 @@ def _write_report(
     refused: list[str],
     result: dict[str, Any],
 ) -> None:
-    from seqclf.learning.judging import Outcome
-    from seqclf.reporting.report_page import Report, write_report
-    from seqclf.reporting.worst import worst_mistakes
+    from seqclf.evaluation.results import Outcome
+    from seqclf.reporting.run.mistakes import worst_mistakes
+    from seqclf.reporting.run.page import Report, write_report
 
     classes = classifier.classes
     outcome = Outcome({"test": scored}, classifier.decision, {"test": result})

@@ -9,16 +9,16 @@ from typing import Any
 
 import yaml
 
-from seqclf.command import command
+from seqclf.config.command import command
 
 
 @command("export")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
-    from seqclf.build import read_trust
-    from seqclf.learning.task import load_task
-    from seqclf.packing import write_bundle
+    from seqclf.config.instantiate import read_trust
+    from seqclf.export_bundle import write_bundle
     from seqclf.reporting.console import console
+    from seqclf.training.module import load_task
 
     checkpoint, folder = Path(str(config["checkpoint"])), Path(str(config["bundle"]))
     task = load_task(checkpoint, read_trust(config["trust"]))
@@ -43,7 +43,7 @@ def _read(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 def _lost_decision(run: Path, scored: Mapping[str, Any]) -> str | None:
     """Say that a bundle lacks the decision its run was asked for, and how to get it."""
-    from seqclf.learning.decisions import RULES
+    from seqclf.evaluation.decision import RULES
 
     settings = _read(run / "config.yaml", yaml.safe_load).get("decision")
     asked = [f"decision.{rule}={settings[rule]}" for rule in RULES if isinstance(settings, dict) and settings.get(rule)]

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seqclf.command import command
+from seqclf.config.command import command
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,10 +50,10 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-    from seqclf.bundle.table import guarded, table_schema, tabulate
-    from seqclf.data.reading import count_rows
-    from seqclf.data.sinks import check_output, open_sink
-    from seqclf.data.sources import Source, local_files, require_files
+    from seqclf.bundle.predictions import guarded, table_schema, tabulate
+    from seqclf.bundle.writers import check_output, open_sink
+    from seqclf.data.reading.reader import count_rows
+    from seqclf.data.reading.sources import Source, local_files, require_files
 
     output = Path(str(config["output"]))
     check_output(output)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqclf.command import command, given_overrides, run_folder
+from seqclf.config.command import command, given_overrides, run_folder
 
 
 @command("search")
 def main(config: dict[str, Any]) -> dict[str, Any]:
     """Try, tell, write the best."""
-    from seqclf.checks import check_ranges
-    from seqclf.run_lock import locked
+    from seqclf.config.checks import check_ranges
+    from seqclf.system.run_lock import locked
 
     check_ranges(config)
     with locked(run_folder()):
@@ -22,9 +22,9 @@ def _search(config: dict[str, Any]) -> dict[str, Any]:
     import shlex
 
     from seqclf.reporting.console import console
-    from seqclf.searching.outcome import BEST, draw, ended, show, told, write_best
-    from seqclf.searching.space import as_overrides, check_space
-    from seqclf.searching.trials import DATABASE, open_study, run_trials
+    from seqclf.tuning.outcome import BEST, draw, ended, show, told, write_best
+    from seqclf.tuning.space import as_overrides, check_space
+    from seqclf.tuning.trials import DATABASE, open_study, run_trials
 
     settings, folder = config["search"], run_folder()
     space = settings["space"] or settings["usual"]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from seqclf.command import command, run_folder, sweep_name
+from seqclf.config.command import command, run_folder, sweep_name
 
 
 @command("train")
 def main(config: dict[str, Any]) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
-    from seqclf.checks import check_ranges
-    from seqclf.run_lock import occupied
+    from seqclf.config.checks import check_ranges
+    from seqclf.system.run_lock import occupied
 
     check_ranges(config)
     if config["logger"].get("group", "") is None:
@@ -21,10 +21,10 @@ def main(config: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _train(config: dict[str, Any]) -> dict[str, Any] | None:
-    from seqclf.data.leaks import leak_lines
     from seqclf.data.prepare import DataOptions, prepare
+    from seqclf.data.splitting.leakage import leak_lines
     from seqclf.reporting.console import console, show_dataset, warn
-    from seqclf.survey.whole import survey
+    from seqclf.survey.survey import survey
 
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
@@ -33,10 +33,10 @@ def _train(config: dict[str, Any]) -> dict[str, Any] | None:
     for line in found["warnings"]:
         if line not in leak_lines(dataset.leaks):
             warn(line)
-    from seqclf import recipe  # PyTorch is loaded only once the data is known to be good
+    from seqclf import pipeline  # PyTorch is loaded only once the data is known to be good
 
     run = run_folder()
-    result = recipe.train(config, dataset, run, found["warnings"])
+    result = pipeline.train(config, dataset, run, found["warnings"])
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

@@ -9,7 +9,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seqclf.command import CONF
+from seqclf.config.command import CONF
 from seqclf.data.prepare import DataOptions
 
 

@@ -10,19 +10,20 @@ import pytest
 import seqclf
 
 HOME = Path(seqclf.__file__).parent
-ROOMS = ["data", "batching", "models", "learning", "bundle", "survey", "benching", "reporting", "searching"]
-COMMON = {"errors", "atomic_files", "termination", "build", "checks", "state", "resident", "versions", "__init__"}
+ROOMS = ["data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "reporting", "tuning"]
+COMMON = {"errors", "config", "system", "__init__"}
 DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
     "data.prepare",
     "batching.plan",
     "batching.collate",
-    "learning.scores",
+    "evaluation.results",
+    "evaluation.thresholds",
     "bundle.runtime",
-    "bundle.table",
+    "bundle.predictions",
     "predict",
     "evaluate",
-    "survey.whole",
+    "survey.survey",
     "describe",
 ]
 HEAVY = {"torch", "lightning", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}

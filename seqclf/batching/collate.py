@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.batching.edges import round_up
-from seqclf.data.store import Ragged
+from seqclf.batching.bucket_boundaries import round_up
+from seqclf.data.storage.ragged import Ragged
 
 
 def pad(

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
-from seqclf.batching.continuity import PLAN_KEYS, check_continuity
 from seqclf.batching.plan import plan_settings
+from seqclf.batching.resume_settings import PLAN_KEYS, check_continuity
 from seqclf.batching.sampler import FixedSampler, PlanSampler
 from seqclf.batching.training_loader import TrainingLoader
-from seqclf.data.store import Split, release, size_in_bytes
+from seqclf.data.storage.ragged import Split, release, size_in_bytes
 from seqclf.errors import InputError
 
 RESIDENT_BYTES = 256 * 2**20

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.batching.edges import bucket_edges, round_up
+from seqclf.batching.bucket_boundaries import bucket_edges, round_up
 from seqclf.errors import InputError
 
 

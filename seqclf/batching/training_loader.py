@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from seqclf.batching.sampler import PlanSampler
-from seqclf.data.prefetch import prefetched
+from seqclf.data.storage.prefetch import prefetched
 
 
 class TrainingLoader(DataLoader):

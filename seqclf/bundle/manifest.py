@@ -13,11 +13,11 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from seqclf.data.dataset import READER
-from seqclf.data.schema import Schema
+from seqclf.data.schema.schema import Schema
+from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
-from seqclf.learning.decisions import RULES, Decision
-from seqclf.state import COUNT, POSITIVE, Each, Where, in_file, one_of, require
+from seqclf.evaluation.decision import RULES, Decision
+from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, in_file, one_of, require
 
 FORMAT = 1
 NAME = "manifest.json"

@@ -16,21 +16,21 @@ import pyarrow as pa
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
-from seqclf.checks import require_whole
-from seqclf.data import reading
-from seqclf.data.batches import Batch
-from seqclf.data.cells import split_cell
-from seqclf.data.encoders import encode, load_encoders
-from seqclf.data.fields import UNITS, Field
-from seqclf.data.labels import LabelTable
-from seqclf.data.rows import EMPTY_REASON, inspect, too_long_reason
-from seqclf.data.schema import Schema, require_columns
-from seqclf.data.sources import Source, require_files
-from seqclf.data.staging import labelled
-from seqclf.data.store import Ragged, take
+from seqclf.config.checks import require_whole
+from seqclf.data.collect import labelled
+from seqclf.data.encoding.encoders import encode, load_encoders
+from seqclf.data.reading import reader
+from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.record_batches import Batch
+from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.schema.cell_types import split_cell
+from seqclf.data.schema.fields import UNITS, Field
+from seqclf.data.schema.schema import Schema, require_columns
+from seqclf.data.storage.ragged import Ragged, take
+from seqclf.data.validation.row_checks import EMPTY_REASON, inspect, too_long_reason
 from seqclf.errors import InputError
-from seqclf.learning.decisions import Decision, overridden
-from seqclf.state import in_file, read_json
+from seqclf.evaluation.decision import Decision, overridden
+from seqclf.system.stored_state import in_file, read_json
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
@@ -145,7 +145,7 @@ class Classifier:
         With `label`, its column comes along as `label`; with `table`, what that says of each id does.
         """
         require_files(source)
-        types = reading.column_types(source)
+        types = reader.column_types(source)
         wanted = [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns]
         if label is not None:
             wanted.append(("data.label", label))
@@ -159,7 +159,7 @@ class Classifier:
             raise InputError(f"{source}: {lacking}, by which the labels of {table.source} are joined")
         require_columns(wanted, types, str(source))
         schema = replace(self.schema, label=label, id=id)
-        for batch in reading.read(source, schema, rows=WINDOW_ROWS):
+        for batch in reader.read(source, schema, rows=WINDOW_ROWS):
             yield (batch if table is None else labelled(batch, table)), self.predict_columns(batch.columns)
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:

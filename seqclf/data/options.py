@@ -9,8 +9,8 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any
 
-from seqclf.checks import label_text
-from seqclf.data.sources import Source
+from seqclf.config.checks import label_text
+from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
 

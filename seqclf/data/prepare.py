@@ -16,14 +16,14 @@ from pathlib import Path
 
 import numpy as np
 
-from seqclf.atomic_files import DISK, scratch_folder
-from seqclf.build import generate
-from seqclf.data.checksums import DamagedError, verify, write_checksums
-from seqclf.data.dataset import Dataset, open_dataset
-from seqclf.data.fingerprint import changed_file, fingerprint, generator_code, states_of
+from seqclf.config.instantiate import generate
+from seqclf.data.build import SPLITS, Preparation
+from seqclf.data.caching.checksums import DamagedError, verify, write_checksums
+from seqclf.data.caching.fingerprint import changed_file, fingerprint, generator_code, states_of
 from seqclf.data.options import DataOptions
-from seqclf.data.preparation import SPLITS, Preparation
+from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.errors import InputError
+from seqclf.system.atomic_files import DISK, scratch_folder
 
 
 def prepare(options: DataOptions) -> Dataset:

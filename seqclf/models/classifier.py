@@ -9,9 +9,9 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.models.dropout import StepDropout
+from seqclf.models.embedding import StepEmbedding
 from seqclf.models.pooling import Pooling
 from seqclf.models.recurrent import Recurrent
-from seqclf.models.steps import StepEmbedding
 
 
 class SequenceClassifier(nn.Module):

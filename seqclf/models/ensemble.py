@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.build import build
+from seqclf.config.instantiate import build
 
 
 class Ensemble(nn.Module):

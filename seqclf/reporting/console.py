@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from seqclf.data.dataset import Dataset
-from seqclf.data.leaks import leak_lines
-from seqclf.learning.decisions import Decision
-from seqclf.learning.scores import MAIN
-from seqclf.reporting.promises import decision_lines
-from seqclf.reporting.report_words import dependence
+from seqclf.data.splitting.leakage import leak_lines
+from seqclf.data.storage.dataset import Dataset
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.metrics import MAIN
+from seqclf.reporting.guarantees import decision_lines
+from seqclf.reporting.run.summary import dependence
 
 # Labels and paths may look like markup.
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)

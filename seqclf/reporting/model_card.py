@@ -7,13 +7,13 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from seqclf.data.leaks import leak_lines
-from seqclf.data.schema import Schema
+from seqclf.data.schema.schema import Schema
+from seqclf.data.splitting.leakage import leak_lines
 from seqclf.errors import InputError
-from seqclf.learning.decisions import Decision
-from seqclf.reporting.promises import decision_lines
-from seqclf.reporting.report_words import BETWEEN, headline, verdict_rows
-from seqclf.reporting.wording import listed, percent, score, shortened
+from seqclf.evaluation.decision import Decision
+from seqclf.reporting.formatting import listed, percent, score, shortened
+from seqclf.reporting.guarantees import decision_lines
+from seqclf.reporting.run.summary import BETWEEN, headline, verdict_rows
 
 MOST_FIELDS = 40
 FEW_ROWS = 30  # of a class, on the split that is judged

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
-from seqclf.data.dataset import Dataset
+from seqclf.data.storage.dataset import Dataset
 
 QUANTILES = (1, 5, 25, 50, 75, 95, 99)
 LENGTH_BINS = 40

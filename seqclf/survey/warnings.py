@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from seqclf.data.leaks import leak_lines
+from seqclf.data.splitting.leakage import leak_lines
 
 RARE_ROWS = 10
 IMBALANCED = 10.0  # rows of the largest class for each of the smallest

@@ -6,10 +6,10 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.batching.edges import bucket_edges, round_up
+from seqclf.batching.bucket_boundaries import bucket_edges, round_up
 from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
-from seqclf.benching.workload import LENGTHS as LENGTH_DRAWS
-from seqclf.command import CONF
+from seqclf.benchmark.workload import LENGTHS as LENGTH_DRAWS
+from seqclf.config.command import CONF
 from seqclf.errors import InputError
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)

@@ -11,11 +11,11 @@ import torch
 import yaml
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.command import CONF
+from seqclf.config.command import CONF
 from seqclf.data.prepare import DataOptions, prepare
-from seqclf.learning.decisions import RULES
-from seqclf.learning.task import SequenceTask
-from seqclf.packing import write_bundle
+from seqclf.evaluation.decision import RULES
+from seqclf.export_bundle import write_bundle
+from seqclf.training.module import SequenceTask
 
 ROWS = 40
 METRICS = {"test": {"recall": 0.5}}

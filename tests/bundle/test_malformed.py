@@ -14,10 +14,10 @@ import pytest
 from seqclf.bundle import runtime
 from seqclf.bundle.manifest import _digest, read_manifest
 from seqclf.bundle.runtime import Classifier, open_session
-from seqclf.data.sources import Source
+from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.learning.judging import Scored, judge
-from seqclf.reporting.promises import decision_lines
+from seqclf.evaluation.results import Scored, judge
+from seqclf.reporting.guarantees import decision_lines
 
 WRONG: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seqclf.bundle import runtime
 from seqclf.bundle.runtime import open_session
-from seqclf.data.sources import Source
+from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
 KINDS = ["events", "text", "place", "card"]

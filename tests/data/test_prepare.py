@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from table_files import LABELS, TOKENS, simple, write
+from support.table_files import LABELS, TOKENS, simple, write
 
-from seqclf.data.leaks import leak_lines
-from seqclf.data.preparation import Preparation
+from seqclf.data.build import Preparation
 from seqclf.data.prepare import prepare
-from seqclf.data.splits import NO_KEY, fill_missing_keys
+from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
+from seqclf.data.splitting.leakage import leak_lines
 from seqclf.errors import InputError
 
 

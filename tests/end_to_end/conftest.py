@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from card_rows import SMALL, cards
+from support.card_rows import SMALL, cards
 
 BAD_ROW = 5
 

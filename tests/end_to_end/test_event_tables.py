@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from card_rows import SMALL, cards
+from support.card_rows import SMALL, cards
 
 FIELDS = "data.fields={shop: category, amount: {kind: number, missing: last}, gap: {kind: time, column: at}}"
 EVENTS = ["data.group_by=card", "data.order_by=at", "data.labels=cards.csv", "data.label=fraud", FIELDS]

@@ -7,13 +7,13 @@ import shutil
 import pytest
 import torch
 
-from seqclf.learning.task import load_task
+from seqclf.training.module import load_task
 
 # The real command, but for a callback in the place of early stopping, which breaks training off after two epochs.
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
-from seqclf.learning import callbacks
+from seqclf.training import callbacks
 
 class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):

@@ -9,7 +9,7 @@ import torch
 import yaml
 
 from seqclf.bundle.manifest import read_manifest
-from seqclf.learning.task import load_task
+from seqclf.training.module import load_task
 
 MAIN = {"loss", "accuracy", "recall", "precision", "f1"}
 

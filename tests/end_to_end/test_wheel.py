@@ -60,7 +60,8 @@ def test_the_installed_package_trains_from_its_own_config(shell, installed, tmp_
 
 def test_the_built_in_data_is_found(shell, installed, tmp_path):
     script = (
-        "from seqclf.data.reading import count_rows; from seqclf.data.sources import Source; import seqclf; "
+        "import seqclf; from seqclf.data.reading.reader import count_rows; "
+        "from seqclf.data.reading.sources import Source; "
         "print(seqclf.__file__); "
         "print(count_rows(Source('builtin:japanese_vowels_train.parquet', 'data.train')))"
     )

@@ -11,10 +11,10 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seqclf.command import CONF
-from seqclf.data.leaks import leak_lines
+from seqclf.config.command import CONF
 from seqclf.data.prepare import prepare
-from seqclf.survey.whole import survey
+from seqclf.data.splitting.leakage import leak_lines
+from seqclf.survey.survey import survey
 
 SPLITS = ("train", "validation", "test")
 

@@ -7,7 +7,7 @@ import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from seqclf.errors import InputError
-from seqclf.learning.decisions import Decision
+from seqclf.evaluation.decision import Decision
 from seqclf.reporting.model_card import model_card
 
 FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None, "separator": None, "options": {}}

@@ -9,8 +9,8 @@ import pytest
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
-from seqclf.survey.evidence import score_baseline
-from seqclf.survey.whole import survey
+from seqclf.survey.predictability import score_baseline
+from seqclf.survey.survey import survey
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}

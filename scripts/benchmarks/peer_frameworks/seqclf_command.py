@@ -1,0 +1,76 @@
+"""`python -m seqclf.train` as its users run it, held before each epoch until it is told to go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import worker
+from worker import Epoch, Workload, read_workload
+
+import seqclf.training.callbacks as callbacks
+from seqclf.batching.plan import padding_efficiency
+from seqclf.train import main
+
+
+def hold_at_epochs(workload: Workload) -> None:
+    """Wait for a line on standard input before each epoch, and answer it from the run's own record."""
+    lengths = np.array([len(sequence) for sequence in workload.sequences])
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    begin, end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
+
+    def held(self: callbacks.EpochRecord, *arguments: Any) -> None:
+        if not sys.stdin.readline():
+            sys.exit("nobody asks for another epoch")
+        begin(self, *arguments)
+
+    def answered(self: callbacks.EpochRecord, *arguments: Any) -> None:
+        end(self, *arguments)
+        row = self.history[-1]
+        planned = padding_efficiency(lengths, workload.epochs[row["epoch"]])
+        assert abs(row["padding_efficiency"] - planned) < 1e-4, "the batches are not those the others were given"
+        print(json.dumps(Epoch(lengths.sum() / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
+
+    callbacks.EpochRecord.on_train_epoch_start = held  # type: ignore[method-assign]
+    callbacks.EpochRecord.on_train_epoch_end = answered  # type: ignore[method-assign]
+
+
+def overrides(folder: Path, epochs: int) -> dict[str, Any]:
+    return {
+        "hydra.run.dir": folder / "run",
+        "data": "files",
+        "data.train": folder / "train.parquet",
+        "data.validation": folder / "validation.parquet",
+        "data.label": "label",
+        "data.cache_dir": folder / "cache",
+        "model.embedding_size": worker.EMBEDDING,
+        "model.hidden_size": worker.HIDDEN,
+        "model.bidirectional": "false",
+        "model.pooling": "last",
+        "model.dropout": 0,
+        "model.token_dropout": 0,
+        "optimizer.lr": worker.LEARNING_RATE,
+        "optimizer.weight_decay": worker.WEIGHT_DECAY,
+        "optimizer.schedule.warmup": 0,
+        "optimizer.schedule.decay": "none",
+        "trainer.accelerator": "cpu",
+        "trainer.gradient_clip_val": worker.CLIP,
+        "trainer.max_epochs": epochs,
+        "batching.max_sequences": worker.BATCH,
+        "patience": "null",
+    }
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[2])
+    workload = read_workload(str(path))
+    os.environ["WANDB_MODE"] = "offline"
+    settings = overrides(path.parent, len(workload.epochs))
+    sys.argv = ["seqclf.train", *(f"{key}={value}" for key, value in settings.items())]
+    hold_at_epochs(workload)
+    main()

@@ -1,1 +1,0 @@
-"""The price of dynamic against static graphs: the same model, weights, sequences and updates, timed side by side."""

@@ -1,0 +1,1 @@
+"""Cache folders of prepared data: fingerprints, checksums and verification."""

@@ -1,0 +1,1 @@
+"""Encoders of each field kind: fit on training rows, turn tokens into arrays, and decode them."""

@@ -1,0 +1,1 @@
+"""Source files to Arrow record batches of canonical columns."""

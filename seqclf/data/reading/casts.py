@@ -1,0 +1,202 @@
+"""Columns of any type → the canonical columns that checks and encoders read, as DuckDB expressions.
+
+Their names are no identifiers, except `label` and `id`, which are reserved: so no field can be called the same.
+"""
+
+from __future__ import annotations
+
+import re
+
+from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.data.schema.fields import UNITS, Field
+from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
+
+LABEL, ID = "label", "id"
+KEY, FILE, ROW = "split key", "in file", "row number"
+SHOWN_CHARACTERS = 40
+WHOLE = r"regexp_full_match(trim({entry}), '[+-]?[0-9]+([.]0*)?')"
+DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
+OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
+SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
+WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
+
+
+def raw(field: str) -> str:
+    """The column that holds how a text cell of `field` begins, for error lines."""
+    return f"raw {field}"
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
+    """The SELECT list of a file with a row per sequence; `types`: column → DuckDB type. See `reading.read`."""
+    expressions = beside(schema, types, key)
+    for field in schema.fields:
+        expressions.append(f"{steps(field, types, where)} AS {quoted(field.name)}")
+        column = field.columns[0]
+        if not field.running_text and types[column] in ("VARCHAR", "JSON"):
+            text = f"CAST({plain(column, types)} AS VARCHAR)"
+            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quoted(raw(field.name))}")
+    return expressions
+
+
+def beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
+    expressions = []
+    if schema.label is not None:
+        expressions.append(f"CAST({plain(schema.label, types)} AS VARCHAR) AS {LABEL}")
+    if schema.id is not None:
+        expressions.append(f"{plain(schema.id, types)} AS {ID}")
+    if key is not None:
+        expressions.append(f"{key} AS {quoted(KEY)}")
+    return expressions
+
+
+def number(text: str) -> str:
+    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE), "
+        f"CASE WHEN COALESCE(lower(trim({text})), '') NOT IN ({missing}) THEN 'inf'::DOUBLE END)"
+    )
+
+
+def is_missing(text: str) -> str:
+    """Whether text says nothing: null, blank, or a word such as NA. As `batches.known_ids` has it."""
+    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
+
+
+def seconds(text: str, unit: str = "second") -> str:
+    """Text → seconds: a number of `unit`, a date or time (at an offset from UTC, if it ends with one), or hours and
+    minutes (47:30). DuckDB's own casts skip whatever follows a time, an offset or PM too.
+    """
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN epoch(TRY_CAST({text} AS TIMESTAMPTZ)) "
+        f"WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN epoch(TRY_CAST({text} || ':00' AS INTERVAL)) "
+        f"WHEN regexp_full_match({text}, '{SPAN}') THEN epoch(TRY_CAST({text} AS INTERVAL)) END)"
+    )
+
+
+def moment(value: str, kind: str, unit: str) -> str:
+    """A value of DuckDB type `kind` → seconds."""
+    if kind in ("VARCHAR", "JSON"):
+        return seconds(value, unit)
+    if kind == "DATE":
+        return f"epoch(CAST({value} AS TIMESTAMP))"
+    if kind.startswith(("TIME", "INTERVAL")):
+        return f"epoch({value})"
+    return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
+
+
+def plain(column: str, types: dict[str, str], table: str = "") -> str:
+    """A column, of `table`, as it is; of JSON values, their text without the quotes."""
+    name = f"{table}.{quoted(column)}" if table else quoted(column)
+    return f"({name} ->> '$')" if types[column] == "JSON" else name
+
+
+def steps(field: Field, types: dict[str, str], where: str) -> str:
+    """The steps of one field, null where a cell holds none of the kind."""
+    if len(field.columns) == 1:
+        return _steps(field, field.columns[0], types[field.columns[0]], where)
+    lists = [_steps(field, column, types[column], where) for column in field.columns]
+    same = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
+    step = ", ".join(f"step[{position}]" for position in range(1, len(lists) + 1))
+    return f"CASE WHEN {same} THEN list_transform(list_zip({', '.join(lists)}), lambda step: [{step}]) END"
+
+
+def _steps(field: Field, name: str, kind: str, where: str) -> str:
+    column, is_list = quoted(name), kind.endswith("]")
+    if field.running_text:
+        if is_list:
+            raise InputError(
+                f"{where}: column '{name}' holds lists ({kind}), not text; "
+                f"set data.fields.{field.name}=category or number"
+            )
+        return f"CAST({plain(name, {name: kind})} AS VARCHAR)"
+    if kind == "VARCHAR":
+        return _from_text(field, f"NULLIF(trim({column}), '')")
+    if kind == "JSON" and field.separator is not None:
+        return _from_text(field, f"({column} ->> '$')")
+    if kind == "JSON" or kind.startswith("JSON["):
+        return _from_list(field, f"to_json({column})", "JSON", "[]" * field.depth)
+    if kind == '"NULL"':  # a column without a single value
+        return _from_list(field, "NULL", kind, "[]")
+    if not is_list:
+        raise InputError(
+            f"{where}: column '{name}' holds {kind}, not lists (data.fields.{field.name}={field.kind}); a row "
+            "must be one sequence: put each sequence's values into one list, name another column, or, if a row is one "
+            "event, set data.group_by"
+        )
+    deep = field.kind == "number" and kind.count("[") > 1
+    return _from_list(field, column, kind[: kind.rindex("[")], "[][]" if deep else "[]")
+
+
+def _from_text(field: Field, cell: str) -> str:
+    """Lists written inside a cell: split by the separator, or in brackets as JSON and DuckDB write them."""
+    if field.kind == "time":
+        return _from_list(field, _split(field, cell), "VARCHAR", "[]")
+    if field.separator is not None:
+        parts = _split(field, cell)
+        if field.kind == "category" and field.values == "integer":
+            return f"CASE WHEN {_fractions(cell)} THEN {_whole(parts)} ELSE TRY_CAST({parts} AS BIGINT[]) END"
+        return _from_list(field, parts, "VARCHAR", "[]")
+    if field.kind == "category" and field.values == "string":
+        # Only JSON reads escapes such as \n and \u00e9; for the rest it would rewrite numbers (1.50 as 1.5).
+        return (
+            f"CASE WHEN contains({cell}, '\\') THEN COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS VARCHAR[]), "
+            f"TRY_CAST({cell} AS VARCHAR[])) ELSE TRY_CAST({cell} AS VARCHAR[]) END"
+        )
+    element = ("BIGINT" if field.kind == "category" else "DOUBLE") + "[]" * field.depth
+    # Both read the same; through JSON three times as fast.
+    parsed = f"COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {element}), TRY_CAST({cell} AS {element}))"
+    if field.kind == "number":
+        single = (
+            f"list_transform(TRY_CAST({cell} AS DOUBLE[][]), lambda step: CASE WHEN len(step) = 1 THEN step[1] END)"
+        )
+        return parsed if field.depth > 1 else f"CASE WHEN starts_with({cell}, '[[') THEN {single} ELSE {parsed} END"
+    return f"CASE WHEN {_fractions(cell)} THEN {_whole(cell)} ELSE {parsed} END"
+
+
+def _split(field: Field, cell: str) -> str:
+    """A text cell → a list of texts."""
+    if field.separator is None:
+        return f"TRY_CAST({cell} AS VARCHAR[])"
+    pattern = r"\s+" if field.separator.isspace() else r"\s*" + re.escape(field.separator) + r"\s*"
+    return f"regexp_split_to_array({cell}, {literal(pattern)})"
+
+
+def _from_list(field: Field, column: str, element: str, depth: str) -> str:
+    if field.kind == "time":
+        if element == "JSON":
+            column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
+        return f"list_transform({column}, lambda entry: {moment('entry', element, field.option('unit'))})"
+    if field.kind == "number":
+        if element == "VARCHAR" and field.separator is not None and field.option("missing") != "refuse":
+            return f"list_transform({column}, lambda entry: {number('entry')})"
+        return f"TRY_CAST({column} AS DOUBLE{depth})"
+    if field.values == "integer":
+        return f"TRY_CAST({column} AS BIGINT[])" if WHOLE_NUMBERS.fullmatch(element) else _whole(column)
+    return f"TRY_CAST({column} AS VARCHAR[])"
+
+
+def _fractions(cell: str) -> str:
+    """Whether a cell may hold numbers that a cast to integers would round."""
+    return f"regexp_matches({cell}, '[.eE]')"
+
+
+def _whole(column: str) -> str:
+    """Integers, null where a cast would round: of ['2', '2.0', '2.5'] only the last is null."""
+    whole = WHOLE.format(entry="entry")
+    return (
+        f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
+        f"lambda entry: CASE WHEN {whole} THEN TRY_CAST(entry AS BIGINT) END)"
+    )

@@ -1,0 +1,1 @@
+"""Fields, label and id of a data file, and how they are inferred."""

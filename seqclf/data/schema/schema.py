@@ -1,0 +1,268 @@
+"""What the columns of a file mean: which are fields of a step, which is the label, which the id."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from seqclf.data.encoding.truncation import SIDES, Truncation
+from seqclf.data.schema.cell_types import (
+    holds_times,
+    is_list,
+    is_text,
+    look_into,
+    looks_bracketed,
+    looks_like_lists,
+    looks_timed,
+    mean_words,
+    names_missing,
+)
+from seqclf.data.schema.fields import RESERVED_NAMES, Field, check_option, event_field, named_field, stored_field
+from seqclf.errors import InputError
+from seqclf.system.stored_state import SIZE, Where, one_of, require
+
+INFERENCE_ROWS = 1000
+LONGEST_NAME = 200  # bytes; files are called after fields
+SCHEMA: dict[str, Any] = {
+    "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
+    "label": (str, None),
+    "id": (str, None),
+    "max_length": (SIZE, None),
+    "truncate": one_of(*SIDES),
+    "group_by": [str],
+    "order_by": [str],
+    "ignored": [str],
+}
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Fields of a step and the columns beside them. `ignored` are columns that nothing reads.
+
+    With `group_by` the file is an event table: a row is a step, and the rows of a group, sorted by `order_by` and then
+    by their place in the file, are a sequence.
+    """
+
+    fields: tuple[Field, ...]
+    label: str | None = None
+    id: str | None = None
+    max_length: int | None = None
+    truncate: str = "error"
+    group_by: tuple[str, ...] = ()
+    order_by: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def truncation(self) -> Truncation:
+        return Truncation(self.max_length, self.truncate)
+
+    @property
+    def columns(self) -> list[tuple[str, str]]:
+        """(what the user set, column) of every column that a file must have beside label and id."""
+        wanted = [("data.group_by", column) for column in self.group_by]
+        wanted += [("data.order_by", column) for column in self.order_by]
+        return wanted + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
+
+    def to_dict(self) -> dict[str, Any]:
+        return json.loads(json.dumps(asdict(self)))
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Schema:
+        """The schema that `to_dict` made `state` of; raises InputError where it cannot be one."""
+        require(state, SCHEMA, "schema")
+        if set(state) - set(SCHEMA):
+            raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
+        fields = tuple(stored_field(entry, f"schema.fields[{place}]") for place, entry in enumerate(state["fields"]))
+        if len({field.name for field in fields}) < len(fields):
+            raise InputError("schema.fields: two have the same name")
+        _check_together(fields)
+        lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
+        return cls(**{**state, "fields": fields, **lists})
+
+
+def require_columns(wanted: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
+    """Raise unless every `(key, column)` is there; the message names the nearest column."""
+    names = list(available)
+    for key, column in wanted:
+        if column not in names:
+            near = difflib.get_close_matches(column, names, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"its columns are {', '.join(names)}"
+            raise InputError(f"{where}: no column '{column}' ({key}); {hint}")
+
+
+def check_names(names: Sequence[str], where: str) -> None:
+    """Raise if two columns have the same name; DuckDB would rename one of them in silence."""
+    seen: dict[str, str] = {}
+    for name in names:
+        if name.casefold() in seen:
+            raise InputError(
+                f"{where}: columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count); "
+                "rename one of them"
+            )
+        seen[name.casefold()] = name
+
+
+def build_schema(
+    sample: pa.Table,
+    where: str,
+    *,
+    label: str | None,
+    id: str | None,
+    fields: Mapping[str, Any] | None,
+    list_separator: str | None,
+    max_length: int | None,
+    truncate: str,
+    group_by: Sequence[str] = (),
+    order_by: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Schema:
+    """The schema of a file, from its first rows (`sample`, as DuckDB types) and what the user said of it.
+
+    `label` is null where the labels stand in a file of their own; `skip` are columns that are surely no fields.
+    """
+    if truncate not in SIDES:
+        raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
+    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
+        raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")
+    if list_separator is not None:
+        check_option("data.list_separator", "category", "separator", list_separator)
+    if order_by and not group_by:
+        raise InputError("data.order_by: sorts the events of a group; name the group too: data.group_by=COLUMN")
+    named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
+    named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
+    require_columns(named, sample.column_names, where)
+    beside = {label, id, *group_by, *skip}
+    if fields:
+        built = _named_fields(fields, sample, where, list_separator, bool(group_by))
+        # A column named for steps may be the label only by mistake: the model would read the answer.
+        for entry in built:
+            if label in entry.columns:
+                raise InputError(f"data.fields.{entry.name}: column '{label}' is the label; it cannot be a field too")
+    elif group_by:
+        built = _inferred_events(sample, where, beside, order_by)
+    else:
+        built = _inferred_fields(sample, where, skip=beside, separator=list_separator)
+    _check_together(built)
+    if max_length is not None and truncate != "error" and any(entry.kind == "tree" for entry in built):
+        raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
+    used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
+    ignored = tuple(name for name in sample.column_names if name not in used)
+    return Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+
+
+def _named_fields(
+    fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
+) -> tuple[Field, ...]:
+    if not isinstance(fields, Mapping):
+        raise InputError(f"data.fields={fields}: must say the kind of each: data.fields={{COLUMN: category}}")
+    for name, spec in fields.items():
+        given = spec if isinstance(spec, Mapping) else {}
+        columns = given.get("columns") or given.get("column") or name
+        columns = columns if isinstance(columns, (list, tuple)) else [columns]
+        kind = given.get("kind") if isinstance(spec, Mapping) else spec
+        if kind is not None:
+            require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
+    return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())
+
+
+def _check_together(fields: tuple[Field, ...]) -> None:
+    kinds = {entry.name: entry.kind for entry in fields}
+    for entry in fields:
+        if entry.running_text and len(fields) > 1:
+            raise InputError(
+                f"data.fields: the {entry.kind} field '{entry.name}' makes steps of its own and cannot stand beside "
+                "other fields; name one text field, or only category, number and time fields"
+            )
+        if entry.name in RESERVED_NAMES or not entry.name.isidentifier() or len(entry.name.encode()) > LONGEST_NAME:
+            raise InputError(
+                f"data.fields.{entry.name}: is reserved or no identifier of up to {LONGEST_NAME} bytes, and will be an "
+                "input of the model; "
+                f"rename it: data.fields.my_name={{kind: {entry.kind}, column: '{entry.column}'}}"
+            )
+        for option, kind in (("since", "time"), ("by", "category")):
+            other = entry.options.get(option)
+            if other is not None and kinds.get(other) != kind and (option, other) != ("since", "steps"):
+                raise InputError(f"data.fields.{entry.name}.{option}={other}: must be the name of a {kind} field")
+        if entry.options.get("since") and entry.option("missing") == "refuse":
+            raise InputError(f"data.fields.{entry.name}.since: needs missing=last, mean or zero")
+        if entry.options.get("by") and entry.width != 1:
+            raise InputError(f"data.fields.{entry.name}.by: needs a field of one channel, this has {entry.width}")
+
+
+def _inferred_events(sample: pa.Table, where: str, skip: set[str | None], order_by: Sequence[str]) -> tuple[Field, ...]:
+    """Every column beside key and label: what orders the events is time, texts and codes are categories."""
+    found: list[Field] = []
+    for column in sample.column_names:
+        cells = sample.column(column)
+        if column in skip or is_list(cells.type) or pa.types.is_nested(cells.type) or cells.null_count == len(cells):
+            continue
+        name = _free_name(column, {field.name for field in found})
+        if column in order_by or pa.types.is_temporal(cells.type) or looks_timed(cells):
+            found.append(event_field(name, "time", (column,), sample))
+            continue
+        values, _ = look_into(pa.chunked_array([pa.array([cells.to_pylist()])]), None)
+        kind = "number" if values == "number" or pa.types.is_floating(cells.type) else "category"
+        lacking = cells.null_count or (kind == "number" and names_missing(cells))
+        options = {"missing": "value" if kind == "category" else "last"} if lacking else {}
+        found.append(event_field(name, kind, (column,), sample, options))
+    if not found:
+        others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
+        raise InputError(
+            f"{where}: cannot tell which columns are fields (columns beside group, label and id: {others}); "
+            "name them: data.fields={COLUMN: category|number|time}"
+        )
+    return tuple(found)
+
+
+def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
+    """Every column of lists; where there is none, the one column of running text."""
+    lists: list[Field] = []
+    texts = []
+    for column in sample.column_names:
+        if column in skip:
+            continue
+        cells = sample.column(column)
+        if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
+            used = separator if is_text(cells.type) and not looks_bracketed(cells) else None
+            lists.append(_inferred_list(column, cells, used, {field.name for field in lists}))
+        elif is_text(cells.type):
+            texts.append(column)
+    if lists:
+        return tuple(lists)
+    if len(texts) > 1:
+        texts = [column for column in texts if mean_words(sample.column(column)) > 1.5]
+    if len(texts) == 1:
+        return (Field(_identifier(texts[0]), "text", (texts[0],)),)
+    others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
+    raise InputError(
+        f"{where}: cannot tell which columns hold the steps (columns beside label and id: {others}); "
+        "name them: data.fields={COLUMN: category|number|time|text|tree}, or, if a row is one event of a sequence, "
+        "data.group_by=COLUMN"
+    )
+
+
+def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
+    name = _free_name(column, taken)
+    if holds_times(cells, separator):
+        return Field(name, "time", (column,), separator=separator)
+    values, width = look_into(cells, separator)
+    if values in ("string", "integer"):
+        return Field(name, "category", (column,), values, None, separator)
+    return Field(name, "number", (column,), width=width, separator=separator)
+
+
+def _free_name(column: str, taken: set[str]) -> str:
+    name = _identifier(column)
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _identifier(column: str) -> str:
+    name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
+    return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"

@@ -1,0 +1,1 @@
+"""Assignment of rows to train, validation and test, and leakage between them."""

@@ -1,0 +1,1 @@
+"""Encoded datasets on disk: ragged, memory-mapped arrays."""

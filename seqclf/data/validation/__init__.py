@@ -1,0 +1,1 @@
+"""Row checks and the quarantine of refused rows."""

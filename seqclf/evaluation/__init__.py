@@ -1,0 +1,1 @@
+"""Metrics, confidence intervals, decision thresholds and alarms. No module here imports torch."""

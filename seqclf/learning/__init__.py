@@ -1,1 +1,0 @@
-"""Logits → loss, metrics, decisions."""

@@ -1,0 +1,1 @@
+"""The dataset report: terminal tables and HTML page."""

@@ -1,0 +1,1 @@
+"""The report of a training run or an evaluation, as an HTML page."""

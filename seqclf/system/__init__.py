@@ -1,0 +1,1 @@
+"""Operating-system services: atomic files, locks, signals, memory and versions."""

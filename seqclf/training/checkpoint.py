@@ -1,0 +1,109 @@
+"""A checkpoint from anywhere, read as data: nothing it names is imported, built or written before it was checked."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from seqclf.config.instantiate import Trust, require_trusted
+from seqclf.errors import InputError
+from seqclf.system.stored_state import COUNT, SIZE, Each, Where, in_file, one_of, require
+
+TARGET = {"_target_": str}
+ENCODED = {"name": str, "kind": one_of("category", "number")}
+SHAPE = {
+    "hyper_parameters": {
+        "dataset": {
+            "classes": Where([str], lambda classes: len(set(classes)) == len(classes) > 0, "a list of different texts"),
+            "positive": (str, None),
+            "class_counts": [COUNT],
+            "fields": Where([ENCODED], lambda fields: len(fields) > 0, "a list of one field or more"),
+        },
+        "model": {**TARGET, "members": SIZE},
+        "loss": TARGET,
+        "optimizer": TARGET,
+        "monitor": str,
+        "seed": int,
+    },
+    "state_dict": Each(Where(Tensor, lambda value: value.layout == torch.strided, "a dense tensor")),
+    "global_step": COUNT,
+    "epoch": COUNT,
+}
+USUAL = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}  # packages of what is built from a checkpoint
+REPEATED = ("members", "layers")  # settings that say how often something is built
+
+
+def read_checkpoint(path: Any) -> Mapping[str, Any]:
+    """What `torch.save` wrote of a training; raises InputError unless it is a checkpoint of this package."""
+    known = f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt"
+    if not Path(path).exists():
+        raise InputError(f"checkpoint={path}: no such file")
+    if not _is_plain_archive(Path(path)):
+        raise InputError(known)
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:  # whatever the unpickler of a file that is no checkpoint comes up with
+        state = None
+    hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
+    if not isinstance(hyper, dict) or "dataset" not in hyper:
+        raise InputError(known)
+    if isinstance(hyper.get("model"), dict):
+        hyper["model"].setdefault("members", 1)  # before there were ensembles
+    with in_file(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
+        require(state, SHAPE)
+        _check_settings(hyper, len(state["state_dict"]))
+    return state
+
+
+def _is_plain_archive(path: Path) -> bool:
+    """Whether a file is a zip archive as `torch.save` writes it: uncompressed, so no larger in memory than on disk."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+        stored = all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)
+        return stored and sum(entry.file_size for entry in entries) <= path.stat().st_size
+    except (OSError, ValueError, zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return False
+
+
+def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
+    try:
+        json.dumps(hyper)
+    except (TypeError, ValueError, RecursionError):
+        raise InputError("hyper_parameters must be plain texts, numbers and lists") from None
+    counts, classes = hyper["dataset"]["class_counts"], hyper["dataset"]["classes"]
+    if len(counts) != len(classes):
+        raise InputError("dataset.class_counts must be a number for each class")
+    for place, field in enumerate(hyper["dataset"]["fields"]):
+        size = "size" if field["kind"] == "category" else "width"
+        require(field, {size: SIZE}, f"dataset.fields[{place}]")
+    for name in REPEATED:
+        if isinstance(hyper["model"].get(name), int) and hyper["model"][name] > tensors:
+            raise InputError(f"model.{name}={hyper['model'][name]} is more than it has weights")
+
+
+def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
+    """Raise unless all that is built from a checkpoint is of this package, of PyTorch, or of one in `trust`."""
+    for part, usual in USUAL.items():
+        require_trusted(f"checkpoint={path}: {part}._target_", hyper[part]["_target_"], usual, trust)
+
+
+def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
+    """Raise unless the weights of a checkpoint are those of the network that its settings describe."""
+    for name, tensor in expected.items():
+        if name not in weights:
+            raise InputError(f"has no weight {name}, which its settings need")
+        if weights[name].shape != tensor.shape:
+            raise InputError(f"weight {name} is {_sizes(weights[name])}, its settings need {_sizes(tensor)}")
+    if unknown := sorted(set(weights) - set(expected)):
+        raise InputError(f"has the weight {unknown[0]}, which its settings do not know")
+
+
+def _sizes(tensor: Tensor) -> str:
+    return " by ".join(map(str, tensor.shape)) or "a number"

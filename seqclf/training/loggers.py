@@ -1,0 +1,164 @@
+"""Where the curves go besides `metrics.csv`: Weights & Biases or TensorBoard. No failure of theirs stops a run."""
+
+from __future__ import annotations
+
+import netrc
+import os
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
+
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import MAIN, RANKED
+from seqclf.training.wandb_summary import Verdict, flat_scores, log_wandb
+
+MODES = ("auto", "online", "offline", "disabled")
+
+
+def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Logger | None:
+    """The logger `settings` (conf/logger) ask for; `config` is recorded with the run."""
+    name = settings["name"]
+    if name in ("csv", "none"):
+        return None
+    if name == "tensorboard":
+        try:
+            return TensorBoardLogger(run, name="tensorboard", version="")
+        except ModuleNotFoundError:
+            raise InputError('logger=tensorboard: not installed; pip install "seqclf[tensorboard]"') from None
+    if name != "wandb":
+        raise InputError(f"logger={name}: must be wandb, tensorboard, csv or none")
+    if settings["mode"] not in MODES:
+        raise InputError(f"logger.mode={settings['mode']}: must be one of {', '.join(MODES)}")
+    return _tolerant(lambda: _wandb(settings, run, config))
+
+
+def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> WandbLogger:
+    os.environ.setdefault("WANDB_SILENT", "true")
+    mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE", "online")
+    if mode == "online" and not _has_key():
+        mode = "offline"  # W&B would ask for a key
+    deadline = time.monotonic() + settings["timeout"]
+    if mode == "online" and not answers(_server(), settings["timeout"] / 2):
+        mode = _go_offline(f"{_server()} does not answer", run)
+    try:
+        started = _init(settings, run, config, mode, max(1.0, deadline - time.monotonic()))
+    except Exception as error:
+        if mode != "online":
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        started = _init(settings, run, config, _go_offline(reason, run), settings["timeout"])
+    logger = WandbLogger(experiment=started)
+    started.define_metric("epoch", hidden=True)
+    for panel in ("train", "validation", "system"):
+        started.define_metric(f"{panel}/*", step_metric="epoch")
+    for name in ("train/step_loss", "lr"):
+        started.define_metric(name, step_metric="trainer/global_step")
+    for metric in (*MAIN, *RANKED):
+        best = "min" if metric == "loss" else "max"
+        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
+    return logger
+
+
+def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str, seconds: float) -> Any:
+    import wandb
+
+    return wandb.init(
+        project=settings["project"],
+        name=settings["run_name"],
+        group=settings["group"],
+        tags=settings["tags"],
+        job_type=settings["job_type"],
+        notes=settings["notes"],
+        id=_earlier_id(config.get("checkpoint")),
+        resume="allow",
+        dir=str(run),
+        mode=mode,  # type: ignore[arg-type]
+        config=config,
+        settings=wandb.Settings(
+            console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
+        ),
+        reinit="finish_previous",
+    )
+
+
+def _go_offline(reason: str, run: Path) -> str:
+    later = f"`wandb sync {run / 'wandb'}/offline-run-*` uploads it"
+    print(f"Weights & Biases: {reason}; the run is recorded offline, {later}", file=sys.stderr)
+    return "offline"
+
+
+def _server() -> str:
+    """The address of the server, from the environment or W&B's settings files."""
+    from wandb.sdk import wandb_setup
+
+    return str(wandb_setup.singleton().settings.base_url)
+
+
+def answers(url: str, seconds: float) -> bool:
+    """Whether a server answers a request in time, however it hangs: in the name lookup, connecting or answering."""
+    import requests  # honours proxies and certificates, as W&B does
+
+    answered = threading.Event()
+
+    def ask() -> None:
+        with suppress(requests.RequestException):
+            if requests.get(url, timeout=seconds, stream=True).status_code < 500:
+                answered.set()
+
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return answered.is_set()
+
+
+def _earlier_id(checkpoint: str | None) -> str | None:
+    """The id of the run that wrote a checkpoint (RUN/checkpoints/last.ckpt), which is then gone on with."""
+    if checkpoint is None:
+        return None
+    files = Path(checkpoint).absolute().parent.parent.glob("wandb/*run-*/run-*.wandb")
+    latest = max(files, key=lambda path: path.stat().st_mtime, default=None)
+    return None if latest is None else latest.stem.removeprefix("run-")
+
+
+def _has_key() -> bool:
+    """Whether there is an API key, in the environment or in ~/.netrc."""
+    if os.environ.get("WANDB_API_KEY"):
+        return True
+    host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
+    try:
+        return netrc.netrc().authenticators(host) is not None
+    except (OSError, netrc.NetrcParseError):
+        return False
+
+
+def _tolerant(act: Callable[[], Any]) -> Any:
+    try:
+        return act()
+    except Exception as error:  # logging must never cost a trained model
+        warnings.warn(f"Weights & Biases: {error}; the run goes on without it", stacklevel=2)
+        return None
+
+
+def log_verdict(logger: Logger | None, verdict: Verdict, settings: dict[str, Any]) -> None:
+    """Final metrics to the summary; for W&B plots, tables and artifacts too."""
+    if logger is None:
+        return
+    if isinstance(logger, WandbLogger):
+        online = not logger.experiment.offline and answers(_server(), settings["timeout"] / 2)
+        _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"], online))
+        return
+    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.outcome.metrics).items()})
+    logger.finalize("success")
+
+
+def finish(logger: Logger | None) -> None:
+    """End the logger's run, so that the next one of a sweep begins its own."""
+    if isinstance(logger, WandbLogger):
+        _tolerant(logger.experiment.finish)

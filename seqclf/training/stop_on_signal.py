@@ -1,0 +1,60 @@
+"""The end of training at a signal, with a checkpoint to go on from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lightning.pytorch as pl
+from lightning.pytorch.callbacks import Checkpoint
+
+from seqclf.system import signals
+
+
+class StopOnSignal(Checkpoint):
+    """Answers a signal noted by `termination.deferred()`: writes `path` after the batch and ends training.
+
+    Given last, so that every other callback has counted the batch before it is saved. All ranks stop at the same batch.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        # Lightning's handler broadcasts inside the handler, which can match another collective operation.
+        signals.reinstall()
+
+    def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if _agreed(trainer):
+            self._save(trainer)
+            _stop()
+
+    def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
+        # On several ranks at the end of the epoch: they may validate different numbers of batches.
+        if trainer.sanity_checking or trainer.world_size > 1 or not signals.requested():
+            return
+        # As if the first validation batch had just begun: from there Lightning validates again before it goes on.
+        for progress in vars(trainer.fit_loop.epoch_loop.val_loop.batch_progress).values():
+            if hasattr(progress, "started"):
+                progress.ready = progress.started = 1
+                progress.processed = progress.completed = 0
+        task.validation_tally.reset()
+        self._save(trainer)
+        _stop()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        if _agreed(trainer):
+            _stop()  # the checkpoint of the epoch has just been written
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+            trainer.save_checkpoint(self.path, weights_only=False)
+
+
+def _agreed(trainer: pl.Trainer) -> bool:
+    """Whether any rank was asked to stop; a collective operation on several ranks."""
+    return trainer.strategy.reduce_boolean_decision(signals.requested(), all=False)
+
+
+def _stop() -> NoReturn:
+    signals.end()

@@ -1,0 +1,1 @@
+"""Hyperparameter search. Needs Optuna (the extra `sweep`)."""

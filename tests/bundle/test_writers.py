@@ -1,0 +1,64 @@
+"""Predictions reach a file whole or not at all."""
+
+import datetime
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from seqclf.bundle.writers import check_output, open_sink
+from seqclf.errors import InputError
+
+TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None], "probability": [0.1, 1 / 3, None]})
+
+
+def write(path, table):
+    with open_sink(path, table.schema) as sink:
+        for batch in table.to_batches(max_chunksize=2):
+            sink.write_batch(batch)
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl", "o.ndjson", "o.arrow", "o.feather", "O.CSV"])
+def test_what_is_written_is_read_back(tmp_path, name):
+    path = tmp_path / "new" / "folder" / name
+    write(path, TABLE)
+    if path.suffix in (".arrow", ".feather"):
+        found = pa.ipc.open_file(path).read_all()
+    else:
+        found = duckdb.sql(f"FROM '{path}'").to_arrow_table()
+    assert found.to_pylist() == TABLE.to_pylist()
+    assert [entry.name for entry in path.parent.iterdir()] == [name]
+
+
+@pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl", "o.arrow"])
+def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("old")
+    with pytest.raises(RuntimeError, match="half way"), open_sink(path, TABLE.schema) as sink:
+        sink.write_batch(TABLE.to_batches()[0])
+        raise RuntimeError("half way")
+    assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == [name]
+
+
+def test_ids_of_any_type_are_written(tmp_path):
+    ids = {"list": [[1, 2]], "bytes": [b"\xff"], "struct": [{"a": 1}], "when": [datetime.datetime(2020, 1, 1)]}
+    for name, values in ids.items():
+        for kind in ("parquet", "arrow", "jsonl"):
+            write(tmp_path / f"{name}.{kind}", pa.table({"id": values}))
+
+
+def test_what_a_format_cannot_hold_is_said(tmp_path):
+    with pytest.raises(InputError, match=r"output=.*o.csv: cannot be written: .*list"):
+        write(tmp_path / "o.csv", pa.table({"id": [[1, 2]]}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unusable_output_is_named_before_any_work(tmp_path):
+    with pytest.raises(InputError, match=r"output=o.xlsx: unknown kind of file; end it in .parquet, .csv, .jsonl or"):
+        check_output(tmp_path.relative_to(tmp_path) / "o.xlsx")
+    (tmp_path / "o.csv").mkdir()
+    with pytest.raises(InputError, match=r"o.csv: is a folder; name a file in it"):
+        check_output(tmp_path / "o.csv")
+    (tmp_path / "file").touch()
+    with pytest.raises(InputError, match=r"output=.*file/o.csv: .*file is not a folder; name another"):
+        check_output(tmp_path / "file" / "o.csv")

@@ -1,0 +1,142 @@
+"""Every option of every group composes, builds, and has its default in one place."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.config.command import CONF
+from seqclf.config.instantiate import build, locate
+from seqclf.data.prepare import DataOptions
+from seqclf.models.ensemble import build_classifier
+
+COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
+GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
+FIELDS = [{"name": "token", "kind": "category", "size": 9}, {"name": "value", "kind": "number", "width": 2}]
+
+
+def composed(name, *overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+
+
+def options_of(group):
+    return [option for owner, option in GROUPS if owner == group]
+
+
+@pytest.mark.parametrize(("group", "option"), GROUPS)
+def test_every_option_of_every_group_composes(group, option):
+    more = ["++path=folder"] if group == "experiment" else []
+    config = composed("train", f"{group}={option}", *more)
+    assert config["seed"] == 0 and config["model"]["_target_"]
+    DataOptions.build(**{**config["data"], "label": config["data"]["label"] or "label"})
+
+
+@pytest.mark.parametrize("option", options_of("experiment"))
+def test_every_experiment_can_be_described(option):
+    train, describe = (composed(command, f"experiment={option}", "++path=folder") for command in ("train", "describe"))
+    assert describe["data"] == train["data"] and describe["batching"] == train["batching"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_module_a_config_and_help(command):
+    required = {"export": ["checkpoint=x", "bundle=y"], "predict": ["bundle=y"], "evaluate": ["bundle=y"]}
+    assert composed(command, *required.get(command, []))
+    text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
+    assert f"python -m seqclf.{command}" in text and f"app_name: seqclf.{command}" in text
+    assert locate(f"seqclf.{command}.main")
+
+
+@pytest.mark.parametrize("option", options_of("model"))
+def test_every_model_builds_as_it_is(option):
+    config = composed("train", f"model={option}")["model"]
+    model = build_classifier(config, FIELDS, num_classes=3)
+    given = set(inspect.signature(type(model).__init__).parameters) - {"self", "fields", "num_classes"}
+    assert given == set(config) - {"_target_", "members"}, "each argument has its default in conf/ and nowhere else"
+
+
+@pytest.mark.parametrize("option", options_of("loss"))
+def test_every_loss_builds_as_it_is(option):
+    config = composed("train", f"loss={option}")["loss"]
+    made = build(config, torch.nn.Module, classes=["a", "b"], class_counts=[3, 4])
+    assert made(torch.zeros(2, 2), torch.tensor([0, 1])).ndim == 0
+
+
+@pytest.mark.parametrize("option", options_of("optimizer"))
+def test_every_optimizer_builds_as_it_is(option):
+    config = composed("train", f"optimizer={option}")["optimizer"]
+    config.pop("schedule")
+    build(config, torch.optim.Optimizer, params=[torch.zeros(2, requires_grad=True)])
+
+
+@pytest.mark.parametrize("option", options_of("trainer"))
+@pytest.mark.filterwarnings("ignore:GPU available but not used")  # advice on machines that have one
+def test_every_trainer_builds_as_it_is(option, tmp_path):
+    config = composed("train", f"trainer={option}")["trainer"]
+    config |= {"accelerator": "cpu", "logger": False, "default_root_dir": tmp_path, "enable_checkpointing": False}
+    assert pl.Trainer(**config).max_epochs == config["max_epochs"]
+
+
+@pytest.mark.parametrize("option", options_of("batching"))
+def test_every_batching_builds_as_it_is(option):
+    SequenceDataModule({}, seed=0, **composed("train", f"batching={option}")["batching"])
+
+
+def test_the_keys_of_the_data_are_those_that_are_read():
+    stated = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))
+    assert set(stated) == {field.name for field in dataclasses.fields(DataOptions)}
+
+
+CONSTRUCTORS = [DataOptions, SequenceDataModule]
+
+
+@pytest.mark.parametrize("made", CONSTRUCTORS, ids=lambda made: made.__name__)
+def test_constructors_hold_no_defaults(made):
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(made).parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+    assert not defaults
+
+
+def refused(command, *arguments, cwd: Path):
+    """The one error line of a command that must fail."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"seqclf.{command}", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == "" and "Traceback" not in done.stderr
+    assert not list(cwd.iterdir()), "a command that could not start left something behind"
+    (line,) = done.stderr.splitlines()
+    return line
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments", "named"),
+    [
+        ("train", ["trainer.max_epoch=3"], "trainer.max_epoch"),
+        ("train", ["modle=gru"], "modle"),
+        ("train", ["model=transformer"], "transformer"),
+        ("train", ["data.fields.tokens.kind.x=3", "data=toy"], "data.fields.tokens"),
+        ("train", ["experiment=sms_spam", "path=x", "experiment.x=1"], "experiment"),
+        ("predict", ["bundel=x"], "bundel"),
+        ("evaluate", ["bundle=x", "treshold=0.5"], "treshold"),
+        ("export", ["checkpoint=x"], "bundle"),
+        ("predict", [], "bundle"),
+        ("train", ["not-an-assignment"], "not-an-assignment"),
+        ("train", ["experiment=trec"], "path"),
+    ],
+)
+def test_a_wrong_key_is_one_line_that_names_it(tmp_path, command, arguments, named):
+    line = refused(command, *arguments, cwd=tmp_path)
+    assert line.startswith("error: ") and named in line

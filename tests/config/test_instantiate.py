@@ -1,0 +1,104 @@
+"""`_target_` dicts become objects, and nothing else becomes anything."""
+
+import pytest
+import torch
+
+from seqclf.config.instantiate import build, generate, locate, read_trust
+from seqclf.errors import InputError
+
+
+class Shape:
+    def __init__(self, *, sides: int, name: str = "shape"):
+        self.sides, self.name = sides, name
+
+
+class Hoop(Shape):
+    def __init__(self, *, radius: float):
+        if radius < 0:
+            raise ValueError(f"radius has to be positive, but got {radius}")
+        super().__init__(sides=0)
+
+
+class Square(Shape):
+    def __init__(self, **options):
+        super().__init__(sides=4, **options)
+
+
+HERE = __name__
+
+
+def test_a_target_is_called_with_the_other_keys_and_extras():
+    made = build({"_target_": f"{HERE}.Shape", "sides": 3}, Shape, name="triangle")
+    assert (type(made), made.sides, made.name) == (Shape, 3, "triangle")
+
+
+def test_a_subclass_will_do_and_the_config_is_left_alone():
+    config = {"_target_": f"{HERE}.Square"}
+    assert build(config, Shape).sides == 4
+    assert config == {"_target_": f"{HERE}.Square"}
+
+
+@pytest.mark.parametrize("target", ["os.system", "builtins.eval", "subprocess.Popen", "pathlib.Path"])
+def test_only_the_kind_asked_for_is_ever_called(target, tmp_path):
+    with pytest.raises(InputError, match=rf"_target_={target}: is not a Shape"):
+        build({"_target_": target, "command": f"touch {tmp_path / 'harm'}"}, Shape)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("target", ["no_such_module.Thing", f"{HERE}.Nothing", "Shape", "", ".", "seqclf."])
+def test_what_is_nowhere_is_refused_by_name(target):
+    with pytest.raises(InputError, match=f"_target_={target}: cannot be imported"):
+        locate(target)
+
+
+@pytest.mark.parametrize(("options", "word"), [({"corners": 3}, "corners"), ({}, "sides")])
+def test_wrong_arguments_name_the_target_and_the_argument(options, word):
+    with pytest.raises(InputError, match=rf"{HERE}\.Shape: .*{word}"):
+        build({"_target_": f"{HERE}.Shape", **options}, Shape)
+
+
+def test_a_value_that_is_refused_names_the_target():
+    with pytest.raises(InputError, match=rf"{HERE}\.Hoop: radius has to be positive, but got -1"):
+        build({"_target_": f"{HERE}.Hoop", "radius": -1}, Shape)
+
+
+def test_an_input_error_is_passed_on_as_it_is():
+    config = {"_target_": "seqclf.models.pooling.Pooling", "kind": "sum", "size": 4, "backward_size": 0}
+    with pytest.raises(InputError, match=r"^model\.pooling=sum: must be one of"):
+        build(config, torch.nn.Module)
+
+
+@pytest.mark.parametrize("target", ["os.system", "shutil.rmtree", "posix.system", "builtins.print"])
+def test_a_function_of_python_writes_no_dataset(target, tmp_path):
+    with pytest.raises(InputError, match=rf"data\.generator\._target_={target}: is of Python itself"):
+        generate({"_target_": target, "command": "touch harm"}, tmp_path)
+
+
+@pytest.mark.parametrize("target", [f"{HERE}.Shape", f"{HERE}.harmless", "numpy.save", "torch.hub.load"])
+def test_only_a_function_with_a_folder_writes_a_dataset(target, tmp_path):
+    with pytest.raises(InputError, match="is not a function that writes a dataset into its argument folder"):
+        generate({"_target_": target}, tmp_path)
+
+
+def harmless(**options):
+    raise AssertionError("was called")
+
+
+def write_rows(*, folder, rows):
+    (folder / "rows").write_text(str(rows))
+
+
+def test_a_function_of_any_package_writes_a_dataset(tmp_path):
+    generate({"_target_": f"{HERE}.write_rows", "rows": 3}, tmp_path)
+    assert (tmp_path / "rows").read_text() == "3"
+    with pytest.raises(InputError, match="unexpected keyword argument 'columns'"):
+        generate({"_target_": f"{HERE}.write_rows", "columns": 3}, tmp_path)
+
+
+@pytest.mark.parametrize("given", [5, [], ["a", 5], {"a": 1}, "a b", "a;b", ""])
+def test_trust_names_packages(given):
+    if given == []:
+        assert read_trust(given) == ()
+        return
+    with pytest.raises(InputError, match=r"^trust=.*: must be a package, a list of packages, true or null"):
+        read_trust(given)

@@ -1,0 +1,271 @@
+"""Scaled numbers are those of a plain loop over each channel, with and without missing values."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.table_files import write
+
+from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
+from seqclf.data.encoding.running_moments import Moments
+from seqclf.data.encoding.truncation import WHOLE
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.fields import Field, check_option
+from seqclf.errors import InputError
+
+MAYBE = st.one_of(st.none(), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))
+ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8).filter(
+    lambda rows: any(value is not None for row in rows for value in row)
+)
+
+
+def encoded(rows, options, others=None, others_fields=(), width=1):
+    """The array of the field `x`; fit on the same rows."""
+    kind = pa.list_(pa.float64()) if width == 1 else pa.list_(pa.list_(pa.float64()))
+    batch = pa.record_batch({"x": pa.array(rows, kind), **(others or {})})
+    encoders = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
+    staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
+    fit_encoders(encoders, lambda *names: iter([staged.slice(0, 1), staged.slice(1)]))
+    one, other = encode(encoders, staged, WHOLE, staged=True).sequences, encode(encoders, batch, WHOLE).sequences
+    np.testing.assert_array_equal(one.fields["x"], other.fields["x"])
+    assert one.fields["x"].shape[1] == encoders["x"].spec()["width"]
+    restored = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
+    for name, encoder in restored.items():
+        encoder.restore(json.loads(json.dumps(encoders[name].state(), allow_nan=False)))
+    np.testing.assert_array_equal(encode(restored, batch, WHOLE).sequences.fields["x"], one.fields["x"])
+    return one.fields["x"]
+
+
+@given(ROWS, st.sampled_from(["mean", "last", "zero"]))
+def test_missing_values_are_filled_masked_and_dated(rows, missing):
+    found = encoded(rows, {"missing": missing, "since": "steps"})
+    seen = np.array([value for row in rows for value in row if value is not None])
+    mean, deviation = seen.mean(), seen.std()
+    deviation = deviation if seen.min() < seen.max() else 1.0
+    values, ages, place = [], [], 0
+    for row in rows:
+        last, at = None, 0
+        for step, value in enumerate(row):
+            ages.append(np.log1p(step - at))
+            if value is not None:
+                values.append((value - mean) / deviation)
+                last, at = values[-1], step
+            else:
+                fallback = {"mean": 0.0, "last": last if last is not None else 0.0, "zero": -mean / deviation}
+                values.append(fallback[missing])
+            assert found[place, 1] == (value is not None)
+            place += 1
+    np.testing.assert_allclose(found[:, 0], values, rtol=1e-4, atol=1e-5)
+    ages = np.array(ages)
+    spread = ages.std() if ages.std() > 1e-12 else 1.0
+    np.testing.assert_allclose(found[:, 2], (ages - ages.mean()) / spread, rtol=1e-4, atol=1e-5)
+
+
+def test_since_counts_the_seconds_of_a_time_field():
+    clock = Field("when", "time", ("when",), width=1)
+    when = pa.array([[0.0, 10.0, 40.0], [5.0]], pa.list_(pa.float64()))
+    options = {"missing": "mean", "since": "when", "scale": "none"}
+    found = encoded([[1.0, None, None], [None]], options, {"when": when}, [clock])
+    np.testing.assert_allclose(found[:, 2], np.log1p([0, 10, 40, 0]), rtol=1e-6)
+
+
+def test_numbers_are_scaled_within_the_values_of_a_category():
+    kind = Field("kind", "category", ("kind",))
+    names = [["hr", "temp", "hr"], ["temp", "hr", "rare"]]
+    values = [[70.0, 36.0, 90.0], [38.0, 80.0, 5.0]]
+    found = encoded(values, {"by": "kind"}, {"kind": pa.array(names)}, [kind])[:, 0]
+    hr, temp = np.array([70, 90, 80.0]), np.array([36, 38.0])
+    np.testing.assert_allclose(found[[0, 2, 4]], (hr - hr.mean()) / hr.std(), rtol=1e-5)
+    np.testing.assert_allclose(found[[1, 3]], (temp - temp.mean()) / temp.std(), rtol=1e-5)
+    every = np.array([70, 36, 90, 38, 80, 5.0])
+    np.testing.assert_allclose(found[5], (5 - every.mean()) / every.std(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_robust_scales_are_median_and_quartiles(width):
+    generator = np.random.default_rng(0)
+    values = generator.standard_cauchy((200, width)) * 3 + 7
+    rows = [values[:, 0].tolist()] if width == 1 else [values.tolist()]
+    found = encoded(rows, {"scale": "robust"}, width=width)
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    np.testing.assert_allclose(found, (values - middle) / ((high - low) / 1.349), rtol=1e-4, atol=1e-4)
+
+
+def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
+    found = encoded([[0.0, 9.0, -9.0]], {"log": True, "scale": "none"})
+    np.testing.assert_allclose(found[:, 0], [0, np.log(10), -np.log(10)], rtol=1e-6)
+    assert encoded([[0.0, None]], {"missing": "mean", "mask": False}).shape == (2, 1)
+
+
+def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
+    rows = [[1.0, None, 2.0, 3.0, 4.0, -735.0], [5.0, 9000.0]]
+    free, clipped = (
+        encoded(rows, {"scale": "robust", "missing": "last", "since": "steps", **more}) for more in ({}, {"clip": 1.5})
+    )
+    assert abs(free[:, 0]).max() > 100
+    np.testing.assert_allclose(clipped[:, 0], np.clip(free[:, 0], -1.5, 1.5))
+    np.testing.assert_array_equal(clipped[:, 1:], free[:, 1:])
+
+
+def test_a_zero_is_clipped_whether_it_was_seen_or_not():
+    found = encoded([[0.0, None, 98.0, 100.0, 102.0, 101.0, 99.0]], {"scale": "robust", "missing": "zero", "clip": 5})
+    assert found[0, 0] == found[1, 0] == -5.0
+
+
+def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
+    options = {"scale": "robust", "missing": "zero", "clip": 1.0}
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options=options)])["x"]
+    batch = pa.record_batch({"x": pa.array([[-735.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9000.0]])})
+    encoder.fit(lambda *names: iter([batch]))
+    low, *inside, high = encoder.spell(encoder.encode(batch, False)[1])
+    assert low.startswith("≤") and high.startswith("≥")
+    assert inside[2] == "3" and not any(mark in "".join(inside[1:4]) for mark in "≤≥")
+
+
+@pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
+def test_a_clip_is_a_number_above_zero(value):
+    with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
+        check_option("data.fields.x.clip", "number", "clip", value)
+
+
+@settings(max_examples=30)
+@given(st.floats(-1e150, 1e150), st.integers(2, 50), st.sampled_from(["standard", "robust"]))
+def test_a_constant_becomes_zero_whatever_its_magnitude(value, count, scale):
+    assert (encoded([[value, value], [value] * count], {"scale": scale}) == 0).all()
+
+
+NOISE = np.random.default_rng(0).standard_normal(400)
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e-13, 1e-6, 1e6, 1e30, 1e200])
+def test_values_are_scaled_alike_in_every_unit(unit, scale):
+    expected = encoded([NOISE.tolist()], {"scale": scale})
+    np.testing.assert_allclose(encoded([(NOISE * unit).tolist()], {"scale": scale}), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_small_changes_of_a_large_value_are_not_lost():
+    found = encoded([(101_325 + 1e-7 * NOISE).tolist()], {})[:, 0]
+    assert np.corrcoef(found, NOISE)[0, 1] > 0.999 and abs(found.std() - 1) < 0.01
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20, [1e20] * 600])
+def test_extreme_values_do_not_flatten_the_channel_they_stand_in(scale, extreme):
+    values = np.concatenate([NOISE, extreme])
+    found = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
+    usual = encoded([[1.0], NOISE.tolist()], {"scale": scale})[1:, 0]
+    np.testing.assert_allclose(found[: len(NOISE)], usual, rtol=0.02, atol=0.02)
+    np.testing.assert_array_less(abs(found), 5.0)
+
+
+def test_extreme_values_are_named_and_only_their_channel_and_group_is_changed():
+    kind = Field("kind", "category", ("kind",))
+    kinds = pa.array([["a", "b"] * 200])
+    values = NOISE.copy()
+    values[0] = 1e38
+    found = encoded([values.tolist()], {"by": "kind"}, {"kind": kinds}, [kind])[:, 0]
+    np.testing.assert_allclose(found[1::2], (NOISE[1::2] - NOISE[1::2].mean()) / NOISE[1::2].std(), rtol=1e-5)
+    assert 0.9 < found[2::2].std() < 1.1
+    encoder = make_encoders([Field("x", "number", ("x",), width=2, options={})])["x"]
+    batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
+    encoder.fit(lambda *names: iter([batch]))
+    (line,) = encoder.extremes()
+    assert line.startswith("field x channel 2 holds values so large") and "make them missing" in line
+
+
+ORDINARY = {
+    "normal": lambda generator: generator.normal(5, 2, 300),
+    "lognormal": lambda generator: generator.lognormal(3, 2, 300),
+    "many decades": lambda generator: generator.lognormal(0, 8, 300),
+    "cauchy": lambda generator: generator.standard_cauchy(300),
+    "pareto": lambda generator: generator.pareto(0.7, 300),
+    "rare": lambda generator: (generator.random(300) < 0.02) * generator.lognormal(3, 1, 300),
+    "one large amount": lambda generator: np.append(np.zeros(299), generator.lognormal(16, 1)),
+    "counts": lambda generator: generator.poisson(0.3, 300).astype(float),
+    "rounding noise at rest": lambda generator: at_rest(generator, 0.6, 0.1 + 0.2 - 0.3),
+    "rare events over rounding noise": lambda generator: at_rest(generator, 0.99, 0.1 + 0.2 - 0.3),
+    "events over small noise": lambda generator: at_rest(generator, 0.6, 1e-7) * 1e4,
+    "tiny units": lambda generator: at_rest(generator, 0.6, 1e-17) * 1e-13,
+    "seconds since 1970": lambda generator: 1.7e9 + generator.exponential(1e5, 300),
+}
+
+
+def at_rest(generator, share, noise):
+    """Noise in that share of the values, 1 to 2 in the others."""
+    return np.where(generator.random(300) < share, generator.normal(0, noise, 300), generator.uniform(1, 2, 300))
+
+
+@settings(max_examples=60)
+@given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(ORDINARY)))
+def test_ordinary_channels_have_no_extreme_values(seed, kind):
+    values = ORDINARY[kind](np.random.default_rng(seed))
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
+    batch = pa.record_batch({"x": pa.array([values.tolist()])})
+    encoder.fit(lambda *names: iter([batch]))
+    assert encoder.extremes() == [] and set(encoder.state()) == {"mean", "deviation"}
+    assert encoder.state()["deviation"][0][0] == (deviation_of(values) or 1.0)
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust"])
+@pytest.mark.parametrize(
+    "broken", [[1e38], [1e38] * 5, [1.0, 2.0, 1e38], [0.5, 1e38], [1e300, -1e300], [1e30, 2e30, 3e30, 5e30]]
+)
+def test_broken_readings_of_one_kind_do_not_scale_kinds_that_training_did_not_hold(scale, broken):
+    fields = [
+        Field("kind", "category", ("kind",)),
+        Field("x", "number", ("x",), width=1, options={"by": "kind", "scale": scale}),
+    ]
+    new = pa.record_batch({"x": pa.array([[1.0, -1.0]]), "kind": pa.array([["new", "new"]])})
+
+    def unseen(more):
+        encoders = make_encoders(fields)
+        kinds = [["a"] * len(NOISE) + ["b"] * len(more)]
+        batch = pa.record_batch({"x": pa.array([[*NOISE, *more]]), "kind": encoders["kind"].stage(pa.array(kinds))})
+        fit_encoders(encoders, lambda *names: iter([batch]))
+        return encoders["x"].encode(new, False)[1]["x"][:, 0], encoders["x"].encode(batch, True)[1]["x"]
+
+    (expected, _), (found, trained) = unseen([]), unseen(broken)
+    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
+    assert abs(trained).max() < 5
+
+
+def deviation_of(values):
+    moments = Moments(1, 1)
+    moments.update(values[:, None], None)
+    return float(moments.deviation()[0, 0])
+
+
+def test_what_prediction_meets_stays_finite_in_the_model():
+    encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
+    encoder.fit(lambda *names: iter([pa.record_batch({"x": pa.array([NOISE.tolist()])})]))
+    found = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])}), False)[1]["x"]
+    assert np.isfinite(found).all() and np.isfinite(found * np.float32(1e3)).all()
+
+
+def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
+    table = {"shop": [["a", "b"], ["b"]] * 10, "amount": [[1.0, 20.0], [5.0]] * 10, "label": ["x", "y"] * 10}
+    fields = {"shop": "category", "amount": {"kind": "number", "scale": "none", "by": "shop"}}
+    dataset = prepare(options(train=write(tmp_path / "t.parquet", table), label="label", fields=fields))
+    assert set(np.unique(dataset.splits["train"].sequences.fields["amount"])) == {1.0, 5.0, 20.0}
+
+
+@pytest.mark.parametrize(
+    ("options", "scaled"),
+    [
+        ({}, [True, True]),
+        ({"scale": "none"}, [False, False]),
+        ({"missing": "last"}, [True, True, False, False]),
+        ({"missing": "last", "since": "steps"}, [True, True, False, False, True, True]),
+        ({"missing": "mean", "mask": False, "since": "steps"}, [True] * 4),
+        ({"scale": "none", "missing": "zero", "since": "steps"}, [False] * 6),
+    ],
+    ids=str,
+)
+def test_only_scaled_channels_are_marked_as_such(options, scaled):
+    (scaler,) = make_encoders([Field("x", "number", ("x",), width=2, options=options)]).values()
+    assert scaler.spec()["scaled"] == scaled
+    assert scaler.spec()["width"] == len(scaled)

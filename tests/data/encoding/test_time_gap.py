@@ -1,0 +1,89 @@
+"""Times become gaps on a log scale that fits their unit, and hours and weekdays where they are asked for."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.table_files import write
+
+from seqclf.data.encoding.time_gap import Clock
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.fields import Field
+
+
+def encoded(rows, **options):
+    clock = Clock(Field("when", "time", ("when",), width=1, options=options), {})
+    batch = pa.record_batch({"when": pa.array(rows, pa.list_(pa.float64()))})
+    clock.fit(lambda *names: iter([batch]))
+    lengths, arrays = clock.encode(batch, staged=False)
+    assert lengths.tolist() == [len(row) for row in rows]
+    return clock, arrays["when"].astype(np.float64)
+
+
+@given(st.lists(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), min_size=1, max_size=6))
+def test_gaps_are_scaled_logs_of_the_seconds_since_the_step_before(rows):
+    clock, found = encoded(rows)
+    gaps = [0 if place == 0 else time - row[place - 1] for row in rows for place, time in enumerate(row)]
+    logs = np.sign(gaps) * np.log1p(np.abs(gaps) / clock.resolution)
+    np.testing.assert_allclose(found[:, 0], (logs - logs.mean()) / (logs.std() or 1.0), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 3e7])
+def test_the_scale_fits_the_unit(unit):
+    times = np.cumsum(np.random.default_rng(0).lognormal(0, 1, 500))
+    np.testing.assert_allclose(encoded([(times * unit).tolist()])[1], encoded([times.tolist()])[1], atol=1e-4)
+
+
+def test_cycles_go_round_with_the_hour_and_the_weekday():
+    moments = [datetime(2024, 1, day, hour, tzinfo=UTC) for day, hour in [(1, 6), (2, 6), (8, 6), (8, 18)]]
+    found = encoded([[moment.timestamp() for moment in moments]], cycles=["hour", "weekday"])[1]
+    hours, days = found[:, 1:3], found[:, 3:5]
+    np.testing.assert_allclose(hours[0], hours[1], atol=1e-5)
+    np.testing.assert_allclose(hours[0], -hours[3], atol=1e-5)  # half a day apart
+    np.testing.assert_allclose(days[0], days[2], atol=1e-5)
+    assert np.abs(days[0] - days[1]).max() > 0.5
+    np.testing.assert_allclose(np.hypot(*hours.T), 1, atol=1e-5)
+
+
+def seconds_of(options, path, **field):
+    """The staged gaps, through the encoder's state: fit on the same rows, so equal inputs give equal outputs."""
+    dataset = prepare(options(train=path, label="y", fields={"t": {"kind": "time", **field}}, split={"seed": 1}))
+    return {
+        id: split.sequences.fields["t"][split.sequences.offsets[row] : split.sequences.offsets[row + 1]].tolist()
+        for split in dataset.splits.values()
+        for row, id in enumerate(split.ids.to_pylist())
+    }
+
+
+def test_all_ways_to_write_times_mean_the_same(options, tmp_path):
+    starts = np.random.default_rng(0).integers(0, 86_400, 20)
+    times = [[int(start), int(start) + 60, int(start) + 3600] for start in starts]
+    labels = ["a", "b"] * 10
+    texts = [[datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%d %H:%M:%S") for second in row] for row in times]
+    plain = seconds_of(options, write(tmp_path / "a.parquet", {"t": times, "y": labels}))
+    table = pa.table({"t": pa.array(times, pa.list_(pa.timestamp("s"))), "y": labels})
+    pq.write_table(table, tmp_path / "b.parquet")
+    assert seconds_of(options, tmp_path / "b.parquet") == plain
+    millis = {"t": [[1000 * time for time in row] for row in times], "y": labels}
+    assert seconds_of(options, write(tmp_path / "c.parquet", millis), unit="millisecond") == plain
+    assert seconds_of(options, write(tmp_path / "d.csv", {"t": times, "y": labels})) == plain
+    assert seconds_of(options, write(tmp_path / "e.jsonl", {"t": texts, "y": labels})) == plain
+    clock = {"t": [[f"{s // 3600}:{s // 60 % 60:02}:{s % 60:02}" for s in row] for row in times], "y": labels}
+    assert seconds_of(options, write(tmp_path / "f.parquet", clock)) == plain
+
+
+def test_the_same_gaps_at_another_time_are_the_same_sequence_to_the_microsecond(options, tmp_path):
+    starts = np.random.default_rng(0).uniform(0, 1e8, 40)
+    times = [[1.7e9 + start + 0.137001 * step for step in range(5)] for start in starts]
+    labels = ["a", "b"] * 20
+    path = write(tmp_path / "t.parquet", {"at": times, "label": labels})
+    assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks["distinct"] == 1
+
+
+def test_the_gap_is_marked_as_scaled_and_cycles_are_not():
+    clock, _ = encoded([[0.0, 60.0]], cycles=["hour", "weekday"])
+    assert clock.spec()["scaled"] == [True, False, False, False, False]

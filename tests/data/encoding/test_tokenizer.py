@@ -1,0 +1,128 @@
+"""Tokenizers of every kind, and pretrained vectors."""
+
+import gzip
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.table_files import write
+from tokenizers import trainers
+
+from seqclf.data.encoding.tokenizer import Tokenizer, untrained
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.fields import Field
+from seqclf.errors import InputError
+
+TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home at 5?"] * 5
+
+
+def fitted(texts, **options):
+    tokenizer = Tokenizer(Field("text", "text", ("text",), options=options), {})
+    parts = [pa.record_batch({"text": tokenizer.stage(pa.array(part))}) for part in (texts[:3], texts[3:])]
+    tokenizer.fit(lambda *names: iter(parts))
+    return tokenizer
+
+
+def ids_of(tokenizer, text):
+    lengths, arrays = tokenizer.encode(pa.record_batch({"text": [text]}), staged=False)
+    assert lengths[0] == len(arrays["text"])
+    return arrays["text"].tolist()
+
+
+def test_bytes_are_never_unknown_and_one_step_each():
+    tokenizer = fitted(TEXTS, tokenizer="byte", lowercase=False)
+    text = "日本 ☃ naïve\n\x07 now"
+    ids = ids_of(tokenizer, text)
+    assert len(ids) == len(text.encode()) and 0 not in ids and tokenizer.spec()["size"] == 257
+    assert ids_of(tokenizer, "a")[0] != ids_of(tokenizer, "A")[0]
+    np.testing.assert_array_equal(ids, [id for letter in text for id in ids_of(tokenizer, letter)])
+
+
+@pytest.mark.parametrize("kind", ["word", "bpe", "character", "byte"])
+def test_a_saved_tokenizer_gives_the_same_ids(kind):
+    tokenizer = fitted(TEXTS, tokenizer=kind, min_count=1)
+    other = Tokenizer(tokenizer.field, {})
+    other.restore(tokenizer.state())
+    assert ids_of(tokenizer, "free prizes, you!") == ids_of(other, "free prizes, you!")
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.text(st.sampled_from("aA bB.,é\u0301\u0130[UNK]\t\x1f\u2028あ☃"), min_size=1), min_size=1),
+    st.sampled_from(["word", "character", "byte", "bpe"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.none() | st.integers(1, 6),
+)
+def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, lowercase, min_count, max_size):
+    """Its trainer is the oracle; and tokens are the same whether a text was staged or comes later."""
+    tokenizer = Tokenizer(
+        Field(
+            "text",
+            "text",
+            ("text",),
+            options={"tokenizer": kind, "lowercase": lowercase, "min_count": min_count} | ({"max_size": max_size}),
+        ),
+        {},
+    )
+    batch = pa.record_batch({"text": pa.array(texts)})
+    staged = pa.record_batch({"text": tokenizer.stage(batch.column("text"))})
+    tokenizer.fit(lambda *names: iter([staged]))
+    one, other = (tokenizer.encode(given, place) for given, place in ((staged, True), (batch, False)))
+    np.testing.assert_array_equal(one[0], other[0])
+    np.testing.assert_array_equal(one[1]["text"], other[1]["text"])
+    if kind in ("word", "character"):
+        oracle = untrained(kind, lowercase)
+        trainer = trainers.WordLevelTrainer(
+            vocab_size=max_size or 2**31, min_frequency=min_count, special_tokens=["[UNK]"], show_progress=False
+        )
+        oracle.train_from_iterator(texts, trainer)
+        assert tokenizer.tokenizer.get_vocab() == oracle.get_vocab()
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    """Vectors of 4 numbers for three words, one of which training never has; as fastText writes them."""
+    lines = ["3 4", "prize 1 0 0 0.5", "home 0 1 0 0", "zebra 0 0 1 0"]
+    (tmp_path / "v.vec").write_text("\n".join(lines) + "\n")
+    (tmp_path / "v.txt.gz").write_bytes(gzip.compress("\n".join(lines[1:]).encode()))
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["v.vec", "v.txt.gz"])
+def test_words_with_a_vector_are_kept_and_have_it(vectors, name):
+    tokenizer = fitted([*TEXTS, "prize"], vectors=str(vectors / name), min_count=7)
+    vocabulary = tokenizer.tokenizer.get_vocab()
+    assert set(vocabulary) == {"[UNK]", "free", "prize", "home", "now"}  # seen seven times or more, or with a vector
+    assert tokenizer.vectors.shape == (5, 4) and tokenizer.spec()["vector_size"] == 4
+    np.testing.assert_array_equal(tokenizer.vectors[vocabulary["prize"]], [1, 0, 0, 0.5])
+    assert not tokenizer.vectors[vocabulary["now"]].any()
+
+
+def test_vectors_come_back_with_the_dataset(options, vectors):
+    path = write(vectors / "t.csv", {"text": TEXTS, "y": ["a", "b"] * 10})
+    fields = {"text": {"kind": "text", "vectors": str(vectors / "v.vec")}}
+    one, again = (prepare(options(train=path, label="y", fields=fields)) for _ in range(2))
+    assert again.reused
+    np.testing.assert_array_equal(one.vectors()["text"], again.vectors()["text"])
+    (vectors / "v.vec").write_text("prize 9 9\n")
+    changed = prepare(options(train=path, label="y", fields=fields))
+    assert not changed.reused and changed.vectors()["text"].shape[1] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("prize 1 2\nhome 1 2 3\n", r"v.vec: line 2: has 3 numbers where 2 are expected"),
+        ("prize 1 x\n", r"v.vec: line 1: is no word followed by numbers"),
+        ("zebra 1 2\n", r"has a vector of no word of the training texts"),
+    ],
+)
+def test_files_that_are_no_vectors_are_refused(vectors, text, message):
+    (vectors / "v.vec").write_text(text)
+    with pytest.raises(InputError, match=message):
+        fitted(TEXTS, vectors=str(vectors / "v.vec"))
+    with pytest.raises(InputError, match=r"data.fields.text.vectors=nope.vec: no such file"):
+        fitted(TEXTS, vectors="nope.vec")

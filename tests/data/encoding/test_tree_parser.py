@@ -1,0 +1,96 @@
+"""Bracketed text: the nodes, their parents and their tags are those a recursive reader finds."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.table_files import write
+
+from seqclf.data.encoding.tree_parser import MalformedError, parse, problem
+from seqclf.data.prepare import prepare
+
+WORDS = st.sampled_from(["The", "Rock", "is", "'s", "21st", "-", "é"])
+TAGS = st.sampled_from(["0", "1", "2"])
+TREES = st.recursive(
+    st.tuples(TAGS, WORDS), lambda below: st.tuples(TAGS, st.lists(below, min_size=2, max_size=4)), max_leaves=12
+)
+
+
+def written(tree):
+    tag, content = tree
+    inside = content if isinstance(content, str) else " ".join(written(child) for child in content)
+    return f"({tag} {inside})"
+
+
+def nodes(tree):
+    """(token, tag, children) of the root and of every node below, children first."""
+    tag, content = tree
+    below = [] if isinstance(content, str) else [nodes(child) for child in content]
+    return [
+        *(node for child in below for node in child),
+        (content if isinstance(content, str) else "", tag, len(below)),
+    ]
+
+
+@given(TREES)
+def test_nodes_come_children_first_with_their_words_and_tags(tree):
+    found = parse(written(tree))
+    assert list(zip(found.tokens, found.tags, strict=True)) == [(token, tag) for token, tag, _ in nodes(tree)]
+
+
+@given(TREES)
+def test_parents_come_after_their_children_and_have_as_many_as_the_text_says(tree):
+    found = parse(written(tree))
+    assert found.parents[-1] == -1 and (found.parents[:-1] > range(len(found.parents) - 1)).all()
+    counts = [int((found.parents == place).sum()) for place in range(len(found.tokens))]
+    assert counts == [children for _, _, children in nodes(tree)]
+
+
+def value(tree, place):
+    """What a ListOps expression is worth, from nodes and parents alone."""
+    children = [value(tree, child) for child in range(place) if tree.parents[child] == place]
+    operators = {"MAX": max, "MIN": min, "SM": lambda numbers: sum(numbers) % 10}
+    return operators[tree.tags[place]](children) if children else int(tree.tokens[place])
+
+
+def test_expressions_keep_their_operators():
+    tree = parse("[MAX 2 [MIN 4 [SM 9 8 ] ] [SM 5 ] ]", tagged_words=False)
+    assert value(tree, len(tree.tokens) - 1) == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("(2 x", r"'\(' is never closed"),
+        ("(2 x))", r"'\)' closes nothing"),
+        ("[2 x)", r"'\)' closes nothing"),
+        ("a b", "has 2 roots"),
+        ("(2 x) (3 y)", "has 2 roots"),
+        ("(2 ())", "a node is empty"),
+        ("", "has 0 roots"),
+    ],
+)
+def test_what_is_no_tree_is_said_why(text, reason):
+    with pytest.raises(MalformedError, match=reason):
+        parse(text)
+    assert problem(text).startswith("is no tree: ")
+
+
+def test_deep_trees_need_no_recursion():
+    depth = 20_000
+    tree = parse("(1 x " * depth + "(0 end)" + ")" * depth)
+    assert len(tree.tokens) == 2 * depth + 1 and tree.tags[-1] == "1"
+
+
+def test_a_prepared_tree_has_tokens_parents_and_labels(options, tmp_path):
+    texts = ["(1 (0 bad) (2 film))", "(2 (2 good) (1 (1 old) (1 film)))"] * 10
+    path = write(tmp_path / "t.csv", {"tree": [*texts, "(1 (0 bad)"], "y": ["n", "p"] * 10 + ["n"]})
+    dataset = prepare(options(train=path, label="y", fields={"tree": "tree"}))
+    split = dataset.splits["train"]
+    encoder = dataset.encoders["tree"]
+    row = int(split.labels.argmax())
+    steps = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
+    fields = {name: values[steps].tolist() for name, values in split.sequences.fields.items()}
+    assert [encoder.tokens[id - 1] for id in fields["tree"]] == ["good", "old", "film", "[NODE]", "[NODE]"]
+    assert fields["parents"] == [4, 3, 3, 4, -1]
+    assert [encoder.tags[label] for label in fields["node_labels"]] == ["2", "1", "1", "1", "2"]
+    assert "never closed" in (dataset.folder / "quarantine.jsonl").read_text()

@@ -1,0 +1,73 @@
+"""Category ids: counted or hashed, the same whether a row was staged or comes later."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seqclf.data.encoding.vocabulary import Vocabulary
+from seqclf.data.schema.fields import Field
+
+VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
+
+
+def fitted(rows, options, values="string"):
+    """The encoder and its ids of the same rows, staged and plain."""
+    vocabulary = Vocabulary(Field("x", "category", ("x",), values, options=options), {})
+    kind = pa.list_(pa.string() if values == "string" else pa.int64())
+    batch = pa.record_batch({"x": pa.array(rows, kind)})
+    parts = [batch.slice(0, 1), batch.slice(1)]
+    staged = [pa.record_batch({"x": vocabulary.stage(part.column("x"))}) for part in parts if part.num_rows]
+    vocabulary.fit(lambda *names: iter(staged))
+    late = np.concatenate([vocabulary.encode(part, staged=True)[1]["x"] for part in staged])
+    plain = vocabulary.encode(batch, staged=False)[1]["x"]
+    np.testing.assert_array_equal(late, plain)
+    other = Vocabulary(vocabulary.field, {})
+    other.restore(vocabulary.state())
+    np.testing.assert_array_equal(other.encode(batch, staged=False)[1]["x"], plain)
+    return vocabulary, plain
+
+
+@given(VALUES, st.integers(1, 3), st.one_of(st.none(), st.integers(1, 3)))
+def test_the_most_frequent_values_come_first_and_rare_ones_are_unknown(rows, min_count, max_size):
+    options = {"min_count": min_count, "max_size": max_size, "missing": "value"}
+    vocabulary, ids = fitted(rows, options)
+    flat = [value for row in rows for value in row]
+    counts = {value: flat.count(value) for value in set(flat)}
+    kept = vocabulary.values.to_pylist()
+    assert len(kept) <= (max_size or 99) and all(counts[value] >= min_count for value in kept)
+    assert [counts[value] for value in kept] == sorted((counts[value] for value in kept), reverse=True)
+    dropped = [counts[value] for value in counts if value not in kept and counts[value] >= min_count]
+    assert not dropped or (len(kept) == max_size and max(dropped) <= min(counts[value] for value in kept))
+    assert [kept[id - 1] if id else "?" for id in ids] == [value if value in kept else "?" for value in flat]
+
+
+@given(VALUES, st.integers(1, 50))
+def test_hashed_ids_are_in_range_and_do_not_depend_on_the_data(rows, size):
+    vocabulary, ids = fitted(rows, {"hash_size": size, "missing": "value"})
+    assert ((ids >= 1) & (ids <= size)).all() and vocabulary.spec()["size"] == size + 1
+    assert vocabulary.values.to_pylist() == []
+    _, alone = fitted([[value] for row in rows for value in row], {"hash_size": size, "missing": "value"})
+    np.testing.assert_array_equal(ids, alone)
+
+
+def test_hashes_spread_values_evenly():
+    _, ids = fitted([[f"merchant {number}" for number in range(20_000)]], {"hash_size": 100})
+    counts = np.bincount(ids, minlength=101)[1:]
+    assert counts.min() > 0.6 * 200 and counts.max() < 1.4 * 200
+
+
+@pytest.mark.parametrize("options", [{}, {"hash_size": 10}])
+def test_integers_are_values_too(options):
+    _, ids = fitted([[7, 7, -3], [2**60]], options, "integer")
+    assert ids[0] == ids[1] != ids[3]
+
+
+def test_dictionary_columns_are_read_like_plain_ones():
+    vocabulary, _ = fitted([["a", "b", "a"]], {})
+    coded = pa.ListArray.from_arrays([0, 3], pa.array(["b", "zebra", "a"]).dictionary_encode())
+    plain = pa.array([["b", "zebra", "a"]])
+    one, other = (vocabulary.encode(pa.record_batch({"x": x}), staged=False)[1]["x"] for x in (coded, plain))
+    np.testing.assert_array_equal(one, other)
+    assert one.tolist() == [2, 0, 1]

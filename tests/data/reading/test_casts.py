@@ -1,0 +1,176 @@
+"""Cells of any type are read as what they say, or refused: never rounded, renamed or merged."""
+
+from decimal import Decimal
+
+import duckdb
+import pyarrow as pa
+import pytest
+from support.table_files import LABELS, write
+
+from seqclf.data.reading.casts import literal, seconds
+from seqclf.data.reading.reader import column_types, read, sample
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Schema, build_schema
+from seqclf.errors import InputError
+
+
+def steps(path, kind, values="string", width=None, separator=None):
+    """What `read` gives for column x as a field of that kind."""
+    schema = Schema((Field("x", kind, "x", values, width, separator),))
+    return [row for batch in read(Source(str(path), "data.train"), schema) for row in batch.columns["x"].to_pylist()]
+
+
+def inferred(path):
+    chosen = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None}
+    (field,) = build_schema(sample(Source(str(path), "k"), 99), "file", truncate="error", **chosen).fields
+    return field.kind, field.values if field.kind == "category" else field.width
+
+
+@pytest.mark.parametrize(
+    ("cell", "expected"),
+    [
+        ("[1, 2]", [1, 2]),
+        ("[1.0, 2.]", [1, 2]),
+        ("[1.5, 2]", [None, 2]),
+        ("[1e3, 2]", [None, 2]),
+        ("[1, x]", [1, None]),
+        ("[18446744073709551615]", [None]),
+        ("[9223372036854775807]", [9223372036854775807]),
+        ("hello", None),
+        ("7", None),
+        (" ", None),
+        ("[]", []),
+    ],
+)
+def test_integers_in_text_are_exact_or_refused(tmp_path, cell, expected):
+    path = write(tmp_path / "t.csv", {"x": [cell]})
+    assert steps(path, "category", "integer") == [expected]
+
+
+@pytest.mark.parametrize("column", [[[1.5, 2.0]], [["1.5", "2"]], [[Decimal("1.5"), Decimal("2.0")]]])
+def test_integers_in_typed_columns_are_exact_or_refused(tmp_path, column):
+    path = write(tmp_path / "t.parquet", {"x": column})
+    assert steps(path, "category", "integer") == [[None, 2]]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [["a,b", "[c]", "{d}"], ['say "hi"', "back\\slash"], ["null", ""], ["line\nbreak", "tab\t"], ["é", "1.50"]],
+)
+def test_strings_in_a_bracketed_cell_are_read_as_json(tmp_path, values):
+    assert steps(write(tmp_path / "t.csv", {"x": [values]}), "category") == [values]
+    assert steps(write(tmp_path / "t.jsonl", {"x": [values]}), "category") == [values]
+
+
+@pytest.mark.parametrize("separator", [" ", ";", "|", ".", "->", "\\", "'"])
+def test_any_separator_is_taken_literally(tmp_path, separator):
+    path = write(tmp_path / "t.csv", {"x": [f"a{separator}b{separator}c", f" a {separator} b "]})
+    assert steps(path, "category", separator=separator) == [["a", "b", "c"], ["a", "b"]]
+
+
+def test_steps_of_one_value_may_stand_in_lists_of_their_own(tmp_path):
+    rows = [[[1.5], [2.5]], [[3.5]]]
+    assert steps(write(tmp_path / "t.csv", {"x": rows}), "number", width=1) == [[1.5, 2.5], [3.5]]
+    assert steps(write(tmp_path / "t.parquet", {"x": rows}), "number", width=1) == rows
+    assert steps(write(tmp_path / "r.csv", {"x": [[[1, 2], [3]]]}), "number", width=1) == [[None, 3.0]]
+
+
+def test_mixed_types_in_json_lines_lose_no_quotes_or_values(tmp_path):
+    path = write(tmp_path / "t.jsonl", {"x": [["a", 1], ["b", True], "text", None], "label": ["a", 1, "b", "b"]})
+    assert steps(path, "category") == [["a", "1"], ["b", "true"], None, None]
+    schema = Schema((Field("x", "category", ("x",)),), "label")
+    (batch,) = read(Source(str(path), "data.train"), schema)
+    assert batch.columns["label"].to_pylist() == ["a", "1", "b", "b"]
+    assert batch.columns["raw x"].to_pylist()[2] == "text"
+
+
+def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
+    path = write(tmp_path / "t.jsonl", {"x": [["2020-01-01T00:00:00Z"]], "label": ["2020-01-01"]})
+    assert column_types(Source(str(path), "k")) == {"x": "VARCHAR[]", "label": "VARCHAR"}
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        (pa.array([[2**64 - 1, 5]] * 20, pa.list_(pa.uint64())), ("category", "string")),
+        (pa.array([[5]] * 19 + [[2**64 - 1]], pa.list_(pa.uint64())), ("category", "string")),
+        (pa.array([[True, False]] * 20), ("category", "string")),
+        (pa.array([[Decimal("1.50")]] * 20), ("number", 1)),
+        (pa.array([[1, 2]] * 20, pa.list_(pa.int8())), ("category", "integer")),
+        (pa.array([[-1, 2]] * 20), ("number", 1)),
+        (pa.array([[[1, 2]]] * 20), ("number", 2)),
+    ],
+)
+def test_columns_of_unusual_types_are_read_whole(tmp_path, column, expected):
+    path = write(tmp_path / "t.parquet", {"x": column, "label": LABELS})
+    assert inferred(path) == expected
+    kind, detail = expected
+    values, width = (detail, None) if kind == "category" else ("string", detail)
+    texts = [[str(step).lower() if values == "string" else step for step in row] for row in column.to_pylist()]
+    numbers = (
+        [[[float(v) for v in step] if width == 2 else float(step) for step in row] for row in column.to_pylist()]
+        if (kind == "number")
+        else texts
+    )
+    assert steps(path, kind, values, width) == numbers
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "message"),
+    [
+        (
+            [1, 2],
+            "number",
+            r"t.parquet: column 'x' holds BIGINT, not lists \(data.fields.x=number\).*name another column",
+        ),
+        ([1, 2], "category", r"t.parquet: column 'x' holds BIGINT, not lists"),
+        (
+            [[1], [2]],
+            "text",
+            r"t.parquet: column 'x' holds lists \(BIGINT\[\]\), not text; set data.fields.x=category or",
+        ),
+    ],
+)
+def test_a_column_of_another_shape_is_named(tmp_path, column, kind, message):
+    with pytest.raises(InputError, match=message):
+        steps(write(tmp_path / "t.parquet", {"x": column}), kind)
+
+
+def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
+    names = ["file", "key", "row", "_id", "_row", "_file", "raw_x", "x", "filename", "split_key"]
+    table = {name: [[position]] for position, name in enumerate(names)}
+    for part in (1, 2):
+        write(tmp_path / f"{part}.parquet", {**table, "label": ["a"], "id": [7]})
+    schema = Schema(tuple(Field(name, "category", (name,), "integer") for name in names), "label", "id")
+    for batch in read(Source(str(tmp_path / "*.parquet"), "data.train"), schema, key='"id" + 1'):
+        found = batch.columns.to_pylist()[0]
+        assert [found[name] for name in names] == [[position] for position in range(len(names))]
+        assert (found["label"], found["id"], found["split key"]) == ("a", 7, 8)
+
+
+MOMENTS = {
+    "2024-01-01": 1704067200.0,
+    "2024-01-01 10:30": 1704105000.0,
+    "2024-01-01T10:30:15.25": 1704105015.25,
+    " 2024/01/01 10:30:00 ": 1704105000.0,
+    "2024-01-01T10:30:00Z": 1704105000.0,
+    "2024-01-01T02:01:00+02:00": 1704067260.0,
+    "2024-01-01 00:00:00-0530": 1704087000.0,
+    "2024-01-01 00:00:00+01": 1704063600.0,
+    "1700000000.5": 1700000000.5,
+    "47:30": 171000.0,
+    "1:02:03.5": 3723.5,
+    "2 days 01:00:00": 176400.0,
+    "2024-01-01 10:00 garbage": None,
+    "2024-01-01 1:00 PM": None,
+    "1:00 AM": None,
+    "10:00x": None,
+    "soon": None,
+}
+
+
+@pytest.mark.parametrize("text", MOMENTS)
+def test_texts_of_times_are_read_whole_or_not_at_all(text):
+    query = f"SELECT {seconds('given')} FROM (SELECT {literal(text)} AS given)"
+    assert duckdb.connect().execute(query).fetchone() == (MOMENTS[text],)

@@ -1,0 +1,189 @@
+"""A folder with a file, or a folder, per class is a table of texts and labels."""
+
+import gzip
+import json
+
+import pytest
+from support.table_files import write
+
+from seqclf.data.prepare import prepare
+from seqclf.data.reading import sources
+from seqclf.data.reading.class_folders import list_files
+from seqclf.data.reading.reader import read
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
+
+LINES = {"Dutch": ["Aalsburg", "de Vries", 'Q"uote', "Bos\twold"], "Irish": ["Ó'Neill", "Byrne"], "Korean": ["Kim"] * 6}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "names").mkdir()
+    for name, lines in LINES.items():
+        (tmp_path / "names" / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "names" / ".hidden").write_text("no class")
+    return tmp_path / "names"
+
+
+def rows_of(folder, **options):
+    schema = Schema((Field("text", "text", ("text",)),), "label")
+    found = []
+    for batch in read(Source(str(folder), "data.train", **options), schema):
+        texts, labels = (batch.columns.column(name).to_pylist() for name in ("text", "label"))
+        files = [batch.file_of(place).rsplit("/", 1)[1] for place in range(len(texts))]
+        found += zip(texts, labels, batch.rows.tolist(), files, strict=True)
+    return found
+
+
+def test_every_line_is_a_sequence_with_the_label_of_its_file(folder):
+    expected = [(line, name, row, f"{name}.txt") for name, lines in LINES.items() for row, line in enumerate(lines, 1)]
+    assert rows_of(folder) == expected
+
+
+def test_crlf_and_gzip_are_read_alike(folder, tmp_path):
+    (tmp_path / "zipped").mkdir()
+    for name, lines in LINES.items():
+        (tmp_path / "zipped" / f"{name}.txt.gz").write_bytes(gzip.compress("\r\n".join([*lines, ""]).encode()))
+    plain = [(text, label, row) for text, label, row, _ in rows_of(folder)]
+    assert [(text, label, row) for text, label, row, _ in rows_of(tmp_path / "zipped")] == plain
+
+
+def test_a_folder_of_texts_per_class(tmp_path):
+    for name, lines in LINES.items():
+        (tmp_path / "t" / name).mkdir(parents=True)
+        for place, line in enumerate(lines):
+            (tmp_path / "t" / name / f"{place}.txt").write_text(f"{line}\nsecond line", encoding="utf-8")
+    expected = [(f"{line}\nsecond line", name) for name, lines in LINES.items() for line in lines]
+    assert [(text, label) for text, label, *_ in rows_of(tmp_path / "t")] == expected
+
+
+def tree(folder, files):
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+DEEP = {f"{label}/{place % 3}/{place}.txt": f"{label} {place}" for label in ("pos", "neg") for place in range(20)}
+
+
+def test_files_of_deeper_folders_have_the_class_of_the_first(tmp_path):
+    folder = tree(tmp_path / "t", {**DEEP, "neg/a/b/c/21.txt": "deep", "pos/top.txt": "top"})
+    assert sorted((text, label) for text, label, *_ in rows_of(folder)) == sorted(
+        [*((text, name[:3]) for name, text in DEEP.items()), ("deep", "neg"), ("top", "pos")]
+    )
+
+
+@pytest.mark.parametrize("name", [".", "t/../t", "t's [1]/"])
+def test_the_class_is_right_however_the_folder_is_written(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    tree(tmp_path / ("t's [1]" if "[" in name else "t" if "t" in name else "."), {"a/x.txt": "1", "b/c/y.txt": "2"})
+    schema = Schema((Field("text", "text", ("text",)),), "label")
+    batches = list(read(Source(name, "data.train"), schema))
+    assert [label for batch in batches for label in batch.columns.column("label").to_pylist()] == ["a", "b"]
+
+
+def test_every_file_is_used_or_refused_by_name_or_counted_as_hidden(options, tmp_path):
+    stray = {"README.md": "about", "urls.txt": "http://", "pos/empty.txt": ""}
+    hidden = {".DS_Store": "x", "pos/.DS_Store": "x", ".git/config/a.txt": "x", "neg/.cache/b.txt": "x"}
+    folder = tree(tmp_path / "t", {**DEEP, **stray, **hidden})
+    dataset = prepare(options(train=folder, label="label"))
+    refused = list(map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines()))
+    assert {entry["file"] for entry in refused} == {str(folder / name) for name in stray}
+    counts = dataset.report.values()
+    assert sum(split["used"] + split["refused"] for split in counts) == len(DEEP) + len(stray)
+    assert dataset.report["train"]["hidden_files"] == len(hidden)
+    assert dataset.classes == ["neg", "pos"]
+
+
+def test_an_empty_file_of_a_class_is_refused_by_name(options, folder):
+    (folder / "Empty.txt").touch()
+    dataset = prepare(options(train=folder, label="label", max_bad_share=0.5))
+    (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
+    assert refused["file"] == str(folder / "Empty.txt") and "is empty" in refused["reason"]
+    with pytest.raises(InputError, match=r"Empty.txt: the file is empty; give it a line per sequence"):
+        rows_of(folder)
+
+
+def test_files_that_appear_beside_the_classes_are_not_hidden_by_the_cache(options, tmp_path):
+    folder = tree(tmp_path / "t", DEEP)
+    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 0
+    tree(folder, {"README.md": "about"})
+    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 1
+
+
+def test_a_class_without_files_is_named(options, tmp_path):
+    folder = tree(tmp_path / "t", {**DEEP, "none/.keep": ""})
+    with pytest.raises(InputError, match=r"t/none: the folder of a class holds no file that can be read; fill it"):
+        prepare(options(train=folder, label="label"))
+
+
+def test_links_are_followed_but_not_round_in_circles(tmp_path):
+    folder = tree(tmp_path / "t", {"a/1.txt": "one", "b/2.txt": "two"})
+    tree(tmp_path / "elsewhere", {"3.txt": "three"})
+    (folder / "b" / "more").symlink_to(tmp_path / "elsewhere")
+    (folder / "b" / "round").symlink_to(folder)
+    assert [(text, label) for text, label, *_ in rows_of(folder)] == [("one", "a"), ("two", "b"), ("three", "b")]
+
+
+def test_tables_per_class_get_the_label_of_their_file(options, tmp_path):
+    (tmp_path / "t").mkdir()
+    for name in ("good", "bad"):
+        write(tmp_path / "t" / f"{name}.parquet", {"x": [[1, 2]] * 10})
+    dataset = prepare(options(train=tmp_path / "t", label="label"))
+    assert dataset.classes == ["bad", "good"]
+    assert sum(len(split.sequences) for split in dataset.splits.values()) == 20
+
+
+def test_what_a_folder_must_hold_is_said(options, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match=r"data.train=.*/empty: an empty folder"):
+        prepare(options(train=tmp_path / "empty", label="label"))
+    (tmp_path / "mixed").mkdir()
+    (tmp_path / "mixed" / "a.txt").write_text("x\n")
+    write(tmp_path / "mixed" / "b.parquet", {"x": [[1]]})
+    with pytest.raises(InputError, match=r"a.txt and .*b.parquet are of two kinds; name one kind of file"):
+        prepare(options(train=tmp_path / "mixed", label="label"))
+    (tmp_path / "deep" / "a").mkdir(parents=True)
+    write(tmp_path / "deep" / "a" / "b.parquet", {"x": [[1]]})
+    with pytest.raises(InputError, match=r"a folder per class must hold text files, not '.parquet'; give the files"):
+        prepare(options(train=tmp_path / "deep", label="label"))
+
+
+def test_a_line_that_is_not_utf8_is_refused_alone(folder, options):
+    with (folder / "Korean.txt").open("ab") as file:
+        file.write(b"Caf\xe9\n")
+    dataset = prepare(options(train=folder, label="label"))
+    (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
+    assert (refused["line"], refused["file"]) == (7, str(folder / "Korean.txt"))
+    assert refused["reason"].startswith("is not valid utf-8")
+
+
+def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, tmp_path, monkeypatch):
+    for name in ("a", "b"):
+        (tmp_path / "texts" / name).mkdir(parents=True)
+        for number in range(50):
+            (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
+    chosen = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
+    schema = Schema((Field("text", "text", ("text",)),), "label")
+    assert [len(batch.rows) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
+    listings = []
+    monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
+    prepare(chosen)
+    assert len(listings) == 3, "before, to prepare, and after"
+    listings.clear()
+    assert prepare(chosen).reused and len(listings) == 1
+    (tmp_path / "texts" / "b" / "new.txt").write_text("one more")
+    assert sum(len(split.labels) for split in prepare(chosen).splits.values()) == 101
+
+
+def test_files_are_resolved_like_pathlib_does(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.txt").write_text("a")
+    (tmp_path / "linked").symlink_to("real")
+    (tmp_path / "real" / "b.txt").symlink_to("../c.txt")
+    (tmp_path / "c.txt").write_text("c")
+    paths = [tmp_path / "linked" / name for name in ("a.txt", "b.txt")] + [tmp_path / "real" / ".." / "c.txt"]
+    assert sources.resolved(paths) == [path.resolve() for path in paths]

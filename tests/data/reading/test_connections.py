@@ -1,0 +1,141 @@
+"""Every kind of file is found and typed; what cannot be read is named in one line."""
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_lines
+
+from seqclf.data.reading.formats import REJECTS, connected, described
+from seqclf.data.reading.reader import column_types, count_rows, sample
+from seqclf.data.reading.sources import Source, local_files
+from seqclf.errors import InputError
+
+
+def source(path):
+    return Source(str(path), "data.train")
+
+
+def test_queries_and_sql_files_are_read(tmp_path):
+    path = write(tmp_path / "t.parquet", simple())
+    query = f"SELECT * FROM '{path}' WHERE label = 'a'"
+    for text in (query, f"{query};\n", f"{query} -- half of them", f"WITH t AS ({query}) FROM t"):
+        (tmp_path / "q.sql").write_text(text)
+        for given in (source(text), source(tmp_path / "q.sql")):
+            assert count_rows(given) == 10
+            assert path in local_files(given)
+    assert str(source(query)) == "data.train" and str(source("t.sql")) == "t.sql"
+
+
+def test_json_types_follow_the_file(tmp_path):
+    path = write(tmp_path / "t.jsonl", {"x": [1, 2]})
+    assert column_types(source(path)) == {"x": "BIGINT"}
+    write(path, {"x": ["a", "b", "c"]})
+    assert column_types(source(path)) == {"x": "VARCHAR"}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nope.csv", None, r"data.train=.*nope.csv: no such file; check the path \(it is read from "),
+        ("nope*.csv", None, r"data.train=.*nope\*.csv: no such file"),
+        ("t.sql", None, r"data.train=.*t.sql: no such file"),
+        ("t.csv", b"", r"t.csv: the file is empty; give a file with a row per sequence"),
+        ("t.csv", b"\n\n", r"t.csv: has no rows; give a file with a row per sequence"),
+        ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .csv"),
+        ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*; replace the file"),
+        ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; mend the query"),
+        ("t.sql", b" ", r"t.sql: holds no query; write one SELECT"),
+        ("t.sql", b"SELECT '\xe9'", r"t.sql: cannot be read as utf-8 text .*; write the query anew"),
+        ("t.sql", b"SELECT * FROM 'nope.csv'", r"t.sql: no file matches 'nope.csv'; mend the query"),
+        ("t.parquet", bytes(range(256)) * 9, r"t.parquet: cannot be read: .*; replace the file"),
+        ("t.arrow", bytes(range(256)) * 9, r"t.arrow: is not a readable Arrow file; write it again, in the IPC file"),
+        ("t.feather", bytes(range(256)) * 9, r"t.feather: is not a readable Arrow file"),
+        ("t.jsonl", bytes(range(256)) * 9, r"t.jsonl: cannot be read: Malformed JSON.*; mend or replace the file"),
+        (
+            "t.jsonl",
+            b'{"x": 1}\n{"x": \n{"x": 3}\n',
+            r"t.jsonl: cannot be read: Malformed JSON at byte .*line .*; mend or replace the file",
+        ),
+        ("t.jsonl", b'{"x": 1, "x": 2}\n', r"t.jsonl: cannot be read: .*duplicate key"),
+    ],
+)
+def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, message):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError, match=message) as caught:
+        sample(source(tmp_path / name), 9)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_query_is_named_by_its_key():
+    with pytest.raises(InputError, match=r"^data.train: cannot be read: Table with name nowhere .*; mend the query"):
+        column_types(source("select * from nowhere"))
+
+
+def test_a_folder_is_not_a_file(tmp_path):
+    (tmp_path / "t.csv").mkdir()
+    with pytest.raises(InputError, match=r"is a folder; name its files: .*/\*.parquet"):
+        column_types(source(tmp_path / "*.csv"))
+    with pytest.raises(InputError, match=r"data.train=.*/t.csv: an empty folder; check the path"):
+        column_types(source(tmp_path / "t.csv"))
+
+
+def test_files_of_two_kinds_are_not_one_source(tmp_path):
+    for kind in ("csv", "jsonl"):
+        write(tmp_path / f"t.{kind}", simple())
+    with pytest.raises(InputError, match=r"t.csv and .*t.jsonl are of two kinds; name one kind of file"):
+        column_types(source(tmp_path / "*"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_columns_of_the_same_name_are_refused(tmp_path, kind):
+    table = pa.Table.from_arrays([pa.array(TOKENS), pa.array(LABELS), pa.array(LABELS)], ["tokens", "label", "label"])
+    path = tmp_path / f"t.{kind}"
+    pq.write_table(table, path) if kind == "parquet" else write_arrow(path, table)
+    with pytest.raises(InputError, match=rf"t.{kind}: columns 'label' and 'label' have the same name"):
+        column_types(source(path))
+
+
+@pytest.fixture
+def malformed(tmp_path):
+    return source(write_lines(tmp_path / "t.csv", ["x,label", "1,a", "2,b,c", "3,a"]))
+
+
+def test_a_malformed_line_stops_the_read(malformed):
+    stopped = pytest.raises(InputError, match=r"t.csv: line 3: Expected Number of Columns: 2 Found: 3; mend the line")
+    with stopped, connected(malformed) as (connection, relation):
+        connection.sql(f"SELECT x FROM {relation}").fetchall()
+
+
+def test_malformed_lines_go_to_a_table_where_they_are_kept(malformed):
+    with connected(malformed, keep_rejects=True) as (connection, relation):
+        assert list(described(connection, relation)) == ["x", "label"]
+        assert connection.sql(f"SELECT x FROM {relation}").fetchall() == [("1",), ("3",)]
+        assert connection.sql(f"SELECT line FROM {REJECTS}").fetchall() == [(3,)]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
+def test_the_file_of_each_row_is_known_where_it_is_asked_for(tmp_path, kind):
+    paths = [write(tmp_path / f"{part}.{kind}", simple()) for part in (1, 2)]
+    with connected(source(tmp_path / f"*.{kind}"), named_files=True) as (connection, relation):
+        found = connection.sql(f'SELECT "in file", count(*) FROM {relation} GROUP BY ALL ORDER BY ALL').fetchall()
+        assert list(described(connection, relation)) == ["tokens", "label"]
+    assert found == [(str(path), 20) for path in paths]
+
+
+@pytest.mark.parametrize("place", [0.05, 0.2, 0.3, 0.4])
+def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, place):
+    path = write(tmp_path / "t.arrow", {"x": ["some text"] * 999 + ["é"], "label": [[1, 2]] * 1000})
+    data = bytearray(path.read_bytes())
+    begin = int(len(data) * place)
+    data[begin : begin + 400] = b"\xff" * 400
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):
+        column_types(source(path))
+
+
+@pytest.mark.parametrize("end", ["", ";", "; ", ";\n-- the end", " -- the end", ";;"])
+def test_a_query_may_end_as_it_likes(tmp_path, end):
+    path = write(tmp_path / "t.parquet", simple())
+    (tmp_path / "q.sql").write_text(f"SELECT * FROM '{path}'{end}")
+    assert sample(source(tmp_path / "q.sql"), 5).num_rows == 5

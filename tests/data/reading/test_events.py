@@ -1,0 +1,309 @@
+"""Event tables: whatever order and format the rows come in, each group becomes one sequence, whole and sorted."""
+
+import itertools
+import json
+import math
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support.table_files import write
+
+from seqclf.data.prepare import prepare
+from seqclf.data.reading import events
+from seqclf.data.reading.reader import read
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
+
+is_sorted = events._is_sorted
+FIELDS = {"gap": {"kind": "time", "column": "time"}, "shop": "category", "amount": {"kind": "number", "scale": "none"}}
+
+
+def table(groups=20, seed=0):
+    """Events of `groups` cards in a random order, several at the same time."""
+    generator = np.random.default_rng(seed)
+    rows = []
+    for card in range(groups):
+        for _ in range(int(generator.integers(1, 6))):
+            rows.append((card, int(generator.integers(0, 4)), f"s{generator.integers(0, 5)}", float(len(rows))))
+    order = generator.permutation(len(rows))
+    cards, times, shops, amounts = zip(*(rows[place] for place in order), strict=True)
+    fraud = ["yes" if card % 2 else "no" for card in cards]
+    return {"card": list(cards), "time": list(times), "shop": list(shops), "amount": list(amounts), "fraud": fraud}
+
+
+def expected(columns):
+    """Card → its (time, shop, amount), sorted by time, the order in the file among equals; by a plain loop."""
+    found = {}
+    for card, time, shop, amount in zip(*(columns[name] for name in ("card", "time", "shop", "amount")), strict=True):
+        found.setdefault(card, []).append((time, shop, amount))
+    return {card: sorted(steps, key=lambda step: step[0]) for card, steps in found.items()}
+
+
+def decoded(dataset):
+    """Card → its (shop, amount) steps, of all splits."""
+    shops = dataset.encoders["shop"].values.to_pylist()
+    found = {}
+    for split in dataset.splits.values():
+        for row, card in enumerate(split.ids.to_pylist()):
+            steps = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
+            ids = split.sequences.fields["shop"][steps]
+            amounts = split.sequences.fields["amount"][steps, 0]
+            found[card] = [(shops[id - 1] if id else None, float(a)) for id, a in zip(ids, amounts, strict=True)]
+    return found
+
+
+def grouped(options, path, **overrides):
+    given = {"label": "fraud", "group_by": "card", "order_by": "time", "fields": FIELDS, **overrides}
+    return prepare(options(train=path, **given))
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", "arrow"])
+def test_every_group_is_one_sequence_sorted_by_time_and_then_by_its_place(options, tmp_path, kind):
+    columns = table()
+    dataset = grouped(options, write(tmp_path / f"t.{kind}", columns))
+    found = decoded(dataset)
+    assert len(found) == 20
+    for card, steps in expected(columns).items():
+        for (shop, amount), (_, true_shop, true_amount) in zip(found[str(card)], steps, strict=True):
+            assert amount == true_amount and shop in (true_shop, None)  # None: never seen in train
+    counts = dataset.report["train"]
+    assert counts["events"] == len(columns["card"]) and counts["refused_events"] == 0
+
+
+def test_batches_of_any_size_give_the_same_groups(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", table())
+    whole = grouped(options, path, cache_dir=tmp_path / "one")
+    for size in (1, 2048):  # DuckDB gives at least a vector of rows
+        monkeypatch.setattr(events, "READ_EVENTS", size)
+        assert grouped(options, path, cache_dir=tmp_path / str(size)).digest == whole.digest
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=40), st.integers(1, 7))
+def test_groups_are_cut_exactly_where_the_key_changes(keys, size):
+    keys = sorted(keys)
+    batch = pa.record_batch({"group 0": keys, "x": list(range(len(keys)))})
+    parts = [batch.slice(start, size) for start in range(0, len(keys), size)]
+    found = list(events._whole_groups(parts, 1))
+    assert [x for part in found for x in part.column("x").to_pylist()] == list(range(len(keys)))
+    ends = [part.column("group 0").to_pylist() for part in found]
+    assert all(one[-1] != other[0] for one, other in itertools.pairwise(ends))
+
+
+@given(st.data(), st.integers(0, 12))
+def test_a_sorted_table_is_recognised(data, count):
+    def draw(kind):
+        return data.draw(st.lists(kind, min_size=count, max_size=count))
+
+    keys, times = draw(st.sampled_from("abc")), draw(st.floats(0, 3))
+    rows = list(zip(keys, times, strict=True))
+    columns = [pa.array(keys, pa.string()), pa.array(times, pa.float64())]
+    assert events._ascends(columns) == (rows == sorted(rows))
+    ordered = sorted(rows)
+    assert events._ascends([pa.array([row[0] for row in ordered], pa.string())])
+
+
+def test_nan_counts_as_falling_so_that_duckdb_sorts_it_last(tmp_path):
+    assert not events._ascends([pa.array([3.0, math.nan, 1.0])])
+    path = write(tmp_path / "t.parquet", {"g": [1, 1, 1], "t": [3.0, math.nan, 1.0], "x": [3, 9, 1]})
+    schema = Schema((Field("x", "category", ("x",), "integer"),), group_by=("g",), order_by=("t",))
+    (batch,) = read(Source(str(path), "data.train"), schema)
+    assert batch.columns["x"].to_pylist() == [[1, 3, 9]]
+
+
+def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_path, monkeypatch):
+    columns = table()
+    order = sorted(range(len(columns["card"])), key=lambda row: (columns["card"][row], columns["time"][row]))
+    ascending = {name: [values[row] for row in order] for name, values in columns.items()}
+    path = write(tmp_path / "t.parquet", ascending)
+    seen = []
+    monkeypatch.setattr(events, "_is_sorted", lambda *given: seen.append(is_sorted(*given)) or seen[-1])
+    one = grouped(options, path, cache_dir=tmp_path / "one")
+    monkeypatch.setattr(events, "_is_sorted", lambda *given: False)
+    assert grouped(options, path, cache_dir=tmp_path / "two").digest == one.digest and seen == [True]
+
+
+def test_several_columns_can_make_the_key(options, tmp_path):
+    columns = {**table(), "day": [place % 2 for place in range(len(table()["card"]))]}
+    dataset = grouped(options, write(tmp_path / "t.parquet", columns), group_by=["card", "day"])
+    keys = {f"{card} | {day}" for card, day in zip(columns["card"], columns["day"], strict=True)}
+    assert {id for split in dataset.splits.values() for id in split.ids.to_pylist()} == keys
+
+
+def test_several_files_are_one_table_and_refusals_name_their_own(options, tmp_path):
+    columns = table()
+    half = len(columns["card"]) // 2
+    for name, part in (("a", slice(0, half)), ("b", slice(half, None))):
+        write(tmp_path / f"{name}.parquet", {key: values[part] for key, values in columns.items()})
+    one = grouped(options, write(tmp_path / "t.parquet", columns), cache_dir=tmp_path / "one")
+    assert grouped(options, tmp_path / "[ab].parquet", cache_dir=tmp_path / "two").digest == one.digest
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("amount", None, "has an element that is missing"),
+        ("amount", "inf", "has NaN, an infinite number, one beyond float32, or text that is none"),
+        ("shop", None, "has an element that is missing"),
+        ("time", None, "has an element that is missing"),
+        ("fraud", None, "is empty, or differs between the events of a group"),
+        ("fraud", "maybe", "is empty, or differs between the events of a group"),
+    ],
+)
+def test_a_bad_event_refuses_its_group_and_is_named(options, tmp_path, kind, column, value, reason):
+    columns = table()
+    place = columns["card"].index(max(set(columns["card"]), key=columns["card"].count))
+    value = float("inf") if value == "inf" and kind == "parquet" else value
+    columns[column] = [value if row == place else entry for row, entry in enumerate(columns[column])]
+    dataset = grouped(options, write(tmp_path / f"t.{kind}", columns), max_bad_share=0.5)
+    (line,) = (dataset.folder / "quarantine.jsonl").read_text().splitlines()
+    refusal = json.loads(line)
+    assert refusal["column"] == column and refusal["reason"].startswith(reason)
+    lost = columns["card"].count(columns["card"][place])
+    assert refusal["events"] == lost and dataset.report["train"]["refused_events"] == lost
+    if column != "fraud":
+        assert refusal["row"] == place + 1
+    used = sum(len(split.sequences) for split in dataset.splits.values())
+    assert used + 1 == len(set(columns["card"])) and refusal["row"] - 1 < len(columns["card"])
+
+
+def test_text_that_is_no_number_refuses_and_empty_cells_are_missing_values(options, tmp_path):
+    columns = table()
+    columns["amount"] = ["" if row % 3 == 0 else str(value) for row, value in enumerate(columns["amount"])]
+    fields = {**FIELDS, "amount": {"kind": "number", "missing": "last", "scale": "none"}}
+    good = grouped(options, write(tmp_path / "t.csv", columns), fields=fields)
+    assert good.report["train"]["refused"] == 0
+    columns["amount"][1] = "much"
+    bad = grouped(options, write(tmp_path / "u.csv", columns), fields=fields)
+    assert json.loads((bad.folder / "quarantine.jsonl").read_text())["row"] == 2
+
+
+def test_events_without_a_group_are_refused(options, tmp_path):
+    columns = table()
+    columns["card"] = pa.array([None if row < 2 else card for row, card in enumerate(columns["card"])], pa.int64())
+    dataset = grouped(options, write(tmp_path / "t.parquet", columns), max_bad_share=1)
+    refused = json.loads((dataset.folder / "quarantine.jsonl").read_text().splitlines()[-1])
+    assert refused["column"] == "card" and refused["reason"] == "is empty; an event needs its group"
+    assert refused["events"] == 2
+
+
+def test_events_of_a_key_that_is_no_number_have_no_group(options, tmp_path):
+    columns = table()
+    columns["card"] = [float("nan") if row < 3 else float(card) for row, card in enumerate(columns["card"])]
+    dataset = grouped(options, write(tmp_path / "t.parquet", columns), max_bad_share=1)
+    refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
+    assert [entry["reason"] for entry in refused] == ["is empty; an event needs its group"] * 3
+    assert not any("nan" in split.ids.to_pylist() for split in dataset.splits.values())
+
+
+def test_a_malformed_line_of_an_event_table_is_an_event_that_is_lost(options, tmp_path):
+    columns = table()
+    path = write(tmp_path / "t.csv", columns)
+    lines = path.read_text().splitlines()
+    path.write_text("\n".join([*lines[:5], '"1"', *lines[5:], ""]))
+    dataset = grouped(options, path, max_bad_share=0.05)
+    assert '"line": 6' in (dataset.folder / "quarantine.jsonl").read_text()
+    counts = dataset.report["train"]
+    assert (counts["events"], counts["refused_events"], counts["refused"]) == (len(columns["card"]) + 1, 1, 0)
+
+
+def test_groups_that_are_only_numbered_are_no_identities(options, tmp_path):
+    train, test = (write(tmp_path / f"{name}.parquet", table(seed=seed)) for name, seed in (("a", 0), ("b", 1)))
+    assert grouped(options, train, test=test).leaks["ids_seen_before"] is None
+
+
+def test_hours_and_minutes_sort_as_times_not_as_text(options, tmp_path):
+    columns = {"card": [1] * 3 + [2] * 3, "time": ["100:30", "9:05", "20:00"] * 2, "shop": ["c", "a", "b"] * 2}
+    columns |= {"amount": [3.0, 1.0, 2.0] * 2, "fraud": ["no"] * 3 + ["yes"] * 3}
+    rows = {name: values * 4 for name, values in columns.items()}
+    rows["card"] = [card + 10 * (place // 6) for place, card in enumerate(rows["card"])]
+    dataset = grouped(options, write(tmp_path / "t.csv", rows))
+    assert all([amount for _, amount in steps] == [1.0, 2.0, 3.0] for steps in decoded(dataset).values())
+
+
+def test_kinds_of_event_columns_are_inferred(options, tmp_path):
+    columns = table() | {"when": pa.array(range(len(table()["card"])), pa.timestamp("s"))}
+    dataset = prepare(
+        options(train=write(tmp_path / "t.parquet", columns), label="fraud", group_by="card", order_by="time")
+    )
+    kinds = {field.name: field.kind for field in dataset.schema.fields}
+    assert kinds == {"time": "time", "shop": "category", "amount": "number", "when": "time"}
+
+
+def test_partitioned_parquet_keeps_its_partition_columns(options, tmp_path):
+    columns = pa.table(table())
+    for label in ("yes", "no"):
+        own = columns.filter(pa.compute.equal(columns["fraud"], label)).drop(["fraud"])
+        (tmp_path / "t" / f"fraud={label}").mkdir(parents=True)
+        pq.write_table(own, tmp_path / "t" / f"fraud={label}" / "part.parquet")
+    dataset = grouped(options, f"{tmp_path}/t/**/*.parquet")
+    assert dataset.classes == ["no", "yes"] and len(decoded(dataset)) == 20
+
+
+def test_order_without_group_is_refused(options, tmp_path):
+    with pytest.raises(InputError, match=r"data.order_by: sorts the events of a group; name the group too"):
+        prepare(options(train=write(tmp_path / "t.parquet", table()), label="fraud", order_by="time"))
+
+
+def test_a_row_of_lists_is_no_event(options, tmp_path):
+    columns = {"card": [1, 2], "x": [[1], [2]], "fraud": ["a", "b"]}
+    with pytest.raises(InputError, match=r"column 'x' holds BIGINT\[\], but with data.group_by a row is one event"):
+        grouped(options, write(tmp_path / "t.parquet", columns), fields={"x": "category"}, order_by=None)
+
+
+@pytest.mark.parametrize("order", ["id", "label", "row number", "k 0", "group 0"])
+def test_a_column_that_orders_may_have_any_name(options, tmp_path, order):
+    rows = [(stay, place) for stay in range(24) for place in range(6)]
+    rows = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]
+    table = {
+        order: [place for _, place in rows],
+        "stay": [f"s{stay}" for stay, _ in rows],
+        "patient": [f"p{stay // 2}" for stay, _ in rows],
+        "k": ["abcdef"[place] for _, place in rows],
+        "outcome": ["xy"[stay % 2] for stay, _ in rows],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"group_by": "stay", "order_by": order, "id": "patient", "fields": {"k": "category"}}
+    dataset = prepare(options(train=path, label="outcome", **chosen))
+    names = dataset.encoders["k"].values.to_pylist()
+    for split in dataset.splits.values():
+        for row in range(len(split.labels)):
+            codes = split.sequences.fields["k"][split.sequences.offsets[row] : split.sequences.offsets[row + 1]]
+            assert "".join(names[code - 1] for code in codes) == "abcdef"
+
+
+def test_ids_other_than_the_group_are_compared_across_splits_of_one_table(options, tmp_path):
+    stays = [stay for stay in range(40) for _ in range(3)]
+    table = {
+        "stay": [f"s{stay}" for stay in stays],
+        "patient": [f"p{stay // 4}" for stay in stays],
+        "k": [f"k{(stay * 7 + place) % 31}" for place, stay in enumerate(stays)],
+        "outcome": ["xy"[stay % 2] for stay in stays],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    seen = prepare(options(**chosen, id="patient")).leaks["ids_seen_before"]
+    assert seen["validation"] == 8, "four stays a patient: each of the eight validation rows has one in train"
+    with pytest.raises(InputError, match="rows of validation have an id"):
+        prepare(options(**chosen, id="patient", split={"on_leak": "error"}))
+    assert prepare(options(**chosen)).leaks["ids_seen_before"] is None
+
+
+def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_path):
+    table = {
+        "stay": [f"s{stay}" for stay in range(30) for _ in range(3)],
+        "site": ["a", "b", "b"] * 30,
+        "k": ["x", "y", "z"] * 30,
+        "outcome": ["xy"[stay % 2] for stay in range(30) for _ in range(3)],
+    }
+    path = write(tmp_path / "t.parquet", table)
+    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    with pytest.raises(InputError, match=r"data.split.column: changes inside the sequence 's0'; name a column"):
+        prepare(options(**chosen, split={"by": "group", "column": "site"}))

@@ -1,0 +1,115 @@
+"""The same rows make the same dataset, whatever file they come in."""
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_csv
+
+from seqclf.data.prepare import prepare
+
+FILES = ("t.csv", "t.jsonl", "t.jsonl.gz", "t.parquet", "t.arrow")
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=4)
+STEPS = {
+    "integer": st.integers(0, 2**63 - 1),
+    "string": WORDS.map(lambda word: f"w{word}"),
+    "number": st.integers(-(2**40), 2**40).map(lambda value: (value + 0.5) / 1024),
+    "vector": st.lists(st.floats(-10, 10), min_size=2, max_size=2),
+}
+
+
+def digest(options, folder, path, **overrides):
+    return prepare(options(train=path, label="label", cache_dir=folder / "cache", **overrides)).digest
+
+
+@settings(max_examples=3, deadline=None)
+@given(st.data())
+@pytest.mark.parametrize("kind", STEPS)
+def test_the_same_rows_in_any_format_give_the_same_digest(options, kind, data):
+    rows = data.draw(st.lists(st.lists(STEPS[kind], min_size=1, max_size=4), min_size=10, max_size=14))
+    rows[0] = rows[0] * 2  # so that a separator can be seen
+    table = {"x": rows, "label": ["a", "b"] * 5 + ["a"] * (len(rows) - 10)}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        digests = {file: digest(options, folder, write(folder / file, table)) for file in FILES}
+        if kind in ("integer", "string", "number"):
+            separated = write_csv(folder / "s.csv", table, separator=" ")
+            digests["separated"] = digest(options, folder, separated, list_separator=" ")
+        assert len(set(digests.values())) == 1, digests
+
+
+@pytest.mark.parametrize("by", ["random", "distinct", "group", "time"])
+def test_splits_do_not_depend_on_the_format(options, tmp_path, by):
+    table = simple(when=[row * 37 % 20 for row in range(20)])
+    split = {"by": by, "column": "when", "validation": 0.3}
+    assert len({digest(options, tmp_path, write(tmp_path / file, table), split=split) for file in FILES}) == 1
+
+
+def test_row_groups_and_batches_of_a_file_do_not_matter(options, tmp_path):
+    random = np.random.default_rng(0)
+    rows = [random.normal(size=1 + row % 3).tolist() for row in range(9000)]
+    table = pa.table({"x": rows, "label": [f"c{row % 3}" for row in range(9000)]})
+    pq.write_table(table, tmp_path / "whole.parquet")
+    pq.write_table(table, tmp_path / "groups.parquet", row_group_size=700)
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=1234)
+    paths = [tmp_path / name for name in ("whole.parquet", "groups.parquet", "t.arrow")]
+    assert len({digest(options, tmp_path, path) for path in paths}) == 1
+
+
+def test_parts_in_a_glob_give_the_same_digest_as_one_file(options, tmp_path):
+    whole = write(tmp_path / "t.csv", simple())
+    for part, rows in enumerate([slice(0, 3), slice(3, 11), slice(11, 20)]):
+        for kind in ("csv", "arrow", "parquet", "jsonl"):
+            write(tmp_path / f"part{part}.{kind}", {"tokens": TOKENS[rows], "label": LABELS[rows]})
+    expected = digest(options, tmp_path, whole)
+    for kind in ("csv", "arrow", "parquet", "jsonl"):
+        assert digest(options, tmp_path, tmp_path / f"part*.{kind}") == expected
+
+
+VECTORS = pa.array(np.arange(120.0))
+TYPES = {
+    "list": pa.array([[[float(6 * row + 3 * i + j) for j in range(3)] for i in range(2)] for row in range(20)]),
+    "fixed inside": pa.ListArray.from_arrays(
+        pa.array(np.arange(0, 41, 2), pa.int32()), pa.FixedSizeListArray.from_arrays(VECTORS, 3)
+    ),
+    "fixed twice": pa.FixedSizeListArray.from_arrays(pa.FixedSizeListArray.from_arrays(VECTORS, 3), 2),
+}
+TYPES["large"] = TYPES["list"].cast(pa.large_list(pa.large_list(pa.float32())))
+WORD_LISTS = [["red", "blue"], ["blue"]] * 10
+TEXT_TYPES = {
+    "list": pa.array(WORD_LISTS),
+    "large": pa.array(WORD_LISTS, pa.large_list(pa.large_string())),
+    "dictionary": pa.array(WORD_LISTS, pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+    "view": pa.array(WORD_LISTS, pa.list_view(pa.string_view())),
+}
+
+
+@pytest.mark.parametrize("types", [TYPES, TEXT_TYPES])
+def test_every_arrow_list_type_gives_the_same_digest(options, tmp_path, types):
+    digests = set()
+    for column in types.values():
+        label = pa.array(LABELS).dictionary_encode()
+        digests.add(
+            digest(options, tmp_path, write_arrow(tmp_path / "t.arrow", pa.table({"x": column, "label": label})))
+        )
+    for name in [name for name in types if name != "view"]:
+        path = write(tmp_path / "t.parquet", {"x": types[name], "label": LABELS})
+        digests.add(digest(options, tmp_path, path))
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "labels", [pa.array(LABELS, pa.large_string()), pa.array(LABELS, pa.string_view()), pa.array(LABELS)]
+)
+def test_text_reads_the_same_from_every_string_type(options, tmp_path, labels):
+    texts = ["red blue", "blue"] * 10
+    dataset = prepare(
+        options(train=write_arrow(tmp_path / "t.arrow", pa.table({"x": labels, "label": texts})), label="label")
+    )
+    assert dataset.schema.fields[0].kind == "text" and dataset.classes == ["blue", "red blue"]

@@ -1,0 +1,114 @@
+"""Labels in a table of their own are those a dictionary would find."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.table_files import write
+
+from seqclf.data.prepare import prepare
+from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.sources import Source
+from seqclf.errors import InputError
+
+
+def looked_up(tmp_path, ids, labels, wanted):
+    path = write(tmp_path / "labels.parquet", {"id": ids, "y": labels})
+    return LabelTable(Source(str(path), "data.labels"), ("id",), "y", None, None).look_up(pa.array(wanted))[0]
+
+
+def test_look_up_finds_what_a_dictionary_finds(tmp_path):
+    generator = np.random.default_rng(0)
+    ids = [f"{value:x}" for value in generator.choice(10_000, 500, replace=False)] + ["ü", "日本", ""]
+    labels = [str(value % 3) for value in range(len(ids))]
+    wanted = [f"{value:x}" for value in generator.integers(0, 10_000, 300)] + ["ü", "日本", "u", ""]
+    known = dict(zip(ids, labels, strict=True))
+    assert looked_up(tmp_path, ids, labels, wanted).to_pylist() == [known.get(id) for id in wanted]
+
+
+def test_two_labels_of_one_id_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"labels.parquet: 'b' has two labels, '1' and '2'; keep one"):
+        looked_up(tmp_path, ["a", "b", "b"], ["1", "1", "2"], ["a"])
+
+
+def test_the_same_label_twice_is_no_contradiction(tmp_path):
+    assert looked_up(tmp_path, ["a", "b", "b"], ["1", "2", "2"], ["b", "c"]).to_pylist() == ["2", None]
+
+
+@pytest.fixture
+def files(tmp_path):
+    rows = {"card": [0, 0, 1, 2, 2, 3, 4, 5], "shop": list("abcdefgh")}
+    events = write(
+        tmp_path / "events.parquet", {**rows, "card": [c + 6 * (p // 8) for p, c in enumerate(rows["card"])]}
+    )
+    labels = {"card": [0, 1, 2, 3, 4, 9], "fraud": ["y", "n", "y", "n", "y", "n"], "when": [5, 4, 3, 2, 1, 0]}
+    return {"train": events, "labels": write(tmp_path / "labels.csv", labels)}
+
+
+def labels_by_id(dataset):
+    rows = [(split.ids.to_pylist(), split.labels) for split in dataset.splits.values()]
+    return {id: dataset.classes[label] for ids, labels in rows for id, label in zip(ids, labels, strict=True)}
+
+
+def test_groups_without_a_label_are_refused(options, files):
+    given = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
+    dataset = prepare(options(**files, **given, split={"validation": 0.4}))
+    known = {
+        id: dataset.classes[label]
+        for s in dataset.splits.values()
+        for id, label in zip(s.ids.to_pylist(), s.labels, strict=True)
+    }
+    assert known == {"0": "y", "1": "n", "2": "y", "3": "n", "4": "y"}
+    assert '"row": 8' in (dataset.folder / "quarantine.jsonl").read_text()
+
+
+def test_the_table_of_labels_may_say_how_to_split(options, files):
+    given = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
+    dataset = prepare(options(**files, **given, split={"by": "time", "column": "when", "validation": 0.4}))
+    assert dataset.splits["validation"].ids.to_pylist() == ["0", "1"]
+
+
+def test_rows_of_sequences_are_joined_by_their_id(options, tmp_path):
+    rows = {"key": [f"k{row}" for row in range(10)], "x": [[row, 1] for row in range(10)]}
+    labels = {"key": [f"k{row}" for row in reversed(range(10))], "y": ["a", "b"] * 5}
+    dataset = prepare(
+        options(
+            train=write(tmp_path / "t.parquet", rows), labels=write(tmp_path / "l.csv", labels), label="y", id="key"
+        )
+    )
+    assert labels_by_id(dataset) == dict(zip(*labels.values(), strict=True))
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.timestamp("s"), pa.date32()])
+def test_keys_of_any_type_find_their_labels(options, tmp_path, kind):
+    keys = pa.array(range(12), pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)
+    train = write(tmp_path / "t.parquet", {"key": keys, "shop": list("abcdefghijkl")})
+    labels = write(tmp_path / "l.parquet", {"key": keys, "y": ["a", "b"] * 6})
+    dataset = prepare(options(train=train, labels=labels, label="y", group_by="key", fields={"shop": "category"}))
+    assert sum(len(split.sequences) for split in dataset.splits.values()) == 12
+
+
+def test_keys_of_several_columns_are_not_run_together(tmp_path):
+    columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
+    path = write(tmp_path / "l.parquet", columns)
+    table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y", None, None)
+    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", "3"]
+
+
+def test_a_table_needs_something_to_be_joined_by(options):
+    with pytest.raises(InputError, match=r"data.labels: is joined by data.id; name the id that both files have"):
+        options(train="t.csv", labels="l.csv", label="y")
+
+
+def test_a_missing_column_is_named(options, files, tmp_path):
+    with pytest.raises(InputError, match=r"labels.csv: no column 'frauds' \(data.label\); did you mean 'fraud'\?"):
+        prepare(options(**files, label="frauds", group_by="card"))
+
+
+def test_a_row_without_an_id_gets_no_label(options, tmp_path):
+    """Not even that of a row of the table which has no id either."""
+    ids = [f"r{row}" for row in range(18)]
+    train = write(tmp_path / "train.parquet", {"id": [*ids, None, None], "x": [[1, 2]] * 20})
+    labels = write(tmp_path / "labels.parquet", {"id": [*ids, None, ""], "y": ["a", "b"] * 10})
+    dataset = prepare(options(train=train, labels=labels, label="y", id="id", fields={"x": "category"}))
+    assert sum(counts["used"] for counts in dataset.report.values()) == 18
+    assert dataset.report["train"]["refused"] == 2

@@ -1,0 +1,226 @@
+"""What columns mean: inferred from their first rows, or as named; and every option that makes no sense."""
+
+import pyarrow as pa
+import pytest
+
+from seqclf.data.schema.cell_types import split_cell
+from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Schema, build_schema, require_columns
+from seqclf.errors import InputError
+
+LABELS = ["a", "b"] * 5
+
+
+def schema(columns, **options):
+    chosen = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None, **options}
+    return build_schema(pa.table({"label": LABELS, **columns}), "t.csv", **{"truncate": "error", **chosen})
+
+
+def inferred(cells, **options):
+    (field,) = schema({"x": cells}, **options).fields
+    return field.kind, field.values if field.kind == "category" else field.width, field.separator
+
+
+@pytest.mark.parametrize(
+    ("cells", "expected"),
+    [
+        ([[1, 2], [3]] * 5, ("category", "integer", None)),
+        ([["u", "v"], ["w"]] * 5, ("category", "string", None)),
+        ([[0.5, 2.0], [3.0]] * 5, ("number", 1, None)),
+        ([[[0.5, 2.0]], [[3.0, 1.0]]] * 5, ("number", 2, None)),
+        ([[[0.5]], [[3.0]]] * 5, ("number", 1, None)),
+        (["[1, 2]", "[3]"] * 5, ("category", "integer", None)),
+        (["[a, 2]", "[b]"] * 5, ("category", "string", None)),
+        (["[1.5, 2]", "[3]"] * 5, ("number", 1, None)),
+        (["[3]"] * 8 + ["[1.5, 2]"] * 2, ("number", 1, None)),
+        (["[3]"] * 9 + ["[1.5, 2]"], ("category", "integer", None)),
+        (["[-3]"] * 10, ("number", 1, None)),
+        (["[[1, 2], [3, 4]]"] * 10, ("number", 2, None)),
+        ([[None, 1], None] * 5, ("category", "integer", None)),
+        (["[9223372036854775808]"] * 10, ("category", "string", None)),
+        (["hello you", "there"] * 5, ("text", None, None)),
+    ],
+)
+def test_what_a_column_holds_is_inferred(cells, expected):
+    assert inferred(cells) == expected
+
+
+def test_clocks_are_numbers_and_codes_are_not():
+    clock = [list(range(start, start + 60)) for start in range(0, 600, 60)]
+    assert inferred(clock)[0] == "number"
+    assert inferred([row[::-1] for row in clock])[0] == "category"
+
+
+def test_a_separator_makes_lists_of_text_but_not_of_brackets():
+    assert inferred(["1 2", "3"] * 5, list_separator=" ") == ("category", "integer", " ")
+    assert inferred(["a;b", "c"] * 5, list_separator=";") == ("category", "string", ";")
+    assert inferred(["[1, 2]", "[3]"] * 5, list_separator=" ") == ("category", "integer", None)
+    named = schema({"x": ["[1, 2]"] * 10}, fields={"x": "category"}, list_separator=" ").fields[0]
+    assert (named.values, named.separator) == ("integer", None)
+    own = schema({"x": ["1|2"] * 10}, fields={"x": {"kind": "number", "separator": "|"}}, list_separator=" ").fields[0]
+    assert (own.separator, own.width) == ("|", 1)
+
+
+@pytest.mark.parametrize(
+    ("column", "name"),
+    [
+        ("my steps", "my_steps"),
+        ('a"b', "a_b"),
+        ("1st", "f_1st"),
+        ("label", "f_label"),
+        ("id", "f_id"),
+        ("lengths", "f_lengths"),
+        ("température", "température"),
+        ("x²", "x"),
+        ("€", "field"),
+        ("_id", "id_"),
+    ],
+)
+def test_inferred_names_are_identifiers(column, name):
+    table = pa.table({"y": LABELS, column: [[1]] * 10})
+    options = {"fields": None, "list_separator": None, "max_length": None, "truncate": "error"}
+    (field,) = build_schema(table, "t", label="y", id=None, **options).fields
+    assert field.column == column and field.name.isidentifier()
+    assert field.name == ("f_id" if column == "_id" else name)
+
+
+def test_columns_of_like_names_stay_apart():
+    names = [field.name for field in schema({name: [[1]] * 10 for name in ("a b", "a_b", "a.b")}).fields]
+    assert len(set(names)) == 3
+
+
+def test_label_and_id_are_no_fields_and_the_rest_is_ignored():
+    found = schema({"x": [[1]] * 10, "n": [5] * 10, "key": [[1]] * 10}, id="key")
+    assert [field.name for field in found.fields] == ["x"] and found.ignored == ("n",)
+
+
+def test_a_schema_survives_as_plain_values():
+    field = Field("x", "category", ("x y",), "integer", None, ";", {"min_count": 2})
+    one = Schema((field, Field("z", "number", ("z",), width=3)), "label", "id", 9, "keep_last", ("more",))
+    assert Schema.from_dict(one.to_dict()) == one
+    assert field.describe() == "integers, min_count=2" and one.fields[1].describe() == "3 channels"
+
+
+@pytest.mark.parametrize(
+    ("text", "separator", "steps"),
+    [
+        ("[1, 2]", None, [1, 2]),
+        ("[a, b]", None, ["a", "b"]),
+        ('["a, b"]', " ", ["a, b"]),
+        ("1  2", " ", ["1", "2"]),
+        ("a ; b", ";", ["a", "b"]),
+        ("7", None, [7]),
+    ],
+)
+def test_a_cell_is_split_as_it_is_written(text, separator, steps):
+    assert split_cell(text, separator) == steps
+
+
+def test_the_nearest_column_is_named():
+    with pytest.raises(InputError, match=r"^t.csv: no column 'lable' \(data.label\); did you mean 'label'\?$"):
+        require_columns([("data.label", "lable")], ["tokens", "label"], "t.csv")
+    with pytest.raises(InputError, match=r"no column 'zz' \(data.id\); its columns are tokens, label$"):
+        require_columns([("data.id", "zz")], ["tokens", "label"], "t.csv")
+
+
+LISTS = {"x": [[1, 2]] * 10}
+TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        (LISTS, {"truncate": "cut"}, "data.truncate=cut: must be error, keep_first or keep_last"),
+        (LISTS, {"max_length": 0}, "data.max_length=0: must be a whole number from 1, or null"),
+        (LISTS, {"max_length": "long"}, "data.max_length=long: must be a whole number from 1"),
+        (LISTS, {"list_separator": ""}, "data.list_separator=: must be a text of one character or more"),
+        (LISTS, {"fields": "x"}, "data.fields=x: must say the kind of each"),
+        (LISTS, {"fields": ["x"]}, "must say the kind of each"),
+        (
+            LISTS,
+            {"fields": {"x": "cat"}},
+            "data.fields.x: kind 'cat' is unknown; it must be one of category, number, time, text, tree",
+        ),
+        (LISTS, {"fields": {"x": 3}}, "data.fields.x: kind '3' is unknown"),
+        (LISTS, {"fields": {"x": {"column": "x"}}}, "data.fields.x: kind 'None' is unknown"),
+        (LISTS, {"fields": {"qq": "category"}}, r"t.csv: no column 'qq' \(data.fields.qq\); its columns are label, x"),
+        (LISTS, {"fields": {"label": "category"}}, "column 'label' is the label; it cannot be a field too"),
+        (
+            LISTS,
+            {"fields": {"id": {"kind": "number", "column": "x"}}},
+            r"data.fields.id: .*rename it: data.fields.my_name=",
+        ),
+        (
+            LISTS,
+            {"fields": {"a b": {"kind": "number", "column": "x"}}},
+            "data.fields.a b: is reserved or no identifier",
+        ),
+        (
+            LISTS,
+            {"fields": {"é" * 101: {"kind": "number", "column": "x"}}},
+            "data.fields.é+: is reserved or no identifier of up to 200 bytes",
+        ),
+        (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' makes steps of its own"),
+        (TEXTS, {}, r"t.csv: cannot tell which columns hold the steps \(.*: x, z\); name them: data.fields="),
+        ({}, {}, r"cannot tell which columns hold the steps \(columns beside label and id: none\)"),
+        (LISTS, {"label": "y"}, r"no column 'y' \(data.label\)"),
+        (LISTS, {"id": "3"}, r"no column '3' \(data.id\)"),
+    ],
+)
+def test_what_makes_no_sense_is_named(columns, options, message):
+    with pytest.raises(InputError, match=message) as caught:
+        schema(columns, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("kind", "option", "message"),
+    [
+        (
+            "category",
+            {"mincount": 3},
+            "a category field has no option 'mincount'; it takes hash_size, max_size, min_count, missing, separator",
+        ),
+        (
+            "number",
+            {"min_count": 3},
+            "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, scale, separator, since",
+        ),
+        ("category", {"min_count": "x"}, "data.fields.x.min_count=x: must be a whole number from 1"),
+        ("category", {"max_size": -1}, "data.fields.x.max_size=-1: must be a whole number from 1"),
+        ("category", {"separator": ""}, "data.fields.x.separator=: must be a text of one character or more"),
+        ("number", {"scale": "max"}, "data.fields.x.scale=max: must be standard, robust or none"),
+        ("text", {"tokenizer": "wrd"}, "data.fields.x.tokenizer=wrd: must be word, bpe, character or byte"),
+        ("text", {"lowercase": "no"}, "data.fields.x.lowercase=no: must be true or false"),
+    ],
+)
+def test_unusable_field_options_are_named(kind, option, message):
+    with pytest.raises(InputError, match=message):
+        schema({"x": ["one two"] * 10}, fields={"x": {"kind": kind, **option}})
+
+
+TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms")))
+
+
+@pytest.mark.parametrize(
+    ("cells", "separator", "kind"),
+    [
+        (TIMES, None, "time"),
+        (pa.array([["2024-01-01T10:00:00Z", "2024-01-02"]] * 4), None, "time"),
+        (pa.array(["2024-01-01 2024-01-02"] * 4), " ", "time"),
+        (pa.array([["2024-01-01", "none of these"]] * 4), None, "category"),
+        (pa.array(["1.5 NA 3"] * 4), " ", "number"),
+        (pa.array(["15 NA 3"] * 4), " ", "category"),
+    ],
+)
+def test_lists_of_times_and_numbers_with_gaps_are_known(cells, separator, kind):
+    found = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator)
+    assert found.fields[0].kind == kind
+
+
+@pytest.mark.parametrize(("cells", "kind"), [(["1.5", "NA", "?"], "number"), (["15", "NA", "3"], "category")])
+def test_numbers_of_events_may_be_missing_in_words(cells, kind):
+    found = schema({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]}, group_by=("g",))
+    assert found.fields[0].kind == kind
+    if kind == "number":
+        assert found.fields[0].option("missing") == "last"

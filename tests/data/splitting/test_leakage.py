@@ -1,0 +1,129 @@
+"""Duplicates, shared ids and contradictions are those that plain loops find; `on_leak` does what it says."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.table_files import write
+
+from seqclf.data.prepare import prepare
+from seqclf.data.splitting.leakage import find_leaks, leak_lines
+from seqclf.errors import InputError
+
+NAMES = ("train", "validation", "test")
+
+
+@given(st.data(), st.integers(1, 40))
+def test_counts_are_those_of_a_loop(data, count):
+    def draw(low, high):
+        return np.array(data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
+
+    keys, labels, parts, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(-1, 12)
+    report, leaking = find_leaks(keys, labels, parts, NAMES, ids)
+    rows = [row for row in range(count) if parts[row] >= 0]
+
+    def earlier(values, row):
+        return any(values[other] == values[row] and parts[other] < parts[row] for other in rows)
+
+    def shares_id(row):
+        return ids[row] >= 0 and earlier(ids, row)
+
+    for part, name in ((1, "validation"), (2, "test")):
+        own = [row for row in rows if parts[row] == part]
+        assert report["seen_before"].get(name, 0) == sum(earlier(keys, row) for row in own)
+        assert report["ids_seen_before"].get(name, 0) == sum(shares_id(row) for row in own)
+        assert (name in report["seen_before"]) is bool(own)
+    assert [row for row in range(count) if leaking[row]] == [
+        row for row in rows if earlier(keys, row) or shares_id(row)
+    ]
+    by_key = {}
+    for row in rows:
+        by_key.setdefault(keys[row], set()).add(labels[row])
+    conflicting = {key for key, own in by_key.items() if len(own) > 1}
+    assert (report["rows"], report["distinct"]) == (len(rows), len(by_key))
+    assert report["conflicting_sequences"] == len(conflicting)
+    assert report["conflicting_rows"] == sum(keys[row] in conflicting for row in rows)
+
+
+@pytest.fixture
+def files(tmp_path):
+    train = {"id": [f"a{row}" for row in range(20)], "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
+    test = {"id": ["b0", "b1", "a2", "b3"], "x": [[0, 1], [90, 1], [91, 1], [3, 1]], "y": ["p", "q", "p", "p"]}
+    return {"train": write(tmp_path / "train.parquet", train), "test": write(tmp_path / "test.parquet", test)}
+
+
+def test_leaks_between_files_are_counted_and_told(options, files):
+    leaks = prepare(options(**files, label="y", id="id", fields={"x": "category"})).leaks
+    assert leaks["seen_before"] == {"validation": 0, "test": 2} and leaks["ids_seen_before"]["test"] == 1
+    assert leaks["conflicting_sequences"] == 1 and leaks["distinct"] == 22
+    assert "2 rows of test hold a sequence that an earlier split holds too" in leak_lines(leaks)
+
+
+def test_drop_scores_only_on_what_training_has_not_seen(options, files):
+    dataset = prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "drop"}))
+    assert dataset.splits["test"].ids.to_pylist() == ["b1"] and dataset.leaks["dropped"]["test"] == 3
+    assert len(dataset.splits["train"].sequences) + len(dataset.splits["validation"].sequences) == 20
+
+
+def test_error_stops_and_names_what_leaks(options, files):
+    with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 rows of test have an id.*on_leak=drop"):
+        prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "error"}))
+
+
+def test_dropping_everything_is_refused(options, files, tmp_path):
+    same = write(tmp_path / "same.parquet", {"id": ["z"], "x": [[1, 1]], "y": ["p"]})
+    with pytest.raises(InputError, match=r"data.split.on_leak=drop: leaves no row for test"):
+        prepare(options(train=files["train"], test=same, label="y", id="id", split={"on_leak": "drop"}))
+
+
+def test_row_numbers_are_no_identities(options, tmp_path):
+    for first in (0, 1):
+        rows = {"id": [row + first for row in range(20)], "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
+        train = write(tmp_path / f"train{first}.parquet", rows)
+        test = write(tmp_path / f"test{first}.parquet", {**rows, "x": [[row, 2] for row in range(20)]})
+        assert prepare(options(train=train, test=test, label="y", id="id")).leaks["ids_seen_before"] is None
+
+
+@pytest.mark.parametrize("way", ["distinct", "random"])
+def test_splitting_by_distinct_sequences_leaves_no_leak(options, tmp_path, way):
+    rows = {"x": [[row % 7, row % 3] for row in range(60)], "y": ["p", "q"] * 30}
+    leaks = prepare(options(train=write(tmp_path / "t.parquet", rows), label="y", split={"by": way, "test": 0.3})).leaks
+    assert (leaks["seen_before"] == {"validation": 0, "test": 0}) is (way == "distinct")
+    assert leaks["distinct"] == 21
+
+
+@pytest.mark.parametrize("name", ["{}.parquet", "{}.csv"])
+@pytest.mark.parametrize("missing", [None, "", "  ", "NA", "null", float("nan")])
+@pytest.mark.parametrize("numbered", [False, True])
+def test_rows_without_an_id_share_none(options, tmp_path, name, missing, numbered):
+    """Beside real ids, and beside ids that count the rows and so are none."""
+
+    if isinstance(missing, float) and not numbered:
+        pytest.skip("NaN is a number")
+
+    def ids(split, count):
+        known = range(1, count + 1) if numbered else [f"{split} {row}" for row in range(count)]
+        kind = float if isinstance(missing, float) and numbered else str
+        return [missing if row % 4 == 0 else kind(id) for row, id in enumerate(known)]
+
+    train = {"id": ids("a", 20), "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
+    test = {"id": ids("b", 12), "x": [[row, 2] for row in range(12)], "y": ["p", "q"] * 6}
+    chosen = {"label": "y", "id": "id", "fields": {"x": "category"}, "split": {"on_leak": "drop"}}
+    paths = {split: write(tmp_path / name.format(split), own) for split, own in (("train", train), ("test", test))}
+    dataset = prepare(options(**paths, **chosen))
+    assert len(dataset.splits["test"].labels) == 12 and sum(dataset.leaks["dropped"].values()) == 0
+    assert dataset.leaks["ids_seen_before"] == (None if numbered else {"validation": 0, "test": 0})
+
+
+def test_ids_are_compared_where_another_file_has_none(options, files, tmp_path):
+    numbered = {"id": [1, 2], "x": [[50, 50], [60, 60]], "y": ["p", "q"]}
+    leaks = prepare(
+        options(
+            **files,
+            validation=write(tmp_path / "validation.parquet", numbered),
+            label="y",
+            id="id",
+            fields={"x": "category"},
+        )
+    ).leaks
+    assert leaks["ids_seen_before"] == {"validation": 0, "test": 1}

@@ -1,0 +1,163 @@
+"""Data that cannot be trained on: one line with file, row or key and the remedy, and nothing left in the cache."""
+
+import pytest
+from support.table_files import LABELS, TOKENS, simple, write, write_lines
+
+from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+
+GOOD = [f'"{tokens}",{label}' for tokens, label in zip(TOKENS, LABELS, strict=True)]
+
+
+def fails(options, tmp_path, message, path, **overrides):
+    """Preparing raises one line that matches, and the cache stays empty."""
+    with pytest.raises(InputError, match=message) as caught:
+        chosen = {"train": path, "label": "label", "cache_dir": tmp_path / "cache", **overrides}
+        prepare(options(**chosen))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "cache").exists() or list((tmp_path / "cache").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"tokens": [], "label": []}, r"t.\w+: has no rows; give a file with a row per sequence"),
+        (
+            {"tokens": TOKENS, "label": ["a"] * 20},
+            r"t.\w+: column 'label' has one class only \('a'\).*check data.label",
+        ),
+        (
+            {"tokens": [[]] * 20, "label": LABELS},
+            r"t.\w+: row 1: tokens has no steps; .*\(all 20 rows of .* are refused\)",
+        ),
+        (
+            {"tokens": TOKENS, "label": [None] * 20},
+            r"t.\w+: row 1: label is empty; fill in the label or remove the row",
+        ),
+        (
+            {"tokens": TOKENS, "label": [*LABELS[:10], *[None] * 10]},
+            r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; mend them or",
+        ),
+        (
+            {"tokens": TOKENS[:1], "label": ["a"]},
+            r"t.\w+: data.split.by=random leaves none of 1 rows for validation; give",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_tables_that_cannot_be_trained_on(options, tmp_path, columns, message, kind):
+    path = write(tmp_path / f"t.{kind}", columns)
+    fails(options, tmp_path, message, path, fields={"tokens": "category"})
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ({"label": "lable"}, r"t.csv: no column 'lable' \(data.label\); did you mean 'label'\?"),
+        ({"id": 3}, r"t.csv: no column '3' \(data.id\)"),
+        ({"fields": {"token": "category"}}, r"no column 'token' \(data.fields.token\); did you mean 'tokens'\?"),
+        ({"fields": {"tokens": "three"}}, r"data.fields.tokens: kind 'three' is unknown"),
+        (
+            {"split": {"by": "group", "column": "user"}},
+            r"t.csv: no column 'user' \(data.split.column\); its columns are",
+        ),
+        ({"split": {"by": "time", "column": 5}}, r"t.csv: no column '5' \(data.split.column\)"),
+        ({"split": {"by": "time", "column": "label"}}, r"t.csv: data.split.column=label has values that are not times"),
+        ({"split": {"by": "week"}}, r"data.split.by=week: must be one of"),
+        ({"split": {"validation": 0}}, r"data.split.validation=0 leaves no validation; give data.validation=FILE or"),
+        ({"split": {"validation": 0.6, "test": 0.6}}, r"leave nothing for train; their sum must be below 1"),
+        ({"truncate": "cut"}, r"data.truncate=cut: must be error, keep_first or keep_last"),
+        ({"encoding": "klingon"}, r"data.encoding=klingon: not supported"),
+        ({"on_bad_row": "skip"}, r"data.on_bad_row=skip: must be quarantine, drop or error"),
+        ({"max_bad_share": 2}, r"data.max_bad_share=2: must be between 0 and 1"),
+        ({"test": "nope.csv"}, r"data.test=nope.csv: no such file"),
+        ({"validation": "nope.csv"}, r"data.validation=nope.csv: no such file"),
+        ({"train": None}, r"data.train is not set; give a file"),
+    ],
+)
+def test_options_that_do_not_fit(options, tmp_path, overrides, message):
+    fails(options, tmp_path, message, write(tmp_path / "t.csv", simple()), **overrides)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        (
+            "hello you",
+            "category",
+            r"row 1: x is not a list of strings: 'hello you'; write lists as \[a, b\], or name what",
+        ),
+        ("hello you", "number", r"row 1: x is not a list of numbers: 'hello you'; .*data.list_separator \(all 20 rows"),
+    ],
+)
+def test_text_named_as_lists(options, tmp_path, text, kind, message):
+    path = write(tmp_path / "t.csv", {"x": [text] * 20, "label": LABELS})
+    fails(options, tmp_path, message, path, fields={"x": kind})
+
+
+def test_lists_named_as_text(options, tmp_path):
+    message = (
+        r"t.parquet: column 'tokens' holds lists \(BIGINT\[\]\), not text; set data.fields.tokens=category or number"
+    )
+    fails(options, tmp_path, message, write(tmp_path / "t.parquet", simple()), fields={"tokens": "text"})
+
+
+@pytest.mark.parametrize(
+    ("cell", "reason"),
+    [
+        ("[]", "has no steps; a sequence needs at least one"),
+        ("", "is empty; a sequence needs at least one step"),
+        ("[1, x]", "has an element that is missing or does not belong in a list of integers"),
+        ("[1.5, 2]", "has an element that is missing or does not belong in a list of integers"),
+        ("hello", "is not a list of integers: 'hello'; write lists as"),
+    ],
+)
+def test_one_bad_cell_refuses_one_row(options, tmp_path, cell, reason):
+    path = write_lines(tmp_path / "t.csv", ["tokens,label", *GOOD, f'"{cell}",a'])
+    dataset = prepare(options(train=path, label="label"))
+    (line,) = (dataset.folder / "quarantine.jsonl").read_text().splitlines()
+    assert reason in line and '"row": 21' in line and dataset.report["train"]["refused"] == 1
+    fails(options, tmp_path, r"t.csv: row 21: tokens .*on_bad_row=quarantine", path, on_bad_row="error")
+    dropped = prepare(options(train=path, label="label", on_bad_row="drop"))
+    assert dropped.digest == dataset.digest and not (dropped.folder / "quarantine.jsonl").exists()
+
+
+def test_a_test_file_of_other_columns_is_refused_before_any_work(options, tmp_path):
+    other = write(tmp_path / "test.csv", {"token": TOKENS, "label": LABELS})
+    bad = write_lines(tmp_path / "t.csv", ["tokens,label", *GOOD, '"[]",a'])
+    message = r"test.csv: no column 'tokens' \(data.fields.tokens\); did you mean 'token'"
+    fails(options, tmp_path, message, bad, test=other, on_bad_row="error")
+
+
+def test_a_test_file_without_a_usable_row_is_refused(options, tmp_path):
+    other = write(tmp_path / "test.csv", {"tokens": [[1]], "label": ["zebra"]})
+    message = r"test.csv: none of the rows for test can be used: .*row 1: label is 'zebra', which never occurs"
+    fails(options, tmp_path, message, write(tmp_path / "t.csv", simple()), test=other, max_bad_share=1)
+
+
+@pytest.mark.parametrize("positive", ["zebra", "A"])
+def test_a_positive_label_that_does_not_exist_is_named(options, tmp_path, positive):
+    path = write(tmp_path / "t.csv", simple())
+    with pytest.raises(InputError, match=rf"data.positive={positive}: no such label; the labels are a, b"):
+        prepare(options(train=path, label="label", positive=positive))
+    path = write(tmp_path / "t.csv", {"tokens": TOKENS, "label": ["a", "b", "c", "d"] * 5})
+    with pytest.raises(InputError, match=r"data.positive=a: needs two classes; the data has 4"):
+        prepare(options(train=path, label="label", positive="a"))
+
+
+def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        InputError, match=r"data.cache_dir=.*/file: cannot be written \(.*\); free space there, or name another"
+    ):
+        prepare(options(train=write(tmp_path / "t.csv", simple()), label="label", cache_dir=tmp_path / "file"))
+
+
+def test_options_are_those_of_the_configuration(options):
+    with pytest.raises(InputError, match=r"data.label is not set; name the column that holds the label"):
+        options(label=None)
+    with pytest.raises(InputError, match=r"data.bogus: no such key; conf/data/files.yaml explains those there are"):
+        options(label="label", bogus=1)
+    chosen = options(label=3, id=4, positive=5)
+    assert isinstance(chosen, DataOptions) and (chosen.label, chosen.id, chosen.positive) == ("3", "4", "5")

@@ -1,0 +1,220 @@
+"""One mutated file through preparation and prediction: what came of it, and what of that is not right."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import sys
+import tempfile
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fuzzing.bases import bases
+from fuzzing.checks import kept_order, kept_rows, kept_steps
+from fuzzing.columns import TABLE
+from fuzzing.files import Base, write
+from fuzzing.mutations import applicable, change_file
+from fuzzing.truth import truth
+from omegaconf import OmegaConf
+
+from seqclf.data.collect import as_text
+from seqclf.data.encoding.encoders import encode
+from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
+from seqclf.data.reading import reader
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import require_columns
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.validation.row_checks import inspect
+from seqclf.errors import InputError
+
+FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
+LONGEST_MESSAGE = 600
+PREDICTED_EVERY = 10
+
+
+@dataclass
+class Outcome:
+    """`status`: success or error, of preparation; `findings`: what should not have happened."""
+
+    number: int
+    kind: str
+    mutations: list[str]
+    status: str = ""
+    message: str = ""
+    findings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Case:
+    """One mutated file and the options it is read with."""
+
+    number: int
+    base: Base
+    mutations: list[str]
+    options: dict[str, Any]
+    files: list[Path]
+
+    def build(self, folder: Path, **overrides: Any) -> DataOptions:
+        return DataOptions.build(**{**self.options, "cache_dir": str(folder / "cache"), **overrides})
+
+
+@cache
+def _defaults() -> dict[str, Any]:
+    plain: Any = OmegaConf.to_container(OmegaConf.load(FILES), resolve=False)
+    return plain
+
+
+def options_of(base: Base, folder: Path) -> dict[str, Any]:
+    own = {"train": str(folder / base.train), "label": "label", "id": "id" if base.key and not base.events else None}
+    own["labels"] = str(folder / "labels.csv") if base.labels else None
+    return {**_defaults(), **own, **base.options, "cache_dir": str(folder / "cache")}
+
+
+def make_case(seed: int, number: int, folder: Path) -> Case:
+    """Write the file of this number; the same for the same seed."""
+    random = np.random.default_rng([seed, number])
+    base = list(bases().values())[number % len(bases())]
+    if random.integers(10) == 0:
+        folder = folder / "it's [1] file"
+    folder.mkdir(parents=True, exist_ok=True)
+    names = [str(name) for name in random.choice(applicable(base), 1 + int(random.choice(3, p=[0.6, 0.25, 0.15])))]
+    columns = base.columns
+    for name in names:
+        if name in TABLE:
+            columns = TABLE[name](random, columns)
+    files = write(base, folder, columns)
+    for name in names:
+        if name not in TABLE and files:
+            change_file(random, name, files[int(random.integers(len(files)))], base.encoding)
+    options = options_of(base, folder)
+    if random.integers(2):
+        options["max_bad_share"] = 1.0
+    if random.integers(4) == 0:
+        options["fields"] = None
+    return Case(number, base, names, options, files)
+
+
+def examine(case: Case, folder: Path) -> Outcome:
+    """Prepare the case's file, and every so often read it as for predictions."""
+    outcome = Outcome(case.number, case.base.kind, case.mutations)
+    with _quiet(outcome.findings):
+        _guarded(outcome, lambda: _prepared(case, folder, outcome))
+        if case.number % PREDICTED_EVERY == 0:
+            _guarded(outcome, lambda: _read(case, outcome.findings), "reading: ")
+    return outcome
+
+
+def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
+    """Call `run`; anything but an InputError of one good line is a finding."""
+    try:
+        run()
+        outcome.status = outcome.status or "success"
+    except InputError as error:
+        outcome.status = outcome.status or "error"
+        outcome.message = outcome.message or str(error)
+        outcome.findings += [prefix + fault for fault in message_faults(str(error))]
+    except BaseException as error:
+        outcome.status = outcome.status or "traceback"
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        own = [entry for entry in traceback.extract_tb(error.__traceback__) if "/seqclf/" in entry.filename]
+        where = own[-1] if own else last
+        text = f"{type(error).__name__}: {str(error)[:300]}"
+        outcome.findings.append(f"{prefix}traceback at {Path(where.filename).name}:{where.lineno}: {text}")
+
+
+def message_faults(message: str) -> Iterator[str]:
+    shown = message[:LONGEST_MESSAGE]
+    if not message.strip():
+        yield "empty message"
+    if "\n" in message or "\r" in message:
+        yield f"message of several lines: {shown!r}"
+    elif not message.isprintable() and re.search(r"[\x00-\x1f\x7f]", message):
+        yield f"control characters in the message: {shown!r}"
+    if len(message) > LONGEST_MESSAGE:
+        yield f"message of {len(message)} characters: {shown[:200]!r}"
+    if not re.search(r"data\.\w|\.(csv|tsv|txt|jsonl|parquet|arrow|ts|gz)\b|folder", message):
+        yield f"message names no file and no key: {shown!r}"
+
+
+@contextmanager
+def _quiet(findings: list[str]) -> Iterator[None]:
+    """What anything writes to the terminal is a finding."""
+    with tempfile.TemporaryFile() as caught, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
+            warnings.simplefilter("ignore", kind)
+        kept = [os.dup(1), os.dup(2)]
+        sys.stdout.flush()
+        sys.stderr.flush()
+        try:
+            for stream in (1, 2):
+                os.dup2(caught.fileno(), stream)
+            with open(2, "w", closefd=False) as stderr, redirect_stderr(stderr):
+                yield
+        finally:
+            for stream, copy in zip((1, 2), kept, strict=True):
+                os.dup2(copy, stream)
+                os.close(copy)
+        caught.seek(0)
+        if written := caught.read():
+            findings.append(f"written to the terminal: {written[:400].decode('utf-8', 'replace')!r}")
+
+
+def _prepared(case: Case, folder: Path, outcome: Outcome) -> None:
+    cache_dir = folder / "cache"
+    try:
+        dataset = prepare(case.build(folder))
+    except InputError:
+        left = [path.name for path in cache_dir.iterdir()] if cache_dir.exists() else []
+        if left:
+            outcome.findings.append(f"left in the cache: {left}")
+        raise
+    found = truth(case.base, case.files)
+    for check in (kept_rows, kept_order, kept_steps):
+        outcome.findings += check(case.base, dataset, found)
+
+
+@cache
+def clean(kind: str) -> Dataset:
+    """The dataset of a base as it is."""
+    base = bases()[kind]
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-clean-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    write(base, folder, base.columns)
+    return prepare(DataOptions.build(**options_of(base, folder)))
+
+
+def _read(case: Case, findings: list[str]) -> None:
+    """As a classifier that was trained on the valid file reads the mutated one: every row in order, or an error."""
+    known = clean(case.base.kind)
+    source = Source(str(case.options["train"]), "input", **known.reader)
+    types = reader.column_types(source)
+    require_columns(known.schema.columns, types, str(source))
+    schema = replace(known.schema, label=None, id=known.schema.id if known.schema.id in types else None)
+    rows: list[int] = []
+    ids: list[Any] = []
+    for batch in reader.read(source, schema):
+        rows += batch.rows.tolist()
+        ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
+        usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
+        encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
+    found = truth(case.base, case.files)
+    if found.damage is not None:
+        findings.append(f"reading: a damaged file was taken for whole, {len(rows)} rows ({found.damage})")
+    if found.rows is not None and not found.rows[0] <= len(rows) <= found.rows[1]:
+        findings.append(f"reading: {len(rows)} rows, but the file has {found.rows[0]}")
+    if len(case.files) == 1 and not case.base.events and rows != list(range(1, len(rows) + 1)):
+        findings.append(f"reading: rows are numbered {rows}")
+    places = [found.places[key] for key in ids if key in (found.places or {})]
+    if not case.base.events and places != sorted(places):
+        findings.append("reading: rows are in another order")

@@ -1,0 +1,127 @@
+"""What the fuzzer does to valid files: to their columns before they are written, and to their bytes afterwards."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+
+from fuzzing.columns import HUGE, TABLE, Random, pick, places
+from fuzzing.files import Base
+
+RUNS = ["\x00", "\x1b[2J", "\r", "\u2028", "\x1a", "\ufeff", "\ufffd", "\x7f", "\t", ",", ";", "|", "\\", "'", "\ud800"]
+
+
+def truncated(random: Random, data: bytes) -> bytes:
+    return data[: int(random.integers(len(data)))] if data else data
+
+
+def flipped(random: Random, data: bytes) -> bytes:
+    changed = bytearray(data)
+    for place in places(random, len(data), 6):
+        changed[place] ^= 1 << int(random.integers(8))
+    return bytes(changed)
+
+
+def noise(random: Random, data: bytes) -> bytes:
+    """A run of random bytes, put in or instead of what was there; sometimes nothing else."""
+    run = random.bytes(int(random.integers(1, 200)))
+    place, kind = int(random.integers(len(data) + 1)), int(random.integers(5))
+    return run if kind == 4 else data[:place] + run + data[place + (len(run) if kind % 2 else 0) :]
+
+
+def zeroed(random: Random, data: bytes) -> bytes:
+    place, size = int(random.integers(len(data) + 1)), int(random.integers(1, 64))
+    return data[:place] + b"\x00" * size + data[place + size :]
+
+
+def other_encoding(random: Random, data: bytes) -> bytes:
+    """Bytes of other encodings, or a byte order mark, inside or at the beginning."""
+    place = int(random.integers(len(data) + 1))
+    run = pick(random, [b"\xe9", b"\xff\xfe", b"\xc3", "é€".encode(), "né".encode("utf-16-le"), b"\xed\xa0\x80"])
+    mark = pick(random, [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"])
+    return mark + data if random.integers(3) == 0 else data[:place] + run + data[place:]
+
+
+def empty(random: Random, data: bytes) -> bytes:
+    return pick(random, [b"", b"\n", b" ", b"\xef\xbb\xbf", b"\x00"])
+
+
+def control(random: Random, text: str) -> str:
+    for place in places(random, len(text) + 1, 3):
+        text = text[:place] + pick(random, RUNS) * int(random.integers(1, 3)) + text[place:]
+    return text
+
+
+def deleted_lines(random: Random, text: str) -> str:
+    kept = text.split("\n")
+    for place in places(random, len(kept), 4):
+        kept[place : place + 1] = [""] if random.integers(4) == 0 else []
+    return "\n".join(kept)
+
+
+def repeated_lines(random: Random, text: str) -> str:
+    kept = text.split("\n")
+    for place in places(random, len(kept), 4):
+        kept.insert(int(random.integers(len(kept) + 1)), kept[min(place, len(kept) - 1)])
+    return "\n".join(kept)
+
+
+def marks(random: Random, text: str) -> str:
+    """Quotes and brackets put in, or taken away."""
+    for place in places(random, len(text) + 1, 3):
+        mark = pick(random, ['"', '""', "[", "]", "[[", "{", "}", "(", ")", "'"])
+        cut = text.replace(mark, "", 1) if random.integers(4) == 0 else text[:place] + mark + text[place:]
+        text = cut
+    return text
+
+
+def huge_line(random: Random, text: str) -> str:
+    place = int(random.integers(len(text) + 1))
+    mark = pick(random, ["x", "1,", "[", '"', "1 ", "\n", "\r\n"])
+    return text[:place] + mark * (HUGE // (200 if mark.isspace() else 2)) + text[place:]
+
+
+def line_ends(random: Random, text: str) -> str:
+    ends = pick(random, [["\r\n"], ["\r"], ["\n", "\r\n"], ["\n", "\r"], ["\n\n", "\n"], ["\n", "\n \n"]])
+    return "".join(line + pick(random, ends) for line in text.split("\n"))
+
+
+def header_only(random: Random, text: str) -> str:
+    return text.split("\n")[0] + pick(random, ["", "\n", "\r\n"])
+
+
+BYTES = {f.__name__: f for f in (truncated, flipped, noise, zeroed, other_encoding, empty)}
+TEXT = {
+    f.__name__: f
+    for f in (control, deleted_lines, repeated_lines, marks, huge_line, line_ends, header_only)
+}  # fmt: skip
+
+
+FATAL = ("renamed_column", "removed_column", "swapped_columns", "missing_column", "no_rows", "empty", "header_only")
+
+
+def applicable(base: Base) -> list[str]:
+    """Names of the mutations of a kind of file; those that nothing survives come once, others more often."""
+    columnar = base.form == "columnar"
+    table = [name for name in TABLE if name != "other_type" or columnar]
+    every = [*table, *BYTES, *(["other_type"] * 4 if columnar else TEXT)]
+    return [*every, *[name for name in every if name not in FATAL] * 3]
+
+
+def change_file(random: Random, name: str, path: Path, encoding: str) -> None:
+    """Mutate one written file; of a compressed one, what is inside or the file itself."""
+    data = path.read_bytes()
+    inside = path.suffix == ".gz" and (name in TEXT or random.integers(2) == 0)
+    if inside:
+        try:
+            data = gzip.decompress(data)
+        except (OSError, EOFError, zlib.error):
+            inside = False
+    if name in BYTES:
+        data = BYTES[name](random, data)
+    else:
+        text = TEXT[name](random, data.decode(encoding, "surrogateescape" if encoding != "utf-16" else "replace"))
+        handler = {"utf-8": "surrogateescape", "latin-1": "replace", "utf-16": "surrogatepass"}[encoding]
+        data = text.replace("\ud800", "\udcff").encode(encoding, handler)
+    path.write_bytes(gzip.compress(data) if inside else data)

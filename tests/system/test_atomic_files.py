@@ -1,0 +1,90 @@
+"""Files that are replaced at once or not at all, whatever ends the process that writes them."""
+
+import resource
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from seqclf.errors import InputError
+from seqclf.system.atomic_files import replacing, scratch_folder, write_bytes, write_output
+
+# Writes half of a file or folder, then waits to be killed.
+KILLED = """
+import sys, time
+from pathlib import Path
+from seqclf.system.atomic_files import replacing, scratch_folder
+path = Path(sys.argv[2])
+make = replacing(path) if sys.argv[1] == "file" else scratch_folder(path.parent, ".making-")
+with make as made:
+    (made if made.is_file() else made / "inside").write_text("half")
+    print("written", flush=True)
+    time.sleep(60)
+"""
+
+
+def names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+def writer(kind, path):
+    process = subprocess.Popen([sys.executable, "-c", KILLED, kind, path], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "written\n"
+    return process
+
+
+def test_a_file_is_replaced_only_when_it_is_complete(tmp_path):
+    path = tmp_path / "new" / "file.txt"
+    write_bytes(path, b"old")
+    with pytest.raises(RuntimeError), replacing(path) as unfinished:
+        unfinished.write_text("half")
+        assert unfinished.parent == path.parent, "a rename across file systems is a copy"
+        raise RuntimeError
+    assert path.read_text() == "old"
+    write_output(path, "é")
+    assert path.read_text(encoding="utf-8") == "é" and names(path.parent) == ["file.txt"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(tmp_path, kind):
+    path = tmp_path / "file[1].txt"
+    path.write_text("old")
+    killed, live = writer(kind, path), writer(kind, path)
+    killed.kill()
+    killed.communicate()
+    assert len(names(tmp_path)) == 3
+    with replacing(path) if kind == "file" else scratch_folder(tmp_path, ".making-"):
+        assert len(names(tmp_path)) == 3, "the live one's and this one's"
+    assert path.read_text() == ("" if kind == "file" else "old")
+    live.kill()
+    live.communicate()
+
+
+@contextmanager
+def full_disk():
+    """Files of this process, the output of the tests included, cannot grow beyond 1000 bytes."""
+    limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(tmp_path):
+    path = tmp_path / "metrics.json"
+    path.write_text("old")
+    message = r"metrics\.json: cannot be written \(File too large\); free space there, or"
+    with full_disk(), pytest.raises(InputError, match=message):
+        write_output(path, "x" * 5000)
+    assert path.read_text() == "old" and names(tmp_path) == ["metrics.json"]
+
+
+@pytest.mark.parametrize("make", [replacing, lambda path: scratch_folder(path, ".making-")])
+def test_a_folder_that_takes_no_files_is_an_error_at_once(make):
+    with pytest.raises(OSError), make(Path("/proc/nowhere")):
+        pass

@@ -1,0 +1,120 @@
+"""A run folder belongs to one run."""
+
+import fcntl
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+
+from seqclf.errors import InputError
+from seqclf.system.run_lock import RANKS, is_first_rank, locked, occupied
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from seqclf.system.run_lock import occupied
+with occupied(Path(sys.argv[1]), None, False):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def held(run):
+    process = subprocess.Popen([sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def files(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+@pytest.fixture(autouse=True)
+def no_rank(monkeypatch):
+    for name in ("RANK", *RANKS):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_folder_that_a_live_run_holds_is_refused_and_that_of_a_killed_one_is_free(tmp_path):
+    run, process = tmp_path / "run", held(tmp_path / "run")
+    (run / "config.yaml").write_text("of the live run")
+    refusal = rf"hydra\.run\.dir=.*run: another run holds this folder \(process {process.pid}"
+    with pytest.raises(InputError, match=refusal), occupied(run, None, True):
+        pass
+    assert files(run) == [".lock", "config.yaml"], "a refused run deletes nothing"
+    process.kill()
+    process.communicate()
+    with occupied(run, None, False):
+        assert ".lock" in files(run)
+    assert files(run) == ["config.yaml"]
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    fork = multiprocessing.get_context("fork")
+    started, stop = fork.Event(), fork.Event()
+
+    def wait():
+        started.set()
+        stop.wait()
+
+    with locked(tmp_path):
+        child = fork.Process(target=wait, daemon=True)
+        child.start()
+        assert started.wait(30)
+        other = os.open(tmp_path / ".lock", os.O_RDWR)
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock of the process itself ended with the block
+    os.close(other)
+    stop.set()
+    child.join()
+
+
+@pytest.mark.parametrize("left", ["metrics.json", "checkpoints/last.ckpt", "report.html", "metrics.csv"])
+def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_given_up(tmp_path, left):
+    run, last = tmp_path / "run", tmp_path / "run" / "checkpoints" / "last.ckpt"
+    (run / left).parent.mkdir(parents=True)
+    (run / left).write_text("of days of training")
+    (tmp_path / "other/checkpoints").mkdir(parents=True)
+    (tmp_path / "other/checkpoints/last.ckpt").touch()
+    for checkpoint in (None, str(tmp_path / "other/checkpoints/last.ckpt")):
+        refusal = rf"run: holds a run already \({left}\); name another folder, .*overwrite=tr"
+        with pytest.raises(InputError, match=refusal), occupied(run, checkpoint, False):
+            pass
+    resumed = (run, str(last), False)
+    with occupied(*resumed), pytest.raises(InputError, match="another run holds this folder"), occupied(*resumed):
+        pass
+    with occupied(run, None, True):
+        pass
+    assert files(run) == [left]
+
+
+def test_a_run_that_ends_before_it_trained_leaves_nothing(tmp_path):
+    run = tmp_path / "run"
+    with pytest.raises(SystemExit), occupied(run, None, False):
+        for name in ("config.yaml", "quarantine.jsonl"):
+            (run / name).touch()
+        raise SystemExit(143)
+    assert files(run) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "first"),
+    [
+        ({}, True),
+        ({"LOCAL_RANK": "0", "NODE_RANK": "0"}, True),
+        ({"LOCAL_RANK": "1"}, False),
+        ({"NODE_RANK": "1"}, False),
+        ({"SLURM_PROCID": "3"}, False),
+        ({"RANK": "0", "LOCAL_RANK": "0", "GROUP_RANK": "0"}, True),
+        ({"RANK": "4", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
+    ],
+)
+def test_the_other_ranks_belong_to_the_run_of_the_first(tmp_path, monkeypatch, environment, first):
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_rank() == first
+    (tmp_path / "metrics.json").touch()
+    if not first:
+        with locked(tmp_path), occupied(tmp_path, None, False):
+            pass

@@ -1,0 +1,157 @@
+"""A small task over random sequences, without files."""
+
+from collections.abc import Callable
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.data.storage.ragged import Ragged, Split
+from seqclf.training.module import SequenceTask
+
+CLASSES = ["calm", "odd", "wild"]
+MODEL = {
+    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "cell": "lstm",
+    "embedding_size": 6,
+    "hidden_size": 8,
+    "layers": 1,
+    "bidirectional": True,
+    "pooling": "max",
+    "layout": "auto",
+    "dropout": 0.2,
+    "variational": False,
+    "token_dropout": 0.1,
+    "number_noise": 0.1,
+    "members": 1,
+}
+LOSS = {"_target_": "seqclf.training.losses.CrossEntropy", "class_weights": None, "label_smoothing": 0.0}
+OPTIMIZER = {
+    "_target_": "torch.optim.AdamW",
+    "lr": 0.01,
+    "weight_decay": 0.1,
+    "schedule": {"warmup": 0.1, "decay": "cosine", "floor": 0.0},
+}
+DATASET = {
+    "classes": CLASSES,
+    "positive": None,
+    "class_counts": [30, 20, 10],
+    "fields": [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 2}],
+}
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def task() -> Callable[..., SequenceTask]:
+    """`task(monitor="loss", model={"layout": "packed"}, …)`: a task whose other settings are as above."""
+
+    def make(monitor: str = "recall", seed: int = 0, **parts: dict[str, Any]) -> SequenceTask:
+        torch.manual_seed(seed)
+        defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
+        chosen = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
+        return SequenceTask(**chosen, monitor=monitor, seed=seed)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def splits() -> dict[str, Split]:
+    """Sorted by class, as files often are."""
+    return {name: make_split(rows, seed) for seed, (name, rows) in enumerate((("train", 60), ("validation", 31)))}
+
+
+@pytest.fixture(scope="session")
+def random_split() -> Callable[[int, int], Split]:
+    """`random_split(rows, seed)`."""
+    return make_split
+
+
+@pytest.fixture
+def data_module() -> Callable[..., SequenceDataModule]:
+    """`data_module(splits, max_tokens=…)`."""
+    return make_batches
+
+
+@pytest.fixture
+def batches(splits) -> SequenceDataModule:
+    return make_batches(splits)
+
+
+@pytest.fixture
+def long_tailed() -> Callable[..., SequenceDataModule]:
+    """`long_tailed(max_tokens=…)`: training batches of very unequal sizes; the class goes with the length."""
+    split = make_split(200, seed=3)
+    tokens = np.random.default_rng(3).lognormal(2.0, 1.0, 200).clip(1, 120).astype(int)
+    offsets = np.concatenate([[0], np.cumsum(np.sort(tokens))])
+    rows = np.arange(offsets[-1]) % len(split.sequences.fields["token"])
+    fields = {name: values[rows] for name, values in split.sequences.fields.items()}
+    splits = {"train": split._replace(sequences=Ragged(offsets, fields))}
+    return lambda **batching: make_batches(splits, **{"max_sequences": 16, "overhead": None, **batching})
+
+
+BATCHING = {
+    "max_tokens": 120,
+    "max_sequences": 9,
+    "pool_batches": 3,
+    "multiple_of": 1,
+    "overhead": 2,
+    "edges": None,
+    "balance": 0.0,
+    "largest_first": False,
+    "equal_row_weights": True,
+    "evaluation_factor": 2,
+    "num_workers": 0,
+}
+
+
+def make_batches(splits: dict[str, Split], **batching: Any) -> SequenceDataModule:
+    return SequenceDataModule(splits, **{**BATCHING, **batching}, seed=0)
+
+
+def make_split(rows: int, seed: int) -> Split:
+    generator = np.random.default_rng(seed)
+    lengths, labels = generator.integers(1, 20, rows), np.sort(generator.integers(0, 3, rows))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    owners = np.repeat(labels, lengths)
+    fields = {
+        "token": (owners * 3 + generator.integers(0, 5, offsets[-1])).astype(np.int32),
+        "value": (owners[:, None] + generator.standard_normal((offsets[-1], 2))).astype(np.float32),
+    }
+    return Split(Ragged(offsets, fields), labels, pa.array([str(row) for row in range(rows)]), np.arange(rows))
+
+
+@pytest.fixture
+def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
+    """`fit(task, callbacks=[…], batching={…}, max_epochs=2)`: Lightning's trainer, after training."""
+
+    def run(module: SequenceTask, checkpoint: Any = None, batching: Any = None, **settings: Any) -> pl.Trainer:
+        trainer = pl.Trainer(
+            default_root_dir=tmp_path,
+            accelerator="cpu",
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            **{
+                "logger": False,
+                "enable_checkpointing": bool(settings.get("callbacks")),
+                "max_epochs": 2,
+                "num_sanity_val_steps": 0,
+                **settings,
+            },
+        )
+        trainer.fit(
+            module, datamodule=make_batches(splits, **(batching or {})), ckpt_path=checkpoint, weights_only=True
+        )
+        return trainer
+
+    return run

@@ -1,0 +1,185 @@
+"""A checkpoint from anywhere is data: it runs no code that is not trusted, and a malformed one is refused."""
+
+import copy
+import sys
+import warnings
+import zipfile
+
+import pytest
+import torch
+
+from seqclf.errors import InputError
+from seqclf.training.module import load_task
+from seqclf.training.resume import check_resumable
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*(num_workers|does not have many workers|few batches|LeafSpec).*")
+
+
+@pytest.fixture
+def state(task, fit, tmp_path):
+    """What a checkpoint of a short training holds."""
+    path = tmp_path / "good.ckpt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fit(task(), max_epochs=1).save_checkpoint(path)
+    return torch.load(path, weights_only=True)
+
+
+@pytest.fixture
+def saved(state, tmp_path):
+    """`saved(change)`: the path of that checkpoint after `change(state)`."""
+
+    def save(change=lambda state: None):
+        changed = copy.deepcopy(state)
+        change(changed)
+        torch.save(changed, tmp_path / "some.ckpt")
+        return tmp_path / "some.ckpt"
+
+    return save
+
+
+@pytest.fixture
+def foreign(tmp_path, monkeypatch):
+    """A package in the working directory that leaves a mark when it is imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "foreign.py").write_text(
+        "from pathlib import Path\nPath('imported').touch()\nfrom seqclf.models.classifier import SequenceClassifier\n"
+        "class Net(SequenceClassifier): pass\n"
+        "def make(**options): Path('called').touch()\n"
+    )
+    yield tmp_path
+    sys.modules.pop("foreign", None)
+
+
+def target(part, name):
+    return lambda state: state["hyper_parameters"][part].update(_target_=name)
+
+
+@pytest.mark.parametrize("trust", [(), ("foreig",), ("foreign.sub",), False])
+@pytest.mark.parametrize("part", ["model", "loss"])
+def test_code_of_a_package_that_is_not_trusted_is_not_even_imported(saved, foreign, part, trust):
+    path = saved(target(part, "foreign.Net"))
+    with pytest.raises(InputError, match=rf"{part}\._target_=foreign\.Net: would run code .* set trust=foreign$"):
+        load_task(path, trust)
+    assert not (foreign / "imported").exists()
+
+
+@pytest.mark.parametrize("trust", [True, ("foreign",)])
+def test_code_of_a_trusted_package_runs_if_it_is_a_model(saved, foreign, trust):
+    assert type(load_task(saved(target("model", "foreign.Net")), trust).model).__name__ == "Net"
+    with pytest.raises(InputError, match=r"foreign\.make: is not a Module"):
+        load_task(saved(target("model", "foreign.make")), trust)
+    assert not (foreign / "called").exists()
+
+
+@pytest.mark.parametrize("name", ["os.system", "torch.hub.load", "builtins.eval", "seqclf_evil.Net", "seqclf"])
+def test_nothing_but_a_model_of_this_package_is_called_without_trust(saved, name):
+    with pytest.raises(InputError, match="would run code of the package"):
+        load_task(saved(target("model", name)))
+
+
+def test_a_run_that_names_its_own_package_resumes_and_another_is_not_imported(task, saved, foreign, batches):
+    config = {"checkpoint": saved(target("model", "foreign.Net")), "trainer": {"max_epochs": 5}}
+    with pytest.raises(InputError, match=r"another model \(model\._target_=foreign\.Net\)"):
+        check_resumable(config, task(), batches)
+    assert not (foreign / "imported").exists()
+    check_resumable(config, task(model={"_target_": "foreign.Net"}), batches)
+
+
+def test_a_good_checkpoint_is_loaded_and_resumed(task, saved, batches):
+    assert load_task(saved()).step == torch.load(saved(), weights_only=True)["global_step"]
+    check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
+
+
+HUGE = {
+    "a wide network": lambda state: state["hyper_parameters"]["model"].update(hidden_size=10**6),
+    "a deep network": lambda state: state["hyper_parameters"]["model"].update(layers=10**9),
+    "many networks": lambda state: state["hyper_parameters"]["model"].update(members=10**9),
+    "a large vocabulary": lambda state: state["hyper_parameters"]["dataset"]["fields"][0].update(size=2**31),
+    "a view of one number": lambda state: state["state_dict"].update(
+        {"model.output.bias": torch.zeros(1).expand(2**40)}
+    ),
+}
+
+
+@pytest.mark.parametrize("change", HUGE.values(), ids=HUGE)
+def test_settings_larger_than_the_weights_are_refused_before_memory_is_taken(saved, change):
+    with pytest.raises(InputError, match=r"checkpoint=.*some\.ckpt: .*; it is damaged or of another version"):
+        load_task(saved(change))
+
+
+def test_an_archive_that_grows_when_it_is_read_is_no_checkpoint(tmp_path):
+    with zipfile.ZipFile(tmp_path / "bomb.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data.pkl", b"\0" * 10**7)
+    with pytest.raises(InputError, match="is not a seqclf checkpoint"):
+        load_task(tmp_path / "bomb.ckpt")
+
+
+def test_a_truncated_checkpoint_is_refused(saved):
+    path = saved()
+    content = path.read_bytes()
+    for share in (0.1, 0.5, 0.99):
+        path.write_bytes(content[: int(len(content) * share)])
+        with pytest.raises(InputError, match="is not a seqclf checkpoint"):
+            load_task(path)
+
+
+GONE = object()
+WRONG = [None, True, -1, 0.5, "x", [], {}, {"x": 1}, torch.zeros(2, 2), float("nan")]
+
+
+def places(value, path=()):
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(min(1, len(value))) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+@pytest.mark.parametrize("every", [61, pytest.param(5, marks=pytest.mark.slow)])
+def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_path, every, batches):
+    """Without files, so that many are tried: what `torch.load` gives is mutated."""
+    given = {}
+    path = tmp_path / "good.ckpt"
+    monkeypatch.setattr(torch, "load", lambda *_, **__: copy.deepcopy(given["state"]))
+    model, refused = task(), 0
+
+    def resume(path):
+        check_resumable({"checkpoint": path, "trainer": {"max_epochs": 9}}, model, batches)
+
+    changes = [(where, wrong) for where in places(state) for wrong in [GONE, *WRONG]]
+    for where, wrong in changes[::every]:
+        changed = copy.deepcopy(state)
+        above = changed
+        for key in where[:-1]:
+            above = above[key]
+        if wrong is GONE:
+            del above[where[-1]]
+        else:
+            above[where[-1]] = wrong
+        given["state"] = changed
+        for use in (load_task, resume):
+            try:
+                use(path)
+            except InputError as error:
+                refused += 1
+                assert str(error).startswith("checkpoint=") and "\n" not in str(error), (where, wrong)
+            except Exception as error:
+                pytest.fail(f"{where} {wrong}: {type(error).__name__}: {error}")
+    assert refused > len(changes) // every // 3, "the mutations reach what is checked"
+
+
+def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
+    def change(state):
+        state["callbacks"] = {
+            "ModelCheckpoint": {
+                "dirpath": "/runs/one",
+                "best_model_path": "/runs/one/best.ckpt",
+                "kth_best_model_path": "/home/thesis.tex",
+                "last_model_path": "",
+                "best_k_models": {},
+            }
+        }
+
+    with pytest.raises(InputError, match=r"/home/thesis\.tex is not in its folder /runs/one"):
+        check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)

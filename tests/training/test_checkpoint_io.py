@@ -1,0 +1,47 @@
+"""A checkpoint is complete or the earlier one."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from seqclf.errors import InputError
+from seqclf.training.checkpoint_io import AtomicCheckpointIO
+
+
+def names(folder):
+    return [path.name for path in folder.iterdir()]
+
+
+def test_a_full_temporary_folder_does_not_matter(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/proc/nowhere")
+    monkeypatch.setattr("tempfile.tempdir", "/proc/nowhere")
+    AtomicCheckpointIO().save_checkpoint({"weights": torch.ones(3)}, tmp_path / "new" / "last.ckpt")
+    assert torch.load(tmp_path / "new/last.ckpt", weights_only=True)["weights"].tolist() == [1, 1, 1]
+
+
+def test_a_full_disk_keeps_the_earlier_checkpoint_and_is_one_line(tmp_path, monkeypatch):
+    saved, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
+    saved.save_checkpoint({"step": 1}, path)
+
+    def full(handle):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError) as told:
+        saved.save_checkpoint({"step": 2}, path)
+    assert str(told.value) == (
+        f"{path}: cannot be written (No space left on device); free space there, or name another folder; "
+        f"the one before is complete: go on with checkpoint={path}"
+    )
+    assert torch.load(path, weights_only=True) == {"step": 1} and names(tmp_path) == ["last.ckpt"]
+
+
+def test_the_new_checkpoint_is_on_the_disk_before_it_replaces_the_earlier_one(tmp_path, monkeypatch):
+    events, fsync, replace = [], os.fsync, Path.replace
+    monkeypatch.setattr(os, "fsync", lambda handle: (events.append("fsync"), fsync(handle))[1])
+    monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("replace"), replace(self, to))[1])
+    AtomicCheckpointIO().save_checkpoint({"step": 1}, tmp_path / "last.ckpt")
+    assert events == ["fsync", "replace", "fsync"]

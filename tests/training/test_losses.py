@@ -1,0 +1,118 @@
+"""Losses against their papers' formulas, and the weights of classes."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import log_loss
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn import functional
+
+from seqclf.errors import InputError
+from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted
+
+CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
+LABELS = np.repeat([0, 1, 2], COUNTS)
+
+
+def loss(class_weights=None, label_smoothing=0.0, kind=CrossEntropy, beta=0.99, **options):
+    if kind is not Focal:
+        options["label_smoothing"] = label_smoothing
+    return kind(CLASSES, COUNTS, class_weights=class_weights, effective_beta=beta, **options)
+
+
+def batch(rows=100):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, 3, generator=generator), torch.from_numpy(LABELS[:rows])
+
+
+def test_without_weights_it_is_the_log_loss():
+    logits, labels = batch()
+    assert float(loss()(logits, labels)) == pytest.approx(log_loss(labels, logits.softmax(1).numpy()), rel=1e-5)
+
+
+def test_balanced_weights_are_those_of_sklearn():
+    expected = compute_class_weight("balanced", classes=np.arange(3), y=LABELS)
+    assert loss("balanced").weights.tolist() == pytest.approx(expected.tolist())
+
+
+@pytest.mark.parametrize("given", ["balanced", {"wild": 5.0}, {"calm": 1, "odd": 2, "wild": 3}])
+def test_weights_have_a_mean_of_one_over_the_training_rows(given):
+    weights = loss(given).weights.numpy()
+    assert weights[LABELS].mean() == pytest.approx(1.0)
+    if isinstance(given, dict):
+        raw = np.array([float(given.get(label, 1.0)) for label in CLASSES])
+        np.testing.assert_allclose(weights / weights[0], raw / raw[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("given", [None, "balanced", {"wild": 5.0}])
+def test_a_row_weighs_the_same_whatever_its_batch_mates(given):
+    """The mean over all rows is the mean of batches weighted by their sizes; torch's own `weight=` breaks this."""
+    logits, labels = batch()
+    criterion = loss(given)
+    parts = [(criterion(logits[rows], labels[rows]), len(rows)) for rows in torch.arange(100).split([97, 2, 1])]
+    whole = sum(value * rows for value, rows in parts) / 100
+    assert float(criterion(logits, labels)) == pytest.approx(float(whole), rel=1e-5)
+
+
+def test_weighted_loss_is_a_plain_sum():
+    logits, labels = batch()
+    criterion = loss({"odd": 2.0})
+    plain = [-criterion.weights[k] * row.log_softmax(0)[k] for row, k in zip(logits, labels, strict=True)]
+    assert float(criterion(logits, labels)) == pytest.approx(float(sum(plain) / 100), rel=1e-5)
+
+
+def test_label_smoothing_is_that_of_torch():
+    logits, labels = batch()
+    expected = functional.cross_entropy(logits, labels, label_smoothing=0.1)
+    torch.testing.assert_close(loss(label_smoothing=0.1)(logits, labels), expected)
+
+
+def test_an_unknown_label_is_refused_by_name():
+    with pytest.raises(InputError, match=r"loss\.class_weights: no label 'tame'; the labels are calm, odd, wild"):
+        loss({"tame": 2.0})
+
+
+def test_an_unknown_kind_of_weights_is_refused_by_name():
+    with pytest.raises(
+        InputError, match=r"loss\.class_weights=equal: must be null, balanced, effective or \{label: weight\}"
+    ):
+        loss("equal")
+
+
+def test_effective_weights_are_inverse_to_the_effective_numbers():
+    """Cui et al. 2019: E_n = 1 + beta + … + beta^(n - 1)."""
+    expected = np.array([1 / sum(0.99**power for power in range(count)) for count in COUNTS])
+    weights = loss("effective").weights.numpy()
+    np.testing.assert_allclose(weights / weights[0], expected / expected[0], rtol=1e-5)
+    even = loss("effective", beta=0.0).weights.numpy()
+    np.testing.assert_allclose(even, 1.0)
+
+
+@pytest.mark.parametrize("weights", [None, "balanced"])
+@pytest.mark.parametrize("gamma", [0.0, 0.5, 2.0])
+def test_focal_loss_is_that_of_its_paper(gamma, weights):
+    """Lin et al. 2017, equation 5: -alpha (1 - p)^gamma log p."""
+    logits, labels = batch()
+    criterion = loss(weights, kind=Focal, gamma=gamma)
+    alpha = [1.0] * 3 if weights is None else criterion.weights.tolist()
+    chosen = [row.softmax(0)[k].item() for row, k in zip(logits.double(), labels, strict=True)]
+    rows = [-alpha[k] * (1 - p) ** gamma * np.log(p) for p, k in zip(chosen, labels.tolist(), strict=True)]
+    assert float(criterion(logits, labels)) == pytest.approx(np.mean(rows), rel=1e-5)
+
+
+def test_focal_loss_has_finite_gradients_where_a_row_is_certain():
+    logits = torch.tensor([[200.0, 0.0, 0.0], [-200.0, 0.0, 0.0]], requires_grad=True)
+    loss(kind=Focal, gamma=0.5)(logits, torch.tensor([0, 0])).backward()
+    assert logits.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0, 1.5])
+def test_logit_adjusted_loss_is_that_of_its_paper(tau):
+    """Menon et al. 2021, equation 10: log(1 + sum over y' != y of (share of y' / share of y)^tau exp(f_y' - f_y))."""
+    logits, labels = batch()
+    shares, rows = np.array(COUNTS) / 100, []
+    for row, label in zip(logits.double().numpy(), labels.tolist(), strict=True):
+        others = [k for k in range(3) if k != label]
+        rows.append(np.log1p(sum((shares[k] / shares[label]) ** tau * np.exp(row[k] - row[label]) for k in others)))
+    criterion = loss(kind=LogitAdjusted, tau=tau)
+    assert float(criterion(logits, labels)) == pytest.approx(np.mean(rows), rel=1e-5)

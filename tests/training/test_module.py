@@ -1,0 +1,322 @@
+"""The task: its optimiser, its schedule, its choice of the best epoch, its checkpoint."""
+
+import copy
+import itertools
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import average_precision_score, roc_auc_score
+
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import softmax
+from seqclf.training.inference import classify
+from seqclf.training.module import MONITORED, load_task, read_checkpoint, schedule_factor
+
+# Lightning's advice on loader processes, and torch's on Lightning's use of its trees
+quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
+
+
+def test_only_matrices_are_decayed(task):
+    module = task()
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true", callbacks=[])
+    decayed, free = module.configure_optimizers()["optimizer"].param_groups
+    assert (decayed["weight_decay"], free["weight_decay"]) == (0.1, 0.0)
+    names = {id(weight): name for name, weight in module.model.named_parameters()}
+    assert all(names[id(weight)].split(".")[-1].startswith("weight") for weight in decayed["params"])
+    assert {weight.ndim for weight in free["params"]} == {1}
+    given = [id(weight) for group in (decayed, free) for weight in group["params"]]
+    assert sorted(given) == sorted(names), "every weight is in one group"
+
+
+def test_an_optimizer_without_decay_keeps_its_name(task):
+    module = task(optimizer={"_target_": "torch.optim.SGD"})
+    module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true", callbacks=[])
+    assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
+
+
+@quiet
+@pytest.mark.parametrize(("precision", "fused"), [("32-true", True), ("bf16-mixed", None)])
+def test_updates_are_fused_where_lightning_can_clip_them(task, fit, precision, fused):
+    module = task(optimizer={"_target_": "torch.optim.AdamW", "lr": 0.01, "fused": True})
+    before = {name: weight.clone() for name, weight in module.model.named_parameters()}
+    fit(module, max_epochs=1, precision=precision, gradient_clip_val=1.0, enable_checkpointing=False)
+    assert module.trainer.optimizers[0].defaults["fused"] is fused
+    assert all(not torch.equal(weight, before[name]) for name, weight in module.model.named_parameters())
+
+
+def test_an_optimizer_that_cannot_be_fused_is_not(task):
+    made, _ = task(optimizer={"_target_": "torch.optim.NAdam", "fused": True}).make_optimizer(10)
+    assert isinstance(made, torch.optim.NAdam)
+
+
+@pytest.mark.parametrize("decay", ["cosine", "linear"])
+@pytest.mark.parametrize("floor", [0.0, 0.1])
+def test_the_rate_climbs_then_falls_to_its_floor(decay, floor):
+    factor = schedule_factor(200, warmup=0.1, decay=decay, floor=floor)
+    rates = np.array([factor(step) for step in range(201)])
+    assert 0 < rates[0] < 0.1
+    assert (np.diff(rates[:21]) > 0).all() and (np.diff(rates[20:]) < 0).all()
+    assert rates.max() == rates[20] == 1.0
+    assert rates[200] == pytest.approx(floor) and factor(500) == pytest.approx(floor)
+    assert factor(110) == pytest.approx(floor + (1 - floor) / 2), "half way, half the fall, on either curve"
+
+
+def test_the_rate_without_decay_stays(task):
+    factor = schedule_factor(100, warmup=0.1, decay="none", floor=0.0)
+    assert [factor(step) for step in (10, 50, 99, 1000)] == [1.0] * 4
+    endless = schedule_factor(float("inf"), warmup=0.1, decay="cosine", floor=0.0)
+    assert endless(10**6) == 1.0
+
+
+@pytest.mark.parametrize("steps", [1000, float("inf")])
+def test_the_rate_reaches_its_floor_when_the_time_is_up(steps):
+    clock = [0.0]
+    factor = schedule_factor(steps, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.1)
+    rates = []
+    for step, clock[0] in enumerate(np.linspace(0, 1, 101)):  # far fewer steps than planned
+        rates.append(factor(step))
+    assert 0 < rates[0] < 0.1 and (np.diff(rates[:11]) > 0).all() and (np.diff(rates[11:]) < 0).all()
+    assert max(rates) > 0.98 and rates[100] == pytest.approx(0.1)
+
+
+def test_the_rate_follows_the_steps_where_they_end_before_the_time():
+    by_steps = schedule_factor(50, warmup=0.1, decay="cosine", floor=0.0)
+    clock = [0.0]
+    with_time = schedule_factor(50, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.0)
+    for step in range(51):
+        clock[0] = step / 100
+        assert by_steps(step) == with_time(step)
+
+
+@quiet
+@pytest.mark.parametrize("max_epochs", [10**5, -1])
+def test_a_training_that_ends_by_its_time_ends_at_a_low_rate(task, fit, max_epochs):
+    trainer = fit(task(), max_epochs=max_epochs, max_time={"seconds": 1}, enable_checkpointing=False)
+    assert trainer.current_epoch < 10**4
+    assert 0 <= trainer.optimizers[0].param_groups[0]["lr"] < 0.1 * 0.01
+
+
+def test_an_unknown_decay_is_refused_by_name():
+    with pytest.raises(InputError, match=r"optimizer\.schedule\.decay=exp: must be cosine, linear or none"):
+        schedule_factor(10, warmup=0.1, decay="exp", floor=0.0)
+
+
+def test_an_unknown_monitor_is_refused_by_name(task):
+    with pytest.raises(InputError, match=r"monitor=mcc: must be one of loss, accuracy, .*, average_precision, auroc"):
+        task(monitor="mcc")
+
+
+def monitored(module, monkeypatch, right, of, loss):
+    """What the choice of the best epoch sees after a validation epoch."""
+    logged = {}
+    fitting = SimpleNamespace(fn="fit")
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
+    predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
+    labels = torch.zeros(of, dtype=torch.int64)
+    module.validation_tally.update(predicted, labels, torch.tensor(loss))
+    module.validation_ranks.update(predicted, labels)
+    module.on_validation_epoch_end()
+    return logged[MONITORED]
+
+
+@pytest.mark.parametrize("monitor", ["recall", "accuracy", "f1"])
+def test_among_equal_epochs_the_lower_loss_is_best(task, monkeypatch, monitor):
+    value = {
+        (right, loss): monitored(task(monitor=monitor), monkeypatch, right, 1000, loss)
+        for right in (990, 991)
+        for loss in (0.01, 0.5, 900.0)
+    }
+    for right in (990, 991):
+        assert value[right, 0.01] > value[right, 0.5] > value[right, 900.0]
+    assert value[991, 900.0] > value[990, 0.01], "one more right row outweighs any loss"
+
+
+def test_the_lowest_loss_is_best_where_it_is_monitored(task, monkeypatch):
+    values = [monitored(task(monitor="loss"), monkeypatch, 5, 10, loss) for loss in (0.1, 0.2, 5.0)]
+    assert values == sorted(values, reverse=True)
+
+
+@quiet
+@pytest.mark.parametrize("monitor", ["average_precision", "auroc"])
+def test_the_ranking_of_an_epoch_is_that_of_scikit_learn(task, fit, batches, monitor):
+    module = task(monitor=monitor)
+    fit(module, max_epochs=2)
+    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    score = {"average_precision": average_precision_score, "auroc": roc_auc_score}[monitor]
+    each = [score(labels == code, softmax(logits)[:, code]) for code in range(3)]
+    assert module.found["validation"][monitor] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
+    assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
+
+
+@quiet
+def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatch):
+    dataset = {"classes": ["no", "yes"], "positive": "no", "class_counts": [30, 20]}
+    module = task(monitor="auroc", dataset=dataset)
+    logged = {}
+    fitting = SimpleNamespace(fn="fit")
+    module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
+    monkeypatch.setattr(module, "log", lambda name, value, **_: logged.update({name: float(value)}))
+    monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
+    logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])
+    for rows in (slice(0, 1), slice(1, 4)):  # batches of unequal sizes
+        module.validation_tally.update(logits[rows], labels[rows], torch.tensor(0.5))
+        module.validation_ranks.update(logits[rows], labels[rows])
+    module.on_validation_epoch_end()
+    assert module.found["validation"]["auroc"] == 0.5, "of 2 x 2 pairs the surest of no wins both, the other none"
+    assert module.found["validation"]["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), (
+        "of yes: (1/2 + 2/3) / 2"
+    )
+
+
+def test_a_ranking_that_is_not_defined_is_no_epochs_best(task, monkeypatch):
+    module = task(monitor="average_precision")
+    value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)
+    assert -1e-4 < value < 0, "all rows are of one class"
+    found = module.found["validation"]
+    assert found["recall"] is not None and found["average_precision"] is None
+
+
+@quiet
+def test_the_rows_of_the_sanity_check_are_not_ranked(task, fit, batches):
+    module = task(monitor="auroc")
+    fit(module, max_epochs=1, num_sanity_val_steps=1)
+    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    each = [roc_auc_score(labels == code, softmax(logits)[:, code]) for code in range(3)]
+    assert module.found["validation"]["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
+
+
+def test_rows_of_many_classes_are_only_kept_where_their_ranking_decides(task):
+    dataset = {"classes": [str(code) for code in range(60)], "class_counts": [1] * 60}
+    assert task(dataset=dataset).validation_ranks is None
+    assert task(dataset=dataset, monitor="auroc").validation_ranks is not None
+
+
+def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
+    with pytest.raises(InputError, match=r"loss of epoch .* not finite; lower optimizer\.lr \(now 0\.01\)"):
+        monitored(task(), monkeypatch, 5, 10, float("nan"))
+
+
+@quiet
+@pytest.mark.parametrize(
+    "model", [{"layout": "padded"}, {"layout": "packed"}, {"layout": "auto"}, {"members": 3}], ids=str
+)
+def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
+    module = task(model=model)
+    labels, before = classify(module, batches.evaluation_loader("train"))
+    fit(module.train(), max_epochs=4)
+    _, after = classify(module, batches.evaluation_loader("train"))
+    rows = np.arange(len(labels))
+    assert -np.log(softmax(after)[rows, labels]).mean() < 0.8 * -np.log(softmax(before)[rows, labels]).mean()
+
+
+SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
+
+
+def test_members_begin_apart(task):
+    members = task(model={"members": 3}).model.members
+    assert len(members) == 3
+    for one, other in itertools.combinations(members, 2):
+        assert not torch.equal(one.output.weight, other.output.weight)
+
+
+@quiet
+@pytest.mark.parametrize("optimizer", [{}, {"_target_": "torch.optim.SGD", "lr": 0.1}], ids=["adamw", "sgd"])
+@pytest.mark.parametrize("clipped", ["norm", "value"])
+def test_each_member_learns_as_it_would_alone(task, fit, optimizer, clipped):
+    together, alone = task(model={"members": 3, **SILENT}, optimizer=optimizer), task(model=SILENT, optimizer=optimizer)
+    begun = copy.deepcopy(together.model.members[1].state_dict())
+    alone.model.load_state_dict(begun)
+    for module in (together, alone):
+        limit = {"norm": 0.3, "value": 0.01}[clipped]
+        fit(module, max_epochs=3, gradient_clip_val=limit, gradient_clip_algorithm=clipped)
+    for name, weight in alone.model.state_dict().items():
+        assert not torch.equal(weight, begun[name])
+        torch.testing.assert_close(together.model.members[1].state_dict()[name], weight, atol=1e-6, rtol=1e-5)
+
+
+def test_what_is_told_of_an_ensemble_is_its_vote(task, batches):
+    module = task(model={"members": 5, **SILENT})
+    batch = next(iter(batches.evaluation_loader("train")))
+    each = torch.stack([member(batch.fields, batch.lengths, batch.host_lengths) for member in module.model.members])
+    mean = each.softmax(dim=-1).mean(dim=0)
+    assert not torch.equal(mean.argmax(dim=-1), each[0].argmax(dim=-1)), "a vote that one member decides shows nothing"
+    loss = torch.nn.functional.nll_loss(mean.log(), batch.labels)
+    for train, step, tally in (
+        (True, module.training_step, module.train_tally),
+        (False, module.validation_step, module.validation_tally),
+    ):
+        module.train(train)
+        step(batch, 0)
+        confusion, told = tally.compute()
+        assert confusion.sum(dim=0).tolist() == mean.argmax(dim=-1).bincount(minlength=3).tolist()
+        assert told.item() == pytest.approx(loss.item(), abs=1e-6)
+
+
+@quiet
+@pytest.mark.parametrize("model", [{}, {"members": 2}], ids=str)
+def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_path, model):
+    module = task(model=model)
+    path = tmp_path / "task.ckpt"
+    fit(module, max_epochs=1).save_checkpoint(path)
+    state = torch.load(path, weights_only=True)
+    assert state["hyper_parameters"]["model"]["hidden_size"] == 8
+    loaded = load_task(path)
+    assert not loaded.training
+    labels, expected = classify(module, batches.evaluation_loader("validation"))
+    again, found = classify(loaded, batches.evaluation_loader("validation"))
+    assert np.array_equal(labels, again) and np.array_equal(expected, found)
+    script = (
+        "import sys; from seqclf.training.module import load_task; "
+        f"load_task({str(path)!r}); assert 'hydra' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_a_checkpoint_of_an_earlier_layout_is_refused_in_one_line(task, tmp_path):
+    made = task()
+    weights = made.state_dict()
+    weights["model.steps.layers.tokens.weight"] = weights.pop("model.steps.layers.0.weight")
+    path = tmp_path / "old.ckpt"
+    torch.save({"hyper_parameters": dict(made.hparams), "state_dict": weights, "global_step": 1, "epoch": 0}, path)
+    message = r"checkpoint=.*old.ckpt: has no weight model.steps.layers.0.weight, .* of another version; train again"
+    with pytest.raises(InputError, match=message):
+        load_task(path)
+
+
+def test_classify_keeps_the_order_of_the_split(task, batches):
+    module = task()
+    split = batches.splits["validation"]
+    labels, found = classify(module, batches.evaluation_loader("validation"))
+    np.testing.assert_array_equal(labels, split.labels)
+    for row in (0, 13, 30):
+        start, stop = split.sequences.offsets[row : row + 2]
+        fields = {name: torch.from_numpy(steps[None, start:stop]) for name, steps in split.sequences.fields.items()}
+        with torch.no_grad():
+            logits = module.model(fields, torch.tensor([stop - start]), np.array([stop - start]))
+        np.testing.assert_allclose(found[row], logits[0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "no such file"),
+        (b"not a checkpoint", "is not a seqclf checkpoint"),
+        (b"", "is not a seqclf checkpoint"),
+        ({"state_dict": {}}, r"is not a seqclf checkpoint; give RUN/checkpoints/best\.ckpt"),
+        ([1, 2], "is not a seqclf checkpoint"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
+    path = tmp_path / "some.ckpt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    with pytest.raises(InputError, match=rf"checkpoint=.*some\.ckpt: .*{message}"):
+        read_checkpoint(path)

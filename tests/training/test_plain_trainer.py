@@ -1,0 +1,165 @@
+"""The module and the DataModule under a Trainer of the user's, with none of the settings of this package."""
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import scores, softmax
+from seqclf.training.inference import classify
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:The number of training batches",
+    "ignore:Total length of `list` across ranks is zero",  # no validation split
+    "ignore:You called `self.log.*no logger configured",
+)
+
+SMALL = {"max_tokens": 40, "max_sequences": 4, "pool_batches": 2}
+
+
+class Seen(pl.Callback):
+    """The rows of each epoch, and when it was validated."""
+
+    def __init__(self):
+        self.rows, self.validated = {}, []
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        self.rows.setdefault(trainer.current_epoch, []).append(batch.ids.tolist())
+
+    def on_validation_end(self, trainer, task):
+        if not trainer.sanity_checking:
+            self.validated.append(trainer.current_epoch)
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    """`trainer(max_epochs=3)`: a Trainer with nothing set but what keeps a test quiet."""
+
+    def make(**settings):
+        quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
+        return pl.Trainer(default_root_dir=tmp_path, **{**quiet, **settings})
+
+    return make
+
+
+@pytest.fixture
+def data(splits, data_module, random_split):
+    return data_module({**splits, "test": random_split(23, 5)}, **SMALL)
+
+
+def test_every_epoch_reads_every_row_and_is_validated(task, trainer, data):
+    seen = Seen()
+    trainer(max_epochs=4, callbacks=[seen]).fit(task(), datamodule=data)
+    assert seen.validated == [0, 1, 2, 3]
+    for batches in seen.rows.values():
+        assert sorted(row for rows in batches for row in rows) == list(range(60))
+    assert len({len(batches) for batches in seen.rows.values()}) > 1, "epochs of unequal numbers of batches"
+
+
+def test_overfitting_repeats_the_same_batches(task, trainer, data):
+    seen = Seen()
+    trainer(max_epochs=3, overfit_batches=2, callbacks=[seen]).fit(task(), datamodule=data)
+    assert len(seen.rows) == 3 and len(seen.rows[0]) == 2
+    assert seen.rows[0] == seen.rows[1] == seen.rows[2] and seen.validated == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("settings", "validated", "batches"),
+    [
+        ({"limit_train_batches": 3, "max_epochs": 2}, [0, 1], 3),
+        ({"limit_train_batches": 0.1, "max_epochs": 2}, [0, 1], 3),
+        ({"fast_dev_run": True}, [0], 1),
+        ({"val_check_interval": 10, "max_epochs": 1}, [0, 0, 0], None),
+        ({"val_check_interval": 0.5, "max_epochs": 2}, [0, 0, 1, 1], None),
+        ({"check_val_every_n_epoch": 2, "max_epochs": 2}, [1], None),
+        ({"limit_val_batches": 0, "max_epochs": 1}, [], None),
+    ],
+    ids=str,
+)
+def test_limits_of_the_trainer_hold(task, trainer, data, settings, validated, batches):
+    seen = Seen()
+    trainer(callbacks=[seen], **settings).fit(task(), datamodule=data)
+    assert seen.validated == validated
+    assert batches is None or [len(epoch) for epoch in seen.rows.values()] == [batches] * len(seen.rows)
+
+
+def test_a_run_without_validation_data_trains(task, trainer, splits, data_module):
+    seen = Seen()
+    trainer(max_epochs=1, callbacks=[seen]).fit(task(), datamodule=data_module({"train": splits["train"]}))
+    assert seen.validated == [] and len(seen.rows) == 1
+
+
+@pytest.mark.parametrize("stage", ["validate", "test"])
+def test_a_stage_returns_the_named_scores_of_its_split(task, trainer, data, stage):
+    split = {"validate": "validation", "test": "test"}[stage]
+    module = task()
+    (returned,) = getattr(trainer(), stage)(module, datamodule=data, verbose=False)
+    labels, logits = classify(module, data.evaluation_loader(split))
+    expected = scores(labels, softmax(logits), module.classes, None)
+    for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
+        assert returned[f"{split}/{name}"] == pytest.approx(expected[name], rel=1e-5), name
+    for label, recall in expected["recall_by_class"].items():
+        assert returned[f"{split}/recall/{label}"] == pytest.approx(recall, rel=1e-5)
+
+
+def test_predictions_hold_every_row_once(task, trainer, data):
+    module = task()
+    predictions = trainer().predict(module, datamodule=data)
+    ids = torch.cat([batch.ids for batch in predictions]).numpy()
+    assert sorted(ids) == list(range(23)), "the rows of test, the split to predict where none is called so"
+    _, logits = classify(module, data.evaluation_loader("test"))
+    np.testing.assert_allclose(torch.cat([batch.logits for batch in predictions]).numpy(), logits[ids], atol=1e-6)
+    probabilities = torch.cat([batch.probabilities for batch in predictions]).numpy()
+    np.testing.assert_allclose(probabilities, softmax(logits)[ids], atol=1e-6)
+
+
+def test_the_split_called_predict_is_predicted(task, trainer, data, random_split):
+    data.splits = {**data.splits, "predict": random_split(9, 6)}
+    predictions = trainer().predict(task(), datamodule=data)
+    assert sorted(torch.cat([batch.ids for batch in predictions]).tolist()) == list(range(9))
+
+
+@pytest.mark.parametrize("stage", ["test", "predict"])
+def test_a_missing_split_is_named(task, trainer, splits, data_module, stage):
+    with pytest.raises(InputError, match=rf"there is no {stage} split; there are train"):
+        getattr(trainer(), stage)(task(), datamodule=data_module({"train": splits["train"]}))
+
+
+@pytest.mark.parametrize("monitor", ["validation/recall", "validation/recall/odd", "train/loss"])
+def test_callbacks_of_the_user_monitor_scores_by_name(task, trainer, data, tmp_path, monitor):
+    keep = ModelCheckpoint(tmp_path, "kept", monitor=monitor, mode="max")
+    stop = EarlyStopping(monitor, mode="max", patience=2)
+    run = trainer(max_epochs=20, callbacks=[stop, keep])
+    run.fit(
+        task(optimizer={"lr": 0.0}, model={"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}), datamodule=data
+    )
+    assert keep.best_model_score == pytest.approx(run.callback_metrics[monitor].item(), abs=1e-6)
+    assert run.current_epoch < 20
+
+
+class KeptLogger(pl.loggers.logger.Logger):
+    name, version = "kept", 0
+
+    def __init__(self):
+        super().__init__()
+        self.kept = []
+
+    def log_hyperparams(self, *arguments):
+        pass
+
+    def log_metrics(self, metrics, step=None):
+        self.kept += [(name, step) for name in metrics if "/" in name]
+
+
+@pytest.mark.parametrize("stage", ["fit", "validate", "test"])
+def test_loggers_get_every_score_once(task, trainer, data, stage):
+    logger = KeptLogger()
+    settings = {"max_epochs": 2} if stage == "fit" else {}
+    getattr(trainer(logger=logger, log_every_n_steps=1000, **settings), stage)(task(), datamodule=data)
+    name = {"fit": "validation/recall", "validate": "validation/recall", "test": "test/recall"}[stage]
+    assert len([step for kept, step in logger.kept if kept == name]) == (2 if stage == "fit" else 1)
+    assert len(set(logger.kept)) == len(logger.kept)

@@ -1,0 +1,182 @@
+"""A run that was killed anywhere and resumed is the run that was not."""
+
+import copy
+import random
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+from seqclf.errors import InputError
+from seqclf.training.resume import check_resumable
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:Checkpoint directory"
+)
+
+
+class Watch(pl.Callback):
+    """The rows of each epoch, and the epoch and step of each validation and each end of an epoch."""
+
+    def __init__(self):
+        self.rows, self.validations, self.ends = {}, [], []
+
+    def on_train_batch_start(self, trainer, task, batch, batch_idx):
+        self.rows.setdefault(trainer.current_epoch, []).extend(batch.ids.tolist())
+
+    def on_validation_end(self, trainer, task):
+        self.validations.append((trainer.current_epoch, trainer.global_step))
+
+    def on_train_epoch_end(self, trainer, task):
+        self.ends.append(trainer.current_epoch)
+
+    def and_then(self, later: "Watch") -> "Watch":
+        both = Watch()
+        for epoch in sorted({*self.rows, *later.rows}):
+            both.rows[epoch] = self.rows.get(epoch, []) + later.rows.get(epoch, [])
+        both.validations = self.validations + later.validations
+        both.ends = self.ends + later.ends
+        return both
+
+
+class SaveAt(pl.callbacks.ModelCheckpoint):
+    """A checkpoint at each of `places`, `(epoch, batch | "last batch" | "end")`, with what `watch` had seen by then."""
+
+    def __init__(self, folder, places):
+        super().__init__(dirpath=folder, save_top_k=0)
+        self.folder, self.places, self.watch, self.saved = folder, places, Watch(), {}
+
+    def state_dict(self):
+        return {}
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        last = trainer.fit_loop.epoch_loop.batch_progress.is_last_batch
+        self.save(trainer, (trainer.current_epoch, "last batch" if last else batch_idx))
+
+    def on_train_epoch_end(self, trainer, task):
+        self.save(trainer, (trainer.current_epoch, "end"))
+
+    def save(self, trainer, place):
+        if place in self.places:
+            path = self.folder / f"{place}.ckpt"
+            trainer.save_checkpoint(path)
+            self.saved[place] = path, copy.deepcopy(self.watch)
+
+
+def watched(fit, module, checkpoint=None, save=None, **settings):
+    watch = save.watch if save else Watch()
+    hooks = [watch, save] if save else [watch]
+    settings = {"max_epochs": 3, "enable_checkpointing": bool(save), **settings}
+    fit(module, checkpoint, callbacks=hooks, **settings)
+    return watch
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"accumulate_grad_batches": 2},
+        {"val_check_interval": 0.4},
+        {"max_epochs": -1, "max_steps": 34},
+        {"limit_train_batches": 5, "check_val_every_n_epoch": 2},
+        pytest.param({"reload_dataloaders_every_n_epochs": 1}, marks=pytest.mark.slow),
+        pytest.param({"batching": {"num_workers": 2}}, marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_a_run_killed_anywhere_and_resumed_is_the_run_that_was_not(task, fit, splits, tmp_path, settings):
+    chosen = random.Random(str(settings))
+    places = [(0, "last batch"), (1, "end"), *((epoch, chosen.randrange(4)) for epoch in range(3))]
+    save, whole = SaveAt(tmp_path, [places[0], *chosen.sample(places[1:], 2)] if settings else places), task()
+    expected = watched(fit, whole, save=save, **settings)
+    if "limit_train_batches" not in settings:
+        everything = list(range(len(splits["train"].labels)))
+        assert all(sorted(expected.rows[epoch]) == everything for epoch in range(2))
+    for place, (checkpoint, before) in save.saved.items():
+        resumed = task()
+        seen = before.and_then(watched(fit, resumed, checkpoint, **settings))
+        assert seen.rows == expected.rows, place
+        assert seen.validations == expected.validations, place
+        assert place[1] == "end" or seen.ends == expected.ends, place
+        for name, weight in whole.state_dict().items():
+            assert torch.equal(weight, resumed.state_dict()[name]), (place, name)
+    assert len(save.saved) == len(save.places), "every kill was tried"
+
+
+def test_the_loader_gives_the_whole_epoch_outside_of_a_fit(task, fit, splits):
+    module = task()
+    trainer = fit(module, max_epochs=1, enable_checkpointing=False)
+    rows = [row for batch in trainer.datamodule.train_dataloader() for row in batch.ids]
+    assert sorted(rows) == list(range(len(splits["train"].labels)))
+
+
+@pytest.fixture
+def inside_and_between(task, fit, tmp_path):
+    """Checkpoints of a run from inside an epoch and from the end of one."""
+    save = SaveAt(tmp_path, [(0, 3), (0, "end")])
+    watched(fit, task(), save=save, max_epochs=1)
+    return [path for path, _ in save.saved.values()]
+
+
+CHANGED = [
+    ({"batching": {"max_sequences": 3}}, "batching.max_sequences=9"),
+    ({"batching": {"overhead": None}}, "batching.overhead=2"),
+    ({"batching": {"edges": 4}}, "batching.edges=null"),
+    ({"batching": {"largest_first": True}}, "batching.largest_first=false"),
+    ({"accumulate_grad_batches": 2}, "trainer.accumulate_grad_batches=1"),
+    ({"limit_train_batches": 1}, "trainer.limit_train_batches=1.0"),
+]
+
+
+@pytest.mark.parametrize(("settings", "told"), CHANGED, ids=[told for *_, told in CHANGED])
+def test_other_batches_are_refused_inside_an_epoch_and_told_between_epochs(
+    task, fit, inside_and_between, settings, told
+):
+    inside, between = inside_and_between
+    common = {"max_epochs": 1, "enable_checkpointing": False}
+    with pytest.raises(InputError, match=rf"inside an epoch, whose rows were batched with {told}; give the same"):
+        fit(task(), inside, **{**common, **settings})
+    with pytest.warns(UserWarning, match=rf"epochs were batched with {told}, the next ones are not"):
+        fit(task(), between, **{**common, "max_epochs": 2, **settings})
+
+
+def test_settings_of_speed_may_change_inside_an_epoch(task, fit, inside_and_between):
+    inside, _ = inside_and_between
+    fit(task(), inside, max_epochs=1, batching={"evaluation_factor": 1}, enable_checkpointing=False)
+
+
+def test_a_checkpoint_with_other_batches_is_refused_before_a_run_begins(task, inside_and_between, splits, fit):
+    inside, between = inside_and_between
+    module = task()
+    trainer = fit(module, max_epochs=1, batching={"max_tokens": 50}, enable_checkpointing=False)
+    common = {"trainer": {"max_epochs": 3}}
+    with pytest.raises(InputError, match=r"checkpoint=.*: was written inside an epoch.* batching\.max_tokens=120;"):
+        check_resumable({"checkpoint": inside, **common}, module, trainer.datamodule)
+    check_resumable({"checkpoint": between, **common}, module, trainer.datamodule)
+
+
+@pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
+def test_a_checkpoint_with_other_rows_kept_apart_names_the_decision(task, fit, tmp_path, before, now):
+    """A promise keeps validation rows apart; everything else of the data is the same."""
+
+    def with_validation(rows):
+        module = task()
+        module.hparams["dataset"]["rows"] = {"train": 40, "validation": rows}
+        return module
+
+    save = SaveAt(tmp_path, [(0, "end")])
+    watched(fit, with_validation(before), save=save, max_epochs=1)
+    ((path, _),) = save.saved.values()
+    trainer = fit(with_validation(before), max_epochs=1, enable_checkpointing=False)
+    config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
+    check_resumable(config, with_validation(before), trainer.datamodule)
+    message = (
+        rf"another decision: its validation has {before} rows, now it has {now}; give the same decision\.holdout, "
+        r"and a promise \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
+    )
+    with pytest.raises(InputError, match=message):
+        check_resumable(config, with_validation(now), trainer.datamodule)
+    other = with_validation(now)
+    other.hparams["dataset"]["digest"] = "other data"
+    with pytest.raises(InputError, match=r"was trained with another data; give the same data"):
+        check_resumable(config, other, trainer.datamodule)
