@@ -14,7 +14,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     import time
 
     from seqclf.benchmark.benchmark import bench, make_workloads, settings_of
-    from seqclf.bundle.writers import check_place
+    from seqclf.bundle.writers import check_output_path
     from seqclf.config.checks import check_ranges
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
@@ -24,7 +24,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     started = time.perf_counter()
     output = config["output"] and Path(str(config["output"]))
     if output:
-        check_place(output.with_suffix(".html"))
+        check_output_path(output.with_suffix(".html"))
     check_ranges(config)
     settings = settings_of(config)
     found = bench(config, settings, make_workloads(config), show_workload)

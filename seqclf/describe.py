@@ -14,21 +14,21 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     import json
     import time
 
-    from seqclf.bundle.writers import check_place
+    from seqclf.bundle.writers import check_output_path
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.reporting.console import console, show_dataset
     from seqclf.reporting.describe.page import write_page
     from seqclf.reporting.describe.tables import show_survey
-    from seqclf.survey.survey import survey
+    from seqclf.survey.survey import survey_dataset
 
     started = time.perf_counter()
     output = config["output"] and Path(str(config["output"]))
     if output:
-        check_place(output)
+        check_output_path(output)
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)
-    found = survey(dataset, options, config["batching"], baseline=config["baseline"])
+    found = survey_dataset(dataset, options, config["batching"], baseline=config["baseline"])
     show_survey(found)
     if output:
         write_page(found, output)

@@ -11,7 +11,7 @@ from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
-    from seqclf.evaluation.results import Scored
+    from seqclf.evaluation.results import SplitOutputs
 
 
 @command("evaluate")
@@ -19,20 +19,20 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     """Predict `data.test` and compare with its labels."""
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
-    from seqclf.bundle.writers import check_place
+    from seqclf.bundle.writers import check_output_path
     from seqclf.data.prepare import DataOptions, with_generated
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import require_files
     from seqclf.data.storage.dataset import check_positive
-    from seqclf.evaluation.decision import overridden
-    from seqclf.evaluation.results import judge
+    from seqclf.evaluation.decision import override_threshold
+    from seqclf.evaluation.results import evaluate_split
     from seqclf.reporting.console import console, show_scores
     from seqclf.system.atomic_files import write_output
 
     output = config["output"] and Path(str(config["output"]))
     for place in (output, config["report"] and Path(str(config["report"]))):
         if place:
-            check_place(place)
+            check_output_path(place)
     classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
     schema, given = classifier.schema, config["data"]
     # What the training files were like, where nothing else is said.
@@ -51,11 +51,11 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    classifier.decision = overridden(classifier.decision, config["threshold"], positive, classifier.classes)
+    classifier.decision = override_threshold(classifier.decision, config["threshold"], positive, classifier.classes)
     scored, shown, refused = predict_labelled(classifier, source, options.label, table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(scored.labels)} rows; the first: {refused[0]}")
-    result = judge(scored, classifier.classes, positive, classifier.decision, intervals=True)
+    result = evaluate_split(scored, classifier.classes, positive, classifier.decision, intervals=True)
     show_scores({"test": result})
     result["refused"] = len(refused)
     if config["report"] is not None:
@@ -71,7 +71,7 @@ def _write_report(
     title: str,
     classifier: Classifier,
     positive: str | None,
-    scored: Scored,
+    scored: SplitOutputs,
     shown: dict[int, tuple[str, str]],
     refused: list[str],
     result: dict[str, Any],

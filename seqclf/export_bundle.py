@@ -19,8 +19,8 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.reporting.model_card import model_card
-from seqclf.system.atomic_files import explained, scratch_folder
-from seqclf.system.stored_state import in_file
+from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
+from seqclf.system.stored_state import error_context
 from seqclf.system.versions import package_versions
 from seqclf.training.module import SequenceTask
 
@@ -39,12 +39,12 @@ def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -
     if above == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
     dataset = task.hparams["dataset"]
-    with in_file("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
+    with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
     content = _content(task, written)
-    with in_file("metrics.json of the run", "remove it, and the bundle has no scores"):
+    with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
-    with explained(folder):
+    with explain_disk_errors(folder):
         return _write(task, folder, written, encoders, content)
 
 

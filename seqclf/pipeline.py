@@ -25,26 +25,26 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import package_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import choose_decision, fit_temperature, keeps_apart, read_settings
-from seqclf.evaluation.metrics import MAIN
-from seqclf.evaluation.results import Outcome, Scored, calibration, judge
+from seqclf.evaluation.decision import choose_decision, fit_temperature, parse_rule, uses_holdout
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.results import Outcome, SplitOutputs, calibration, evaluate_split
 from seqclf.export_bundle import write_bundle
 from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
 from seqclf.reporting.run.content import run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
 from seqclf.survey.predictability import score_baseline
 from seqclf.system.atomic_files import write_output
-from seqclf.system.run_lock import is_resumed, outputs
-from seqclf.system.signals import Terminated, deferred
+from seqclf.system.run_lock import is_resumed, run_outputs
+from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training import callbacks
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
-from seqclf.training.holdout import keep_apart
-from seqclf.training.inference import classify
+from seqclf.training.holdout import hold_out
+from seqclf.training.inference import predict_logits
 from seqclf.training.loggers import finish, log_verdict, make_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
-from seqclf.training.wandb_summary import Verdict
+from seqclf.training.wandb_summary import RunSummary
 
 THRESHOLD = "threshold"  # the validation rows kept apart for it
 
@@ -56,8 +56,8 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     """
     started = time.perf_counter()
     _set_up(config)
-    rule, _ = read_settings(config["decision"], dataset.classes, dataset.positive)
-    dataset, apart = keep_apart(dataset, config["decision"], rule)
+    rule, _ = parse_rule(config["decision"], dataset.classes, dataset.positive)
+    dataset, apart = hold_out(dataset, config["decision"], rule)
     splits = dataset.splits if apart is None else {**dataset.splits, THRESHOLD: apart}
     batches = SequenceDataModule(splits, seed=config["seed"], **config["batching"])
     task = SequenceTask(
@@ -82,7 +82,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     trainer.loggers = [logger] if logger is not None else []
     try:
-        with deferred():
+        with deferred_signals():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
@@ -128,7 +128,7 @@ def _packages(config: dict[str, Any]) -> set[str]:
 def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
     """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
-    for name in ["quarantine.jsonl", *(("metrics.json", "report.html", "bundle") if resumed else outputs(run))]:
+    for name in ["quarantine.jsonl", *(("metrics.json", "report.html", "bundle") if resumed else run_outputs(run))]:
         if (run / name).is_dir():
             shutil.rmtree(run / name)
         else:
@@ -196,24 +196,28 @@ def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str,
     return {"model": found["model"], "split": split, **found["models"][found["model"]][split]}
 
 
-def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> Scored:
+def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
     data = batches.splits[split]
     if not len(data.sequences):  # too few validation rows to keep one apart
         classes = len(task.hparams["dataset"]["classes"])
-        return Scored(np.empty((0, classes), np.float32), data.labels, data.whole_lengths, np.empty(0, bool))
-    labels, logits = classify(task, batches.evaluation_loader(split))
-    return Scored(logits, labels, data.whole_lengths, data.whole_lengths > data.sequences.lengths)
+        return SplitOutputs(
+            np.empty((0, classes), np.float32), data.labels, data.lengths_before_truncation, np.empty(0, bool)
+        )
+    labels, logits = predict_logits(task, batches.evaluation_loader(split))
+    return SplitOutputs(
+        logits, labels, data.lengths_before_truncation, data.lengths_before_truncation > data.sequences.lengths
+    )
 
 
 def _outcome(
     config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
-) -> tuple[Outcome, Scored]:
+) -> tuple[Outcome, SplitOutputs]:
     """Score a task on every split and choose how it decides; the outcome and the rows that chose it."""
     scored = {split: _scored(task, batches, split) for split in dataset.splits}
     held = _scored(task, batches, THRESHOLD) if THRESHOLD in batches.splits else scored["validation"]
     decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
     metrics = {
-        split: judge(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
+        split: evaluate_split(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
         for split, own in scored.items()
     }
     metrics["validation"]["used_for"] = _used_for(config["decision"], decision.rule, epochs)
@@ -223,7 +227,7 @@ def _outcome(
 def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
     """What the rows of validation that are scored have chosen, so that they flatter the model."""
     used = ["epoch"] if epochs > 1 else []
-    if not keeps_apart(settings, rule):
+    if not uses_holdout(settings, rule):
         used += ["threshold"] if rule != "argmax" else []
         used += ["temperature"] if settings["calibrate"] else []
     return used
@@ -268,11 +272,11 @@ def _score_and_export(
         write_report(page, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    log_verdict(logger, Verdict(config["data"]["name"], dataset, outcome, mistakes, bundle), config["logger"])
+    log_verdict(logger, RunSummary(config["data"]["name"], dataset, outcome, mistakes, bundle), config["logger"])
     return {
         "bundle": bundle and str(bundle),
         "split": split,
         "independent": not metrics[split].get("used_for"),
-        **{name: round(metrics[split][name], 6) for name in MAIN},
+        **{name: round(metrics[split][name], 6) for name in MAIN_METRICS},
         "parity": proof and proof["max_error"],
     }

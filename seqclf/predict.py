@@ -50,7 +50,7 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
-    from seqclf.bundle.predictions import guarded, table_schema, tabulate
+    from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
     from seqclf.bundle.writers import check_output, open_sink
     from seqclf.data.reading.reader import count_rows
     from seqclf.data.reading.sources import Source, local_files, require_files
@@ -79,12 +79,12 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
         if head is None:
             raise InputError(f"{source}: has no rows; give a file with a row per sequence")
         has_id = "id" in head[0].columns.schema.names
-        schema = table_schema(classifier.classes, head[0].columns.column("id").type if has_id else None)
+        schema = predictions_schema(classifier.classes, head[0].columns.column("id").type if has_id else None)
         with open_sink(output, schema) as sink:
             for batch, found in _chained(head, stream):
                 ids = batch.columns.column("id") if has_id else None
-                table = tabulate(found, classifier.classes, ids, rows + 1)
-                sink.write_batch(guarded(table) if config["csv_guard"] else table)
+                table = predictions_table(found, classifier.classes, ids, rows + 1)
+                sink.write_batch(guard_formulas(table) if config["csv_guard"] else table)
                 rows += len(found.errors)
                 refused += sum(error is not None for error in found.errors)
                 bar.update(shown, completed=rows)

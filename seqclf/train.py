@@ -11,12 +11,12 @@ from seqclf.config.command import command, run_folder, sweep_name
 def main(config: dict[str, Any]) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
     from seqclf.config.checks import check_ranges
-    from seqclf.system.run_lock import occupied
+    from seqclf.system.run_lock import claim_run_folder
 
     check_ranges(config)
     if config["logger"].get("group", "") is None:
         config["logger"]["group"] = sweep_name()
-    with occupied(run_folder(), config["checkpoint"], config["overwrite"]):
+    with claim_run_folder(run_folder(), config["checkpoint"], config["overwrite"]):
         return _train(config)
 
 
@@ -24,12 +24,12 @@ def _train(config: dict[str, Any]) -> dict[str, Any] | None:
     from seqclf.data.prepare import DataOptions, prepare
     from seqclf.data.splitting.leakage import leak_lines
     from seqclf.reporting.console import console, show_dataset, warn
-    from seqclf.survey.survey import survey
+    from seqclf.survey.survey import survey_dataset
 
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)
-    found = survey(dataset, options, config["batching"], baseline=False)
+    found = survey_dataset(dataset, options, config["batching"], baseline=False)
     for line in found["warnings"]:
         if line not in leak_lines(dataset.leaks):
             warn(line)

@@ -36,7 +36,7 @@ import yaml
 from rich.console import Console
 from rich.table import Table
 
-from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
+from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.benchmark.workload import generated
 from seqclf.config.command import CONF
 
@@ -129,7 +129,7 @@ def make_task(work: Path, count: int, epochs: int) -> Task:
     pq.write_table(table[count:], work / "validation.parquet")
     lengths, labels = sequences.sequences.lengths[:count], sequences.labels[:count]
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
-    plan = plan_settings({**batching, "max_sequences": worker.BATCH}, lengths, labels)
+    plan = plan_arguments({**batching, "max_sequences": worker.BATCH}, lengths, labels)
     arrays, efficiency = {}, []
     for epoch in range(epochs):
         batches = plan_batches(lengths, **plan, seed=0, epoch=epoch)

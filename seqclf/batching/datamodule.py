@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
-from seqclf.batching.plan import plan_settings
-from seqclf.batching.resume_settings import PLAN_KEYS, check_continuity
+from seqclf.batching.plan import plan_arguments
+from seqclf.batching.resume_settings import PLAN_KEYS, check_same_batches
 from seqclf.batching.sampler import FixedSampler, PlanSampler
 from seqclf.batching.training_loader import TrainingLoader
-from seqclf.data.storage.ragged import Split, release, size_in_bytes
+from seqclf.data.storage.ragged import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
 
 RESIDENT_BYTES = 256 * 2**20
@@ -61,7 +61,7 @@ class BatchDataset(Dataset):
         self.rows_read += len(rows)
         if self.large and self.rows_read > RESIDENT_ROWS:
             self.rows_read = 0
-            release(self.split.sequences)
+            release_pages(self.split.sequences)
         fields, lengths = pad(self.split.sequences, rows, self.edges)
         tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
         labels = torch.from_numpy(self.split.labels[rows])
@@ -116,7 +116,7 @@ class SequenceDataModule(pl.LightningDataModule):
         """One loader for all epochs, so that its workers stay; Lightning asks for it before each epoch."""
         if self.training is None:
             data = self._split("train")
-            plan = plan_settings(self.batching, data.sequences.lengths, data.labels)
+            plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
             kind = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
             sampler = kind(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
             self.training = TrainingLoader(
@@ -156,7 +156,7 @@ class SequenceDataModule(pl.LightningDataModule):
         if self.trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             return
         origin = f"checkpoint={self.trainer.ckpt_path}"
-        changed = check_continuity(origin, state_dict, self.settings())
+        changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
 

@@ -72,7 +72,7 @@ def plan_batches(
     return [batches[step * world_size + rank] for step in steps.tolist()]
 
 
-def plan_settings(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
     """What conf/batching says of training, as arguments of `plan_batches`."""
     same = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
     edges = None if batching["edges"] is None else bucket_edges(lengths, batching["edges"])

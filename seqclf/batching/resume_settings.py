@@ -31,7 +31,7 @@ def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> l
     ]
 
 
-def check_continuity(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
+def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
     """Changed settings, which are allowed between epochs only.
 
     Inside an epoch other batches would read some of its rows twice and others never. The next epoch is planned anew and

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
 from seqclf.benchmark.workload import Workload
-from seqclf.evaluation.metrics import confusion_scores
+from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.classifier import SequenceClassifier
 
 
@@ -120,7 +120,7 @@ class Contender:
             cells = (labels * size + logits.argmax(dim=-1)).cpu().numpy()
             confusion += np.bincount(cells, minlength=size**2).reshape(size, size)
         self.model.train()
-        return {"loss": float(np.mean(losses)), "recall": confusion_scores(confusion, self.workload.classes)["recall"]}
+        return {"loss": float(np.mean(losses)), "recall": confusion_metrics(confusion, self.workload.classes)["recall"]}
 
     def padding_efficiency(self) -> float:
         """Real steps over those that stand in the batches."""

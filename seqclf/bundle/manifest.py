@@ -17,7 +17,7 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision
-from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, in_file, one_of, require
+from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
 FORMAT = 1
 NAME = "manifest.json"
@@ -92,7 +92,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"bundle={folder}: of format {manifest.get('format')}, this seqclf reads {FORMAT}; export it anew"
         )
-    with in_file(f"bundle={folder}: {NAME}", "export the bundle anew"):
+    with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         check_content(manifest)
         _check_files(manifest)
     for name, expected in manifest["files"].items():

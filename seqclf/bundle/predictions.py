@@ -9,14 +9,14 @@ import pyarrow.compute as pc
 from seqclf.bundle.runtime import Predictions
 
 
-def table_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
+def predictions_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
     """`id`, `prediction`, `probability`, `probability_<label>` for each label, `error`."""
     columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     return pa.schema([*columns, ("error", pa.string())])
 
 
-def guarded(table: pa.RecordBatch) -> pa.RecordBatch:
+def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows for a spreadsheet: texts it would run as formulas get an apostrophe; numbers stay."""
     columns = [
         pc.replace_substring_regex(column, r"\A([=+\-@\t\r\n])", r"'\1") if pa.types.is_string(column.type) else column
@@ -25,7 +25,7 @@ def guarded(table: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=table.schema)
 
 
-def tabulate(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:
+def predictions_table(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:
     """Rows of `table_schema`; without `ids`, rows are numbered from `first_row`. A refused row has only its error."""
     refused = np.array([error is not None for error in found.errors], dtype=bool)
     best = np.where(refused, 0, found.chosen)
@@ -35,4 +35,4 @@ def tabulate(found: Predictions, classes: list[str], ids: pa.Array | None, first
     arrays = [ids, pa.array(classes).take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
     arrays += [pa.array(column, mask=refused) for column in found.probabilities.T]
     arrays.append(pa.array(found.errors, pa.string()))
-    return pa.record_batch(arrays, schema=table_schema(classes, ids.type))
+    return pa.record_batch(arrays, schema=predictions_schema(classes, ids.type))

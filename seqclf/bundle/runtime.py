@@ -21,7 +21,7 @@ from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
 from seqclf.data.reading import reader
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.record_batches import Batch
+from seqclf.data.reading.record_batches import CanonicalBatch
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.cell_types import split_cell
 from seqclf.data.schema.fields import UNITS, Field
@@ -29,8 +29,8 @@ from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, inspect, too_long_reason
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision, overridden
-from seqclf.system.stored_state import in_file, read_json
+from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
@@ -93,12 +93,12 @@ class Classifier:
         self.classes: list[str] = self.manifest["classes"]
         self.schema = Schema.from_dict(self.manifest["schema"])
         decision = Decision.from_dict(self.manifest["decision"])
-        self.decision = overridden(decision, threshold, self.manifest["positive"], self.classes)
+        self.decision = override_threshold(decision, threshold, self.manifest["positive"], self.classes)
 
-        with in_file(f"bundle={folder}", "export the bundle anew"):
+        with error_context(f"bundle={folder}", "export the bundle anew"):
             self.encoders = load_encoders(self.schema.fields, lambda name: read_json(folder / encoder_file(name)))
         self.session = open_session(folder / MODEL, device, threads)
-        with in_file(f"bundle={folder}: {MODEL}", "export the bundle anew"):
+        with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
             _check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
 
     def predict(self, sequences: Iterable[Any]) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ class Classifier:
 
     def predict_source(
         self, source: Source, label: str | None = None, table: LabelTable | None = None
-    ) -> Iterator[tuple[Batch, Predictions]]:
+    ) -> Iterator[tuple[CanonicalBatch, Predictions]]:
         """Read the files of a source window by window and predict each; raises InputError if it is SQL.
 
         With `label`, its column comes along as `label`; with `table`, what that says of each id does.
@@ -170,14 +170,14 @@ class Classifier:
         usable = np.flatnonzero(problems.usable)
         if len(usable):
             kept = columns.take(pa.array(usable))
-            sequences, uncut = encode(self.encoders, kept, self.schema.truncation)
+            sequences, original_lengths = encode(self.encoders, kept, self.schema.truncation)
             limit, column = self.schema.max_length, self.schema.fields[0].column
-            problems.mark(usable[uncut == 0], column, EMPTY_REASON)
+            problems.mark(usable[original_lengths == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
-                problems.mark(usable[uncut > limit], column, too_long_reason(uncut, limit))
+                problems.mark(usable[original_lengths > limit], column, too_long_reason(original_lengths, limit))
             keep = np.flatnonzero(problems.usable[usable])
             logits[usable[keep]] = self.logits(take(sequences, keep))
-            whole[usable[keep]] = uncut[keep]
+            whole[usable[keep]] = original_lengths[keep]
         found = problems.found
         errors = [f"{found[row].column} {found[row].reason}" if row in found else None for row in range(len(whole))]
         probabilities = self.decision.probabilities(logits)

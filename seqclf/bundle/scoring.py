@@ -8,18 +8,18 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.encoding.encoders import encode, spell
+from seqclf.data.encoding.encoders import decode, encode
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.evaluation.results import MOST_MISTAKES, Scored
+from seqclf.evaluation.results import MOST_MISTAKES, SplitOutputs
 
 
 class Labelled(NamedTuple):
     """What scoring needs of the rows that could be used; `shown`: the place among them → id and steps of those that are
     wrong and whose label was called the least probable; `refused`: a line for each row that could not be used."""
 
-    scored: Scored
+    scored: SplitOutputs
     shown: dict[int, tuple[str, str]]
     refused: list[str]
 
@@ -52,9 +52,9 @@ def predict_labelled(classifier: Classifier, source: Source, label: str, table: 
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
     truncation = classifier.schema.truncation
     shown = {
-        place: (known, spell(classifier.encoders, encode(classifier.encoders, own, truncation).sequences.fields))
+        place: (known, decode(classifier.encoders, encode(classifier.encoders, own, truncation).sequences.fields))
         for _, place, known, own in worst
     }
     whole, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(whole), bool) if limit is None else whole > limit
-    return Labelled(Scored(np.stack(logits), np.array(labels), whole, truncated), shown, refused)
+    return Labelled(SplitOutputs(np.stack(logits), np.array(labels), whole, truncated), shown, refused)

@@ -13,7 +13,7 @@ import pyarrow.csv as arrow_csv
 import pyarrow.parquet as pq
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import replacing
+from seqclf.system.atomic_files import atomic_replace
 
 
 class _JsonLines:
@@ -31,10 +31,10 @@ def check_output(path: Path) -> None:
     """Raise now what would only come up after all the work."""
     if _kind(path) is None:
         raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
-    check_place(path)
+    check_output_path(path)
 
 
-def check_place(path: Path) -> None:
+def check_output_path(path: Path) -> None:
     """Raise unless a file can be put there, its folders made on the way."""
     if path.is_dir():
         raise InputError(f"output={path}: is a folder; name a file in it")
@@ -66,7 +66,7 @@ def open_sink(path: Path, schema: pa.Schema) -> Iterator[Any]:
         "arrow": lambda unfinished: pa.ipc.new_file(str(unfinished), schema),
     }
     try:
-        with replacing(path) as unfinished, closing(opened[_kind(path) or ""](unfinished)) as writer:
+        with atomic_replace(path) as unfinished, closing(opened[_kind(path) or ""](unfinished)) as writer:
             yield writer
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"output={path}: cannot be written: {error}") from None

@@ -21,7 +21,7 @@ from seqclf.data.collect import Staged, check_columns, stage
 from seqclf.data.encoding.encoders import fit_encoders, make_encoders, save_encoders
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import reader
-from seqclf.data.reading.casts import is_missing, quoted, seconds
+from seqclf.data.reading.casts import is_missing_sql, quote_identifier, seconds_sql
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source, listed
 from seqclf.data.schema import schema as schemas
@@ -126,13 +126,13 @@ class Preparation:
 
     def _split_key(self) -> str | None:
         """The SQL of what rows of one split share, where a column says it."""
-        by, column = self.options.split["by"], quoted(self.split_column or "")
+        by, column = self.options.split["by"], quote_identifier(self.split_column or "")
         if self.split_column is None:
             return None
         if by == "time":
-            return f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds(f'CAST({column} AS VARCHAR)')})"
+            return f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"
         text = f"CAST({column} AS VARCHAR)"
-        return f"CASE WHEN NOT {is_missing(text)} THEN CAST(hash({text}) >> 1 AS BIGINT) END"
+        return f"CASE WHEN NOT {is_missing_sql(text)} THEN CAST(hash({text}) >> 1 AS BIGINT) END"
 
     def _assign(self, train: Staged) -> np.ndarray:
         """(N,) which of SPLITS each row of the training source belongs to."""

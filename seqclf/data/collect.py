@@ -14,7 +14,7 @@ from seqclf.data.encoding.encoders import Encoder
 from seqclf.data.reading import reader
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.record_batches import Batch, Refusal, as_text, known_ids
+from seqclf.data.reading.record_batches import CanonicalBatch, Refusal, as_text, ids_or_null
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
@@ -84,7 +84,7 @@ class _Stage:
         self.refused: list[Refusal] = []
         self.files: dict[str, int] = {}  # name → number
 
-    def add(self, batch: Batch) -> list[Refusal]:
+    def add(self, batch: CanonicalBatch) -> list[Refusal]:
         """Write the good rows of a batch; gives the refusals of the others."""
         problems = inspect(batch.columns, self.schema)
         refusals = problems.refusals(batch)
@@ -101,7 +101,7 @@ class _Stage:
         self.writer.write_batch(staged)
         self.labels.append(staged.column(LABEL))
         if self.schema.id is not None or self.schema.group_by:
-            self.ids.append(known_ids(staged.column(ID)))
+            self.ids.append(ids_or_null(staged.column(ID)))
         self.contents.append(sequence_keys(staged, self.encoders))
         if KEY in columns.schema.names:
             key = columns.column(KEY)
@@ -109,7 +109,7 @@ class _Stage:
             self.keys.append(known.to_numpy(zero_copy_only=False))
         return refusals
 
-    def _numbers_of_files(self, batch: Batch) -> np.ndarray:
+    def _numbers_of_files(self, batch: CanonicalBatch) -> np.ndarray:
         """(N,) int32 places in `files`."""
         if batch.files is None:
             return np.full(len(batch.rows), self._number_of_file(batch.file), np.int32)
@@ -175,7 +175,7 @@ def stage(
     )
 
 
-def labelled(batch: Batch, table: LabelTable) -> Batch:
+def labelled(batch: CanonicalBatch, table: LabelTable) -> CanonicalBatch:
     """The batch with the label of each row, looked up by its id, and the split key if the table holds it."""
     labels, keys = table.look_up(as_text(batch.columns.column(ID)))
     columns = {name: batch.columns.column(name) for name in batch.columns.schema.names}

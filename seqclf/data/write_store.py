@@ -100,22 +100,22 @@ class Writing:
         parts: Mapping[str, _Part],
     ) -> None:
         """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        sequences, uncut = encode(self.encoders, batch, self.schema.truncation, staged=True)
+        sequences, original_lengths = encode(self.encoders, batch, self.schema.truncation, staged=True)
         labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
         labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
         limit = self.schema.max_length
         chosen = splits_of >= 0
-        too_long = np.zeros(len(uncut), bool) if limit is None else (uncut > limit) & chosen
+        too_long = np.zeros(len(original_lengths), bool) if limit is None else (original_lengths > limit) & chosen
         column = self.schema.fields[0].column
 
         def refusal(row: int, column: str, reason: str) -> Refusal:
             return Refusal(files[batch.column(FILE)[row].as_py()], batch.column(ROW)[row].as_py(), column, reason)
 
         if too_long.any() and self.schema.truncate == "error":
-            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(uncut, limit))
+            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(original_lengths, limit))
             raise InputError(f"{first} ({int(too_long.sum())} such rows so far)")
-        for row in np.flatnonzero(((labels < 0) | (uncut == 0)) & chosen).tolist():
-            if uncut[row] == 0:
+        for row in np.flatnonzero(((labels < 0) | (original_lengths == 0)) & chosen).tolist():
+            if original_lengths[row] == 0:
                 found = refusal(row, column, EMPTY_REASON)
             else:
                 text = f"is '{batch.column(LABEL)[row]}', which never occurs in the training rows"
@@ -124,11 +124,11 @@ class Writing:
             self.quarantine.add([found])
         vocabularies = [name for name, encoder in self.encoders.items() if encoder.spec()["kind"] == "category"]
         for name, part in parts.items():
-            keep = np.flatnonzero((labels >= 0) & (uncut > 0) & (splits_of == SPLITS.index(name)))
+            keep = np.flatnonzero((labels >= 0) & (original_lengths > 0) & (splits_of == SPLITS.index(name)))
             if len(keep):
                 kept = take(sequences, keep)
                 optional = {
-                    "uncut": None if limit is None else uncut[keep],
+                    "original_lengths": None if limit is None else original_lengths[keep],
                     "groups": None if groups_of is None else groups_of[keep],
                 }
                 part.add(kept, labels[keep], batch, keep, **optional)

@@ -81,7 +81,9 @@ def expit(margin: float) -> float:
     return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
 
 
-def overridden(decision: Decision, given: str | float | None, positive: str | None, classes: Sequence[str]) -> Decision:
+def override_threshold(
+    decision: Decision, given: str | float | None, positive: str | None, classes: Sequence[str]
+) -> Decision:
     """A bundle's decision as somebody who applies it wants it: None leaves it, `argmax` takes the most probable label,
     a number is the threshold of the `positive` label's probability: at 0 every row is positive, at 1 none."""
     if given is None:
@@ -117,7 +119,7 @@ def choose_decision(
 
     Promises for several labels hold together with the `confidence`: each takes its share of the risk (Bonferroni).
     """
-    rule, wanted = read_settings(settings, classes, positive)
+    rule, wanted = parse_rule(settings, classes, positive)
     temperature = fit_temperature(logits, labels) if settings["calibrate"] else 1.0
     plain = Decision(positive=positive, temperature=temperature)
     if rule == "argmax":
@@ -139,18 +141,18 @@ def choose_decision(
 
 def _proved(decision: Decision, settings: Mapping[str, Any]) -> Decision:
     """Withdraw the promises of a decision whose rows also chose the model."""
-    if decision.rule not in PROMISES or keeps_apart(settings, decision.rule):
+    if decision.rule not in PROMISES or uses_holdout(settings, decision.rule):
         return decision
     withdrawn = tuple({**target, "backed": False, "provisional": True} for target in decision.targets)
     return replace(decision, targets=withdrawn)
 
 
-def keeps_apart(settings: Mapping[str, Any], rule: str) -> bool:
+def uses_holdout(settings: Mapping[str, Any], rule: str) -> bool:
     """Whether the threshold of a rule is set on validation rows kept apart for it."""
     return rule in PROMISES and settings["holdout"] > 0 and not settings["provisional"]
 
 
-def read_settings(
+def parse_rule(
     settings: Mapping[str, Any], classes: Sequence[str], positive: str | None
 ) -> tuple[str, dict[str, float]]:
     """The rule that is asked for and its target by label; raises InputError on settings that cannot be."""

@@ -12,7 +12,7 @@ PATIENCE = 3  # epochs in a row that make a trend
 NOTICED = 0.001
 
 
-def observe(
+def epoch_note(
     row: Mapping[str, Any],
     earlier: Sequence[Mapping[str, Any]],
     found: Mapping[str, Any] | None,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.metrics import confusion_matrix, confusion_scores, ranked_cells, ranks_of
+from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics, ranking_counts, ranking_from_counts
 
 CONFIDENCE = 0.95
 DRAWS = 2000
@@ -56,7 +56,7 @@ def score_intervals(
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
     counts = Counts.of(confusion)
-    point = confusion_scores(confusion, classes)
+    point = confusion_metrics(confusion, classes)
     hits, support, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     result: dict[str, Any] = {
         "accuracy": share_interval(hits.sum(), len(labels)),
@@ -142,14 +142,16 @@ def rank_intervals(
     positives, of the positives.
     """
     group, count = _groups(truth, score)
-    exact = {name: float(value[0]) for name, value in ranks_of(ranked_cells(truth, group, count)[None]).items()}
+    exact = {
+        name: float(value[0]) for name, value in ranking_from_counts(ranking_counts(truth, group, count)[None]).items()
+    }
     positives = int(truth.sum())
     rows = positives * (len(truth) - positives) / len(truth)
     average = min(max(exact["average_precision"], 0.0), 1.0)
     if count > MOST_GROUPS:
         group, count = group * MOST_GROUPS // count, MOST_GROUPS
-    cells = ranked_cells(truth, group, count)
-    moved = exact["auroc"] - float(ranks_of(cells[None])["auroc"][0])
+    cells = ranking_counts(truth, group, count)
+    moved = exact["auroc"] - float(ranking_from_counts(cells[None])["auroc"][0])
     low, high = (np.clip(_aurocs(cells, worst, generator) + moved, 0, 1) for worst in (True, False))
     return {
         "average_precision": share_interval(average * rows, rows),

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-MAIN = ("loss", "accuracy", "recall", "precision", "f1")
-RANKED = ("average_precision", "auroc")  # of the order of rows, whatever the threshold
+MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
+RANKING_METRICS = ("average_precision", "auroc")  # of the order of rows, whatever the threshold
 CALIBRATION_BINS = 15
 OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)  # precisions and recalls at which the other is told
 ALERT_SHARES = (0.01, 0.05, 0.1)
@@ -21,7 +21,7 @@ def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int
     return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
-def confusion_scores(confusion: np.ndarray, classes: list[str]) -> dict[str, Any]:
+def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> dict[str, Any]:
     """Micro accuracy; macro and weighted recall, precision and F1, and each per class; balanced accuracy; Matthews'
     correlation.
 
@@ -63,7 +63,7 @@ def _by_class(classes: list[str], values: np.ndarray, known: np.ndarray) -> dict
     return {name: float(value) if is_known else None for name, value, is_known in rows}
 
 
-def scores(
+def classification_metrics(
     labels: np.ndarray,
     probabilities: np.ndarray,
     classes: list[str],
@@ -81,17 +81,17 @@ def scores(
     if predicted is None:
         predicted = probabilities.argmax(axis=1)
     confusion = confusion_matrix(labels, predicted, len(classes))
-    found = {"rows": len(labels), "loss": float(-np.log(chosen).mean()) + 0.0, **confusion_scores(confusion, classes)}
+    found = {"rows": len(labels), "loss": float(-np.log(chosen).mean()) + 0.0, **confusion_metrics(confusion, classes)}
     found["confusion"] = confusion.tolist()
     found["ece"] = calibration_error(labels, probabilities)
     if len(classes) > 2:
-        found |= ranking_scores(labels, probabilities)
+        found |= ranking_metrics(labels, probabilities)
         own = probabilities[np.arange(len(labels)), labels]
         # Ties count against the label, so that equal probabilities for all find nothing.
         rank = (probabilities >= own[:, None]).sum(axis=1)
         found["recall_at_k"] = {str(k): float((rank <= k).mean()) for k in TOP if k < len(classes)}
     if positive is not None:
-        found["positive"] = positive_scores(labels, probabilities, confusion, classes, positive)
+        found["positive"] = positive_metrics(labels, probabilities, confusion, classes, positive)
     return found
 
 
@@ -105,30 +105,30 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     return float(np.abs(gaps).sum() / max(1, len(labels)))
 
 
-def ranking_scores(labels: np.ndarray, probabilities: np.ndarray, positive: int | None = None) -> dict[str, Any]:
+def ranking_metrics(labels: np.ndarray, probabilities: np.ndarray, positive: int | None = None) -> dict[str, Any]:
     """Average precision and AUROC of the class `positive`, or their mean over classes, each against the rest; None
     where no class has both rows and others."""
     present = np.unique(labels).tolist()
     codes = present if positive is None else [code for code in present if code == positive]
     if len(present) < 2 or not codes:
-        return dict.fromkeys(RANKED)
+        return dict.fromkeys(RANKING_METRICS)
     each = [_ranking(labels == code, probabilities[:, code]) for code in codes]
-    return {name: float(np.mean([own[name] for own in each])) for name in RANKED}
+    return {name: float(np.mean([own[name] for own in each])) for name in RANKING_METRICS}
 
 
 def _ranking(truth: np.ndarray, score: np.ndarray) -> dict[str, float]:
     """Average precision and AUROC; scikit-learn's would take ten times as long for some thousand rows."""
     levels, places = np.unique(-score, return_inverse=True)
-    found = ranks_of(ranked_cells(truth, places, len(levels))[None])
-    return {name: float(found[name][0]) for name in RANKED}
+    found = ranking_from_counts(ranking_counts(truth, places, len(levels))[None])
+    return {name: float(found[name][0]) for name in RANKING_METRICS}
 
 
-def ranked_cells(truth: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
+def ranking_counts(truth: np.ndarray, group: np.ndarray, count: int) -> np.ndarray:
     """(2, G): rows of each group that are not and that are `truth`."""
     return np.stack([np.bincount(group[truth == side], minlength=count) for side in (False, True)]).astype(np.float64)
 
 
-def ranks_of(cells: np.ndarray) -> dict[str, np.ndarray]:
+def ranking_from_counts(cells: np.ndarray) -> dict[str, np.ndarray]:
     """Average precision and AUROC (R,) of (R, 2, G) counts, groups by descending score; rows of a group are ties. NaN
     where there are not both kinds of rows."""
     wrong, right = cells[:, 0], cells[:, 1]
@@ -145,12 +145,12 @@ def ranks_of(cells: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def positive_scores(
+def positive_metrics(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> dict[str, Any]:
     index = classes.index(positive)
     truth, score = labels == index, probabilities[:, index]
-    by_class = confusion_scores(confusion, classes)
+    by_class = confusion_metrics(confusion, classes)
     return {
         "label": positive,
         "rows": int(truth.sum()),
@@ -158,15 +158,15 @@ def positive_scores(
         "recall": by_class["recall_by_class"][positive],
         "precision": by_class["precision_by_class"][positive],
         "f1": by_class["f1_by_class"][positive],
-        **rank_scores(truth, score),
+        **ranking_curve_metrics(truth, score),
     }
 
 
-def rank_scores(truth: np.ndarray, score: np.ndarray) -> dict[str, Any]:
+def ranking_curve_metrics(truth: np.ndarray, score: np.ndarray) -> dict[str, Any]:
     """How well a score ranks the rows of `truth` (N,) bool before the others; None where there are not both."""
     from sklearn.metrics import precision_recall_curve
 
-    names = (*RANKED, "recall_at_precision", "precision_at_recall", "recall_at_share")
+    names = (*RANKING_METRICS, "recall_at_precision", "precision_at_recall", "recall_at_share")
     if not truth.any() or truth.all():
         return dict.fromkeys(names)
     precision, recall, _ = precision_recall_curve(truth, score)

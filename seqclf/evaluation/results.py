@@ -9,13 +9,13 @@ import numpy as np
 from seqclf.evaluation.alarms import alarms
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import score_intervals
-from seqclf.evaluation.metrics import calibration_error, scores, softmax
+from seqclf.evaluation.metrics import calibration_error, classification_metrics, softmax
 from seqclf.evaluation.slices import slice_scores
 
 MOST_MISTAKES = 20  # that are shown
 
 
-class Scored(NamedTuple):
+class SplitOutputs(NamedTuple):
     """Rows of a split that a model was run on. `logits`: (N, C); `labels`, `lengths` (before anything was cut): (N,);
     `truncated`: (N,) bool."""
 
@@ -29,7 +29,7 @@ class Outcome(NamedTuple):
     """A finished training: what it scored on each split, how it decides, and the verdicts, the blocks of metrics.json.
     The last split is the one that is judged."""
 
-    scored: dict[str, Scored]
+    scored: dict[str, SplitOutputs]
     decision: Decision
     metrics: dict[str, Any]
 
@@ -38,7 +38,7 @@ class Outcome(NamedTuple):
         return list(self.scored)[-1]
 
     @property
-    def last(self) -> Scored:
+    def last(self) -> SplitOutputs:
         return self.scored[self.split]
 
     @property
@@ -50,14 +50,14 @@ class Outcome(NamedTuple):
         return self.decision.choose(self.last.logits)
 
 
-def judge(
-    scored: Scored, classes: list[str], positive: str | None, decision: Decision, intervals: bool = False
+def evaluate_split(
+    scored: SplitOutputs, classes: list[str], positive: str | None, decision: Decision, intervals: bool = False
 ) -> dict[str, Any]:
     """The block of a split in metrics.json. `intervals`: of the scores, too."""
     labels = scored.labels.astype(np.int64)
     probabilities = decision.probabilities(scored.logits)
     predicted = decision.choose(scored.logits)
-    found = scores(labels, probabilities, classes, positive, predicted)
+    found = classification_metrics(labels, probabilities, classes, positive, predicted)
     found |= slice_scores(labels, predicted, probabilities, scored.lengths, scored.truncated, classes, positive)
     if intervals:
         found["intervals"] = score_intervals(labels, predicted, probabilities, classes, positive)
@@ -84,7 +84,7 @@ def _majority(found: dict[str, Any], classes: list[str]) -> dict[str, Any]:
     }
 
 
-def calibration(scored: dict[str, Scored], temperature: float, applied: bool) -> dict[str, Any]:
+def calibration(scored: dict[str, SplitOutputs], temperature: float, applied: bool) -> dict[str, Any]:
     """The calibration error of each split without and with the `temperature` that validation asks for."""
     errors = {
         split: [calibration_error(own.labels, softmax(own.logits / scale)) for scale in (1.0, temperature)]

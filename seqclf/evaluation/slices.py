@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.evaluation.metrics import confusion_matrix, confusion_scores, positive_scores
+from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics, positive_metrics
 
 BUCKETS = 5
 
@@ -35,11 +35,11 @@ def slice_scores(
 
     def own(rows: np.ndarray) -> dict[str, Any]:
         confusion = confusion_matrix(labels[rows].astype(np.int64), predicted[rows], len(classes))
-        found = confusion_scores(confusion, classes)
+        found = confusion_metrics(confusion, classes)
         kept = {"rows": int(rows.sum()), **{name: found[name] for name in ("accuracy", "recall", "f1")}}
         if positive is None:
             return kept
-        block = positive_scores(labels[rows], probabilities[rows], confusion, classes, positive)
+        block = positive_metrics(labels[rows], probabilities[rows], confusion, classes, positive)
         names = ("rows", "alerts", "recall", "precision", "f1", "average_precision")
         return {**kept, "positive": {name: block[name] for name in names}}
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from seqclf.data.splitting.leakage import leak_lines
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metrics import MAIN
+from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.run.summary import dependence
 
@@ -81,13 +81,13 @@ def show_scores(metrics: dict[str, dict[str, Any]], baseline: dict[str, Any] | N
     """
     table = Table(title="Verdict", title_justify="left")
     table.add_column("split")
-    for name in ("rows", *MAIN):
+    for name in ("rows", *MAIN_METRICS):
         table.add_column(name, justify="right")
     for split, found in metrics.items():
-        table.add_row(split, str(found["rows"]), *(f"{found[name]:.4f}" for name in MAIN))
+        table.add_row(split, str(found["rows"]), *(f"{found[name]:.4f}" for name in MAIN_METRICS))
     split, found = next(reversed(metrics.items()))
     if baseline is not None:
-        values = (f"{baseline[name]:.4f}" for name in MAIN)
+        values = (f"{baseline[name]:.4f}" for name in MAIN_METRICS)
         table.add_row("order-blind", str(baseline["rows"]), *values, style="dim")
     console.print(table)
     for who, scored in ((split, found), (f"order-blind ({baseline['model']})" if baseline else "", baseline)):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.data.storage.ragged import Ragged, Split, sampled
+from seqclf.data.storage.ragged import Ragged, Split, sample_split
 
 MOST_STEPS = 8_000_000  # of train that the baseline is fit on; of more, as many rows as fit, drawn at random
 SMALL = 5_000  # rows that one thread fits sooner: waiting for each other costs more, and on busy cores very much more
@@ -33,7 +33,7 @@ def fit_baseline(
 
     `fields`: the encoders' specs. The better loss on validation names the baseline.
     """
-    train = sampled(splits["train"], MOST_STEPS, seed)
+    train = sample_split(splits["train"], MOST_STEPS, seed)
     others = {name: split for name, split in splits.items() if name != "train"}
     sizes = {field["name"]: field["size"] for field in fields if field["kind"] == "category"}
     numbers = [field["name"] for field in fields if field["kind"] == "number"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.batching.plan import padding_efficiency, plan_batches, plan_settings
+from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.data.storage.dataset import Dataset
 
 QUANTILES = (1, 5, 25, 50, 75, 95, 99)
@@ -91,7 +91,7 @@ def try_batches(dataset: Dataset, batching: Mapping[str, Any]) -> dict[str, Any]
     """What the plan of the first epoch makes of the training lengths, and what padding all to the longest would."""
     train = dataset.splits["train"]
     lengths = train.sequences.lengths[:MOST_PLANNED]
-    plan = plan_settings(batching, lengths, train.labels[:MOST_PLANNED])
+    plan = plan_arguments(batching, lengths, train.labels[:MOST_PLANNED])
     batches = plan_batches(lengths, **plan, seed=0, epoch=0)
     return {
         "batches": len(batches),

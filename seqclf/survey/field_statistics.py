@@ -9,7 +9,7 @@ import numpy as np
 from seqclf.data.encoding.encoders import Encoder
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import sampled
+from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MOST_STEPS
 
 
@@ -17,7 +17,7 @@ def look_at_field(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, An
     """Kind, what is unknown or missing, and whether it ever changes."""
     field, spec = encoder.field, encoder.spec()  # type: ignore[attr-defined]
     found: dict[str, Any] = {"kind": field.kind, "columns": list(field.columns), "describe": field.describe()}
-    values = {split: sampled(own, MOST_STEPS, 0).sequences.fields[name] for split, own in dataset.splits.items()}
+    values = {split: sample_split(own, MOST_STEPS, 0).sequences.fields[name] for split, own in dataset.splits.items()}
     train = values["train"]
     if spec["kind"] == "category":
         found["size"] = spec["size"]

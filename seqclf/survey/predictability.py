@@ -9,8 +9,8 @@ from typing import Any
 from seqclf.data.caching.checksums import read_checked, write_checked
 from seqclf.data.options import DataOptions
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import Ragged, Split, sampled
-from seqclf.evaluation.metrics import scores
+from seqclf.data.storage.ragged import Ragged, Split, sample_split
+from seqclf.evaluation.metrics import classification_metrics
 from seqclf.survey.baseline import MOST_STEPS, fit_baseline
 from seqclf.survey.target_leakage import revealing_columns
 
@@ -38,11 +38,12 @@ def score_baseline(dataset: Dataset) -> dict[str, Any]:
 
 def _score_baseline(dataset: Dataset) -> dict[str, Any]:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
-    splits = {name: sampled(split, MOST_STEPS, 0) for name, split in dataset.splits.items()}
+    splits = {name: sample_split(split, MOST_STEPS, 0) for name, split in dataset.splits.items()}
     fitted = fit_baseline(splits, specs, len(dataset.classes))
     models = {
         model: {
-            name: scores(splits[name].labels, own, dataset.classes, dataset.positive) for name, own in by_split.items()
+            name: classification_metrics(splits[name].labels, own, dataset.classes, dataset.positive)
+            for name, own in by_split.items()
         }
         for model, by_split in fitted.probabilities.items()
     }
@@ -66,13 +67,15 @@ def score_fields_alone(dataset: Dataset) -> dict[str, float]:
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
     if len(specs) < 2:
         return {}
-    splits = {name: sampled(split, MOST_STEPS // 8, 0) for name, split in dataset.splits.items()}
+    splits = {name: sample_split(split, MOST_STEPS // 8, 0) for name, split in dataset.splits.items()}
     found = {}
     last = list(splits)[-1]
     for spec in specs:
         own = {name: _only(split, spec["name"]) for name, split in splits.items()}
         fitted = fit_baseline(own, [spec], len(dataset.classes))
-        result = scores(own[last].labels, fitted.probabilities[fitted.name][last], dataset.classes, dataset.positive)
+        result = classification_metrics(
+            own[last].labels, fitted.probabilities[fitted.name][last], dataset.classes, dataset.positive
+        )
         found[spec["name"]] = result["recall"]
     return found
 

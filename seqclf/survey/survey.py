@@ -14,7 +14,9 @@ from seqclf.survey.predictability import find_revealing, score_baseline, score_f
 from seqclf.survey.warnings import warnings_of
 
 
-def survey(dataset: Dataset, options: DataOptions, batching: Mapping[str, Any], *, baseline: bool) -> dict[str, Any]:
+def survey_dataset(
+    dataset: Dataset, options: DataOptions, batching: Mapping[str, Any], *, baseline: bool
+) -> dict[str, Any]:
     """Everything that `describe` tells, as plain values; `baseline=False` leaves out what has to fit a model.
 
     `warnings` holds a line for each thing that should be looked at before training.

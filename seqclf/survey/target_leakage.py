@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import quoted
-from seqclf.data.reading.formats import connected, described
+from seqclf.data.reading.casts import quote_identifier
+from seqclf.data.reading.formats import connect_source, describe_columns
 from seqclf.data.reading.sources import Source
 
 MOST_ROWS = 50_000
@@ -24,8 +24,8 @@ def revealing_columns(source: Source, label: str, skip: set[str]) -> list[dict[s
 
     `skip`: columns not to look at, such as ids.
     """
-    with connected(source) as (connection, relation):
-        types = described(connection, relation)
+    with connect_source(source) as (connection, relation):
+        types = describe_columns(connection, relation)
         columns = [
             name
             for name, kind in types.items()
@@ -33,8 +33,10 @@ def revealing_columns(source: Source, label: str, skip: set[str]) -> list[dict[s
         ][:MOST_COLUMNS]
         if not columns or label not in types:
             return []
-        chosen = ", ".join(quoted(name) for name in columns)
-        query = f"SELECT CAST({quoted(label)} AS VARCHAR) AS {quoted(label)}, {chosen} FROM {relation}"
+        chosen = ", ".join(quote_identifier(name) for name in columns)
+        query = (
+            f"SELECT CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}, {chosen} FROM {relation}"
+        )
         table = connection.sql(f"SELECT * FROM ({query}) USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (0)")
         rows = table.to_arrow_table()
     rows = rows.filter(pc.is_valid(rows.column(label)))

@@ -26,7 +26,7 @@ REMEDY = "free space there, or name another folder"
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def atomic_replace(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; it replaces `path` at the end, after its content is on the disk.
 
     If anything goes wrong, the earlier file stays as it is and the temporary one is removed. Raises OSError.
@@ -46,18 +46,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
     """Replace `path` with a file that holds `content`. Raises OSError."""
-    with replacing(path) as unfinished, unfinished.open("wb") as file:
+    with atomic_replace(path) as unfinished, unfinished.open("wb") as file:
         file.write(content)
 
 
 def write_output(path: Path, text: str) -> None:
     """Replace `path` with a UTF-8 file that holds `text`; an error of the disk is the user's to mend."""
-    with explained(path):
+    with explain_disk_errors(path):
         write_bytes(path, text.encode())
 
 
 @contextmanager
-def explained(path: Path) -> Iterator[None]:
+def explain_disk_errors(path: Path) -> Iterator[None]:
     """Turn an OSError into one line that names the file that was written."""
     try:
         yield

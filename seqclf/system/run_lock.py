@@ -25,7 +25,7 @@ def is_first_rank() -> bool:
     return all(os.environ.get(name, "0") in ("", "0") for name in names)
 
 
-def outputs(run: Path) -> list[str]:
+def run_outputs(run: Path) -> list[str]:
     """The results of a run that a folder holds, by name."""
     names = [name for name in OUTPUTS if (run / name).exists()]
     return names + sorted(f"checkpoints/{path.name}" for path in (run / "checkpoints").glob("*.ckpt"))
@@ -37,7 +37,7 @@ def is_resumed(run: Path, checkpoint: str | None) -> bool:
 
 
 @contextmanager
-def occupied(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
+def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
     """Hold the folder of a training run.
 
     Raises InputError if another live run holds it, or if it holds results that neither `checkpoint` goes on with nor
@@ -47,7 +47,7 @@ def occupied(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[Non
         yield
         return
     with locked(run):
-        held = outputs(run)
+        held = run_outputs(run)
         if held and not overwrite and not is_resumed(run, checkpoint):
             last = run / "checkpoints" / "last.ckpt"
             resume = f"go on with it (checkpoint={last}), " if last.is_file() else ""

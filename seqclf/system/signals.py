@@ -83,7 +83,7 @@ def raised() -> Iterator[None]:
 
 
 @contextmanager
-def deferred() -> Iterator[None]:
+def deferred_signals() -> Iterator[None]:
     """Only note signals; raise `Terminated` at the end of the block if there was one."""
     _State.deferred = True
     try:

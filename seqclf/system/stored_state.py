@@ -106,7 +106,7 @@ def _below(key: str, name: str) -> str:
 
 
 @contextmanager
-def in_file(where: object, remedy: str) -> Iterator[None]:
+def error_context(where: object, remedy: str) -> Iterator[None]:
     """Say of what is wrong inside in which file it is, and what to do."""
     try:
         yield

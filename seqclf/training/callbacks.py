@@ -16,8 +16,8 @@ from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
-from seqclf.evaluation.epoch_notes import observe
-from seqclf.evaluation.metrics import MAIN, RANKED
+from seqclf.evaluation.epoch_notes import epoch_note
+from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS
 from seqclf.system.atomic_files import write_output
 from seqclf.system.memory import resident_mb
 from seqclf.training.checkpoint_io import write_checkpoint
@@ -25,8 +25,8 @@ from seqclf.training.module import MONITORED, main_scores
 
 SPEED = ["step_ms", "tokens_per_s", "padding_efficiency", "memory_mb"]
 COLUMNS = ["epoch", "step", "seconds", *SPEED, "lr"]
-COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN]
-COLUMNS += [*(f"validation/{name}" for name in RANKED), "observation"]
+COLUMNS += [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
+COLUMNS += [*(f"validation/{name}" for name in RANKING_METRICS), "observation"]
 
 
 class CarriedCheckpoint(ModelCheckpoint):
@@ -156,7 +156,7 @@ class EpochRecord(Checkpoint):
         for split, found in task.found.items():
             row |= main_scores(split, found)
         validated = task.found.get("validation")
-        row["observation"] = observe(row, self.history, validated, task.classes, task.positive, task.monitor)
+        row["observation"] = epoch_note(row, self.history, validated, task.classes, task.positive, task.monitor)
         task.found = {}
         self.history.append(row)
         if trainer.is_global_zero:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from seqclf.config.instantiate import Trust, require_trusted
 from seqclf.errors import InputError
-from seqclf.system.stored_state import COUNT, SIZE, Each, Where, in_file, one_of, require
+from seqclf.system.stored_state import COUNT, SIZE, Each, Where, error_context, one_of, require
 
 TARGET = {"_target_": str}
 ENCODED = {"name": str, "kind": one_of("category", "number")}
@@ -55,7 +55,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         raise InputError(known)
     if isinstance(hyper.get("model"), dict):
         hyper["model"].setdefault("members", 1)  # before there were ensembles
-    with in_file(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
+    with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
         require(state, SHAPE)
         _check_settings(hyper, len(state["state_dict"]))
     return state

@@ -11,13 +11,13 @@ import numpy as np
 from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split, subset
-from seqclf.evaluation.decision import keeps_apart
+from seqclf.evaluation.decision import uses_holdout
 
 # Not the seed of the run: runs of other seeds, which a search compares, must keep the same rows apart.
 SEED = 0
 
 
-def keep_apart(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
+def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
     """The dataset without the validation rows that are kept apart, and those rows. `settings`: of conf/decision.
 
     They are a stratified share; the only row of a class stays in validation. Of each group that `data.split.by` keeps
@@ -25,7 +25,7 @@ def keep_apart(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tupl
     promise counts independent ones. None where the rule promises nothing or the share is 0. A provisional decision
     (`settings["provisional"]`) leaves the same rows out, and unseen.
     """
-    if not keeps_apart({**settings, "provisional": False}, rule):
+    if not uses_holdout({**settings, "provisional": False}, rule):
         return dataset, None
     validation = dataset.splits["validation"]
     parts = holdout_rows(validation.labels, settings["holdout"], validation.groups)

@@ -12,7 +12,7 @@ from seqclf.training.module import SequenceTask
 
 
 @torch.inference_mode()
-def classify(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
+def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
     """Labels (N,) and logits (N, C) of all batches, ordered by the batches' `ids`."""
     task = task.eval()
     ids, labels, logits = [], [], []

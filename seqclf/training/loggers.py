@@ -16,8 +16,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN, RANKED
-from seqclf.training.wandb_summary import Verdict, flat_scores, log_wandb
+from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS
+from seqclf.training.wandb_summary import RunSummary, flat_scores, log_wandb
 
 MODES = ("auto", "online", "offline", "disabled")
 
@@ -60,7 +60,7 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
         started.define_metric(f"{panel}/*", step_metric="epoch")
     for name in ("train/step_loss", "lr"):
         started.define_metric(name, step_metric="trainer/global_step")
-    for metric in (*MAIN, *RANKED):
+    for metric in (*MAIN_METRICS, *RANKING_METRICS):
         best = "min" if metric == "loss" else "max"
         started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
     return logger
@@ -146,7 +146,7 @@ def _tolerant(act: Callable[[], Any]) -> Any:
         return None
 
 
-def log_verdict(logger: Logger | None, verdict: Verdict, settings: dict[str, Any]) -> None:
+def log_verdict(logger: Logger | None, verdict: RunSummary, settings: dict[str, Any]) -> None:
     """Final metrics to the summary; for W&B plots, tables and artifacts too."""
     if logger is None:
         return

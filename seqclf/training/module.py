@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import Batch
 from seqclf.config.instantiate import Trust, build, locate, package_of
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN, RANKED, confusion_scores, ranking_scores, softmax
+from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS, confusion_metrics, ranking_metrics, softmax
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
-from seqclf.system.stored_state import in_file
+from seqclf.system.stored_state import error_context
 from seqclf.training.accumulators import Ranks, Tally
 from seqclf.training.checkpoint import check_trusted, check_weights, read_checkpoint
 from seqclf.training.loop_state import GRADIENTS, finish_progress, load_gradients, save_gradients
@@ -57,8 +57,8 @@ class SequenceTask(pl.LightningModule):
     ):
         super().__init__()
         self.save_hyperparameters(logger=False)
-        if monitor not in (*MAIN, *RANKED):
-            raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN, *RANKED))}")
+        if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
+            raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
         self.optimizer = optimizer
@@ -75,7 +75,7 @@ class SequenceTask(pl.LightningModule):
         self.train_tally = Tally(len(self.classes))
         self.validation_tally = Tally(len(self.classes))
         self.test_tally = Tally(len(self.classes))
-        ranked = monitor in RANKED or len(self.classes) <= MOST_LOGGED_CLASSES
+        ranked = monitor in RANKING_METRICS or len(self.classes) <= MOST_LOGGED_CLASSES
         self.validation_ranks = Ranks() if ranked else None
         self.test_ranks = Ranks() if ranked else None
 
@@ -184,7 +184,7 @@ class SequenceTask(pl.LightningModule):
     def _scores(self, split: str, tally: Tally) -> dict[str, Any]:
         confusion, loss = tally.compute()
         counts = confusion.cpu().numpy()
-        found = {"loss": float(loss), **confusion_scores(counts, self.classes), "confusion": counts}
+        found = {"loss": float(loss), **confusion_metrics(counts, self.classes), "confusion": counts}
         tally.reset()
         if not math.isfinite(found["loss"]):
             raise InputError(
@@ -197,7 +197,7 @@ class SequenceTask(pl.LightningModule):
         logits, labels = (values.cpu().numpy() for values in ranks.compute())
         ranks.reset()
         positive = None if self.positive is None else self.classes.index(self.positive)
-        return ranking_scores(labels, softmax(logits), positive)
+        return ranking_metrics(labels, softmax(logits), positive)
 
     def _tell(self, split: str, found: dict[str, Any]) -> None:
         """To the record of epochs, the loggers, and whatever monitors a score by its name (`validation/recall`)."""
@@ -258,7 +258,7 @@ class SequenceTask(pl.LightningModule):
 
 def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:
     """What is told of a split's scores by epoch, as split/metric; what is not defined is left out."""
-    return {f"{split}/{name}": found[name] for name in (*MAIN, *RANKED) if found.get(name) is not None}
+    return {f"{split}/{name}": found[name] for name in (*MAIN_METRICS, *RANKING_METRICS) if found.get(name) is not None}
 
 
 def schedule_factor(
@@ -300,7 +300,7 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     state = read_checkpoint(path)
     hyper, weights = state["hyper_parameters"], state["state_dict"]
     check_trusted(hyper, path, trust)
-    with in_file(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
+    with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
         if package_of(hyper["model"]["_target_"]) == "seqclf":
             _check_size(hyper, weights)
         if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
@@ -320,5 +320,5 @@ def _check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None
     dataset = hyper["dataset"]
     with torch.device("meta"):
         sketch = build_classifier(hyper["model"], dataset["fields"], len(dataset["classes"]))
-    described = {f"model.{name}": tensor for name, tensor in sketch.state_dict().items()}
-    check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, described)
+    expected_weights = {f"model.{name}": tensor for name, tensor in sketch.state_dict().items()}
+    check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, expected_weights)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.batching.resume_settings import check_continuity
+from seqclf.batching.resume_settings import check_same_batches
 from seqclf.config.instantiate import locate
 from seqclf.errors import InputError
-from seqclf.system.stored_state import COUNT, Each, Where, in_file, require
+from seqclf.system.stored_state import COUNT, Each, Where, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
 from seqclf.training.module import SequenceTask
 
@@ -84,9 +84,9 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
     if position is not None:  # a Trainer without our DataModule saves none
-        with in_file(f"checkpoint={path}", "it is damaged; train from the start"):
+        with error_context(f"checkpoint={path}", "it is damaged; train from the start"):
             require(position, POSITION)
-        check_continuity(f"checkpoint={path}", position, batches.settings())
+        check_same_batches(f"checkpoint={path}", position, batches.settings())
     epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
     if epochs is not None and 0 <= epochs < begun:
         raise InputError(f"checkpoint={path}: has begun epoch {begun} already; raise trainer.max_epochs (now {epochs})")
@@ -107,7 +107,7 @@ def _epochs_begun(state: Mapping[str, Any]) -> int:
 
 def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> None:
     """Raise unless the checkpoint holds what Lightning goes on from, which would raise anything where it does not."""
-    with in_file(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
+    with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
         check_weights(state["state_dict"], task.state_dict())
         for name, kept in state["callbacks"].items():

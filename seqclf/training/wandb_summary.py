@@ -17,7 +17,7 @@ CURVE_POINTS = 200
 MOST_CLASSES = 200  # of a table or a confusion matrix
 
 
-class Verdict(NamedTuple):
+class RunSummary(NamedTuple):
     """Of a run on the data of this name. `samples`: rows worth a look, NamedTuples of one kind."""
 
     name: str
@@ -36,7 +36,7 @@ def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
     return found
 
 
-def log_wandb(run: Any, verdict: Verdict, log_bundle: bool, online: bool) -> None:
+def log_wandb(run: Any, verdict: RunSummary, log_bundle: bool, online: bool) -> None:
     """`run`: of `wandb.init`; `online`: whether its server answers."""
     import wandb
 
@@ -81,7 +81,7 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
     return wandb.Table(columns=list(rows[0]), data=[list(row.values()) for row in rows])
 
 
-def _log_artifacts(run: Any, verdict: Verdict, log_bundle: bool, online: bool) -> None:
+def _log_artifacts(run: Any, verdict: RunSummary, log_bundle: bool, online: bool) -> None:
     import wandb
 
     rows = {split: len(own.sequences) for split, own in verdict.dataset.splits.items()}

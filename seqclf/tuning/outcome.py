@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from rich.table import Table
 
-from seqclf.system.atomic_files import explained, replacing, write_output
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 
 BEST = Path("experiment") / "best.yaml"
 MOST_ROWS = 15
@@ -80,7 +80,7 @@ def draw(study: Any, path: Path) -> None:
     for axis in figure.axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
-    with explained(path), replacing(path) as unfinished:
+    with explain_disk_errors(path), atomic_replace(path) as unfinished:
         figure.savefig(unfinished, dpi=130, format="png")
 
 

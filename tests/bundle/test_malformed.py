@@ -16,7 +16,7 @@ from seqclf.bundle.manifest import _digest, read_manifest
 from seqclf.bundle.runtime import Classifier, open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.evaluation.results import Scored, judge
+from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.reporting.guarantees import decision_lines
 
 WRONG: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
@@ -88,9 +88,9 @@ def report_of(classifier):
     rows = 2 * len(classifier.classes)
     labels = np.arange(rows) % len(classifier.classes)
     logits = np.eye(len(classifier.classes), dtype=np.float32)[labels]
-    scored = Scored(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
+    scored = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     decision = classifier.decision
-    scores = judge(scored, classifier.classes, classifier.manifest["positive"], decision, intervals=False)
+    scores = evaluate_split(scored, classifier.classes, classifier.manifest["positive"], decision, intervals=False)
     return [*decision_lines(decision, scores, "test"), *map(decision.threshold_of, range(len(classifier.classes)))]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.predictions import guarded, table_schema, tabulate
+from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
 from seqclf.bundle.runtime import Predictions
 
 CLASSES = ["calm", "wild life"]
@@ -20,7 +20,7 @@ FOUND = predictions([[0.25, 0.75], [np.nan, np.nan], [0.6, 0.4]], [1, -1, 1], [N
 
 @pytest.mark.parametrize("kind", [None, pa.string(), pa.int32()])
 def test_the_columns_are_id_prediction_probabilities_and_error(kind):
-    schema = table_schema(CLASSES, kind)
+    schema = predictions_schema(CLASSES, kind)
     assert schema.names == [
         "id",
         "prediction",
@@ -35,7 +35,7 @@ def test_the_columns_are_id_prediction_probabilities_and_error(kind):
 
 
 def test_rows_keep_their_order_and_refused_ones_are_null():
-    rows = tabulate(FOUND, CLASSES, None, 8).to_pylist()
+    rows = predictions_table(FOUND, CLASSES, None, 8).to_pylist()
     assert rows[0] == {
         "id": 8,
         "prediction": "wild life",
@@ -52,18 +52,18 @@ def test_rows_keep_their_order_and_refused_ones_are_null():
 
 @pytest.mark.parametrize("ids", [pa.array(["a", "b", None]), pa.array([7, 7, 5], pa.int32())])
 def test_given_ids_are_carried_through(ids):
-    table = tabulate(FOUND, CLASSES, ids, 1)
-    assert table.schema == table_schema(CLASSES, ids.type)
+    table = predictions_table(FOUND, CLASSES, ids, 1)
+    assert table.schema == predictions_schema(CLASSES, ids.type)
     assert table.column("id").equals(ids)
 
 
 def test_all_refused():
-    table = tabulate(predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"]), CLASSES, None, 1)
+    table = predictions_table(predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"]), CLASSES, None, 1)
     assert table.column("prediction").null_count == table.column("probability").null_count == 2
 
 
 def test_a_guarded_table_holds_no_formula_and_its_numbers_stay():
     table = pa.record_batch({"id": ["=1+1", "-a", "\t@b", "c=d", None], "probability": [-0.5, 1e-9, 0.0, 1.0, None]})
-    safe = guarded(table)
+    safe = guard_formulas(table)
     assert safe.column("id").to_pylist() == ["'=1+1", "'-a", "'\t@b", "c=d", None]
     assert safe.column("probability").equals(table.column("probability")) and safe.schema == table.schema

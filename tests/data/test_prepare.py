@@ -174,7 +174,20 @@ def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch)
 
 
 def test_columns_may_be_called_like_anything_in_the_store(make):
-    names = ["file", "row", "rows", "labels", "lengths_", "ids", "uncut", "items", "keys", "raw", "split", "Label_"]
+    names = [
+        "file",
+        "row",
+        "rows",
+        "labels",
+        "lengths_",
+        "ids",
+        "original_lengths",
+        "items",
+        "keys",
+        "raw",
+        "split",
+        "Label_",
+    ]
     dataset = make({"label": LABELS, **{name: [[place, row] for row in range(20)] for place, name in enumerate(names)}})
     assert len(dataset.encoders) == len(names)
     for name, encoder in dataset.encoders.items():

@@ -11,7 +11,7 @@ import yaml
 from seqclf.bundle.manifest import read_manifest
 from seqclf.training.module import load_task
 
-MAIN = {"loss", "accuracy", "recall", "precision", "f1"}
+MAIN_METRICS = {"loss", "accuracy", "recall", "precision", "f1"}
 
 
 def metrics_of(run):
@@ -38,7 +38,9 @@ def test_the_last_line_is_one_json_object(trained):
     result = json.loads(line)
     test = metrics_of(trained.run)["test"]
     assert (result["epochs"], result["split"]) == (4, "test")
-    assert {name: pytest.approx(test[name], abs=1e-6) for name in MAIN} == {name: result[name] for name in MAIN}
+    assert {name: pytest.approx(test[name], abs=1e-6) for name in MAIN_METRICS} == {
+        name: result[name] for name in MAIN_METRICS
+    }
     assert result["run"] == str(trained.run) and result["bundle"] == str(trained.run / "bundle")
     assert 0 <= result["parity"] <= 1e-5
 
@@ -62,7 +64,14 @@ def test_the_refused_row_is_counted_and_explained(trained):
 def test_metrics_hold_every_split_and_the_positive_class(trained):
     metrics = metrics_of(trained.run)
     for split in ("train", "validation", "test"):
-        assert set(metrics[split]) >= MAIN | {"rows", "recall_by_class", "confusion", "positive", "by_length", "alarms"}
+        assert set(metrics[split]) >= MAIN_METRICS | {
+            "rows",
+            "recall_by_class",
+            "confusion",
+            "positive",
+            "by_length",
+            "alarms",
+        }
         assert ("intervals" in metrics[split]) == (split != "train")
         assert metrics[split]["positive"]["label"] == "yes", "the rarer one, where none is named"
         assert np.sum(metrics[split]["confusion"]) == metrics[split]["rows"]

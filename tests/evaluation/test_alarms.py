@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from seqclf.evaluation.alarms import alarms
-from seqclf.evaluation.metrics import confusion_scores
+from seqclf.evaluation.metrics import confusion_metrics
 
 
 def raised(confusion, positive=None, promised=False):
     confusion = np.array(confusion)
     classes = ["no", "yes", "maybe"][: len(confusion)]
-    found = {**confusion_scores(confusion, classes), "confusion": confusion.tolist()}
+    found = {**confusion_metrics(confusion, classes), "confusion": confusion.tolist()}
     return {alarm.kind: alarm for alarm in alarms(found, classes, positive, promised)}
 
 

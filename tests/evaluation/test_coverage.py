@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import norm
 
 from seqclf.evaluation import intervals
-from seqclf.evaluation.metrics import confusion_scores
+from seqclf.evaluation.metrics import confusion_metrics
 
 REPEATS = 400
 LEAST = 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)  # below it by chance once in 700
@@ -22,7 +22,7 @@ def confusion_coverage(supports, recalls, towards, repeats=REPEATS):
     population = wrong / wrong.sum(axis=1, keepdims=True) * (1 - np.array(recalls))[:, None] + np.diag(recalls)
     population *= shares[:, None]
     names = [str(code) for code in range(classes)]
-    true = confusion_scores(population * 1e9, names)
+    true = confusion_metrics(population * 1e9, names)
     values = {name: true[name] for name in ("recall", "precision", "f1")} | {"last": true["f1_by_class"][names[-1]]}
     generator = np.random.default_rng(0)
     covered = dict.fromkeys(values, 0)

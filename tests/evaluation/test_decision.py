@@ -12,7 +12,7 @@ from seqclf.evaluation.decision import (
     Decision,
     choose_decision,
     fit_temperature,
-    overridden,
+    override_threshold,
 )
 from seqclf.evaluation.thresholds import (
     alerts_hold,
@@ -319,22 +319,22 @@ def test_a_split_without_errors_does_not_make_a_model_certain():
 
 def test_a_bundle_may_be_told_to_decide_otherwise():
     decision = Decision(positive="yes", temperature=2.0).at("min_recall", CLASSES, -1.0)
-    assert overridden(decision, None, "yes", CLASSES) is decision
-    assert overridden(decision, "argmax", "yes", CLASSES) == Decision(positive="yes", temperature=2.0)
+    assert override_threshold(decision, None, "yes", CLASSES) is decision
+    assert override_threshold(decision, "argmax", "yes", CLASSES) == Decision(positive="yes", temperature=2.0)
     logits = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
     for positive, index in (("yes", 1), ("no", 0)):
-        found = overridden(decision, 0.7, positive, CLASSES)
+        found = override_threshold(decision, 0.7, positive, CLASSES)
         expected = found.probabilities(logits)[:, index] >= 0.7
         np.testing.assert_array_equal(found.choose(logits) == index, expected)
-        assert (overridden(decision, 0, positive, CLASSES).choose(logits) == index).all()
-        assert (overridden(decision, 1, positive, CLASSES).choose(logits) != index).all()
+        assert (override_threshold(decision, 0, positive, CLASSES).choose(logits) == index).all()
+        assert (override_threshold(decision, 1, positive, CLASSES).choose(logits) != index).all()
         for row in (5, 17):
-            equal = overridden(decision, float(decision.probabilities(logits)[row, index]), positive, CLASSES)
+            equal = override_threshold(decision, float(decision.probabilities(logits)[row, index]), positive, CLASSES)
             assert equal.choose(logits)[row] == index, "a probability equal to the threshold is positive"
         certain = logits * 1e4  # probabilities of 0 and 1 to the last digit
-        assert (overridden(decision, 0, positive, CLASSES).choose(certain) == index).all()
-        assert (overridden(decision, 1, positive, CLASSES).choose(certain) != index).all()
-        tie = overridden(decision, 0.5, positive, CLASSES).choose(np.zeros((1, 2), np.float32))
+        assert (override_threshold(decision, 0, positive, CLASSES).choose(certain) == index).all()
+        assert (override_threshold(decision, 1, positive, CLASSES).choose(certain) != index).all()
+        tie = override_threshold(decision, 0.5, positive, CLASSES).choose(np.zeros((1, 2), np.float32))
         assert tie.tolist() == [index]
         assert found.threshold_of(index) == pytest.approx(0.7) and found.threshold_of(1 - index) == pytest.approx(0.3)
     for given_, positive, text in (
@@ -344,7 +344,7 @@ def test_a_bundle_may_be_told_to_decide_otherwise():
         (0.5, None, "threshold=0.5: needs two classes"),
     ):
         with pytest.raises(InputError, match=text):
-            overridden(decision, given_, positive, CLASSES)
+            override_threshold(decision, given_, positive, CLASSES)
 
 
 @pytest.mark.parametrize("keep", [keep_recall, keep_alerts, keep_precision])

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from seqclf.evaluation.epoch_notes import observe
-from seqclf.evaluation.metrics import confusion_scores
+from seqclf.evaluation.epoch_notes import epoch_note
+from seqclf.evaluation.metrics import confusion_metrics
 
 CLASSES = ["no", "yes"]
 
@@ -15,8 +15,8 @@ def epoch(recall, train=0.5, validation=0.5):
 def said(rows, confusion=((90, 10), (10, 90))):
     """Of the last of these epochs."""
     counts = np.array(confusion)
-    found = {**confusion_scores(counts, CLASSES), "confusion": counts}
-    return observe(rows[-1], rows[:-1], found, CLASSES, "yes", "recall")
+    found = {**confusion_metrics(counts, CLASSES), "confusion": counts}
+    return epoch_note(rows[-1], rows[:-1], found, CLASSES, "yes", "recall")
 
 
 def test_the_best_so_far_and_how_long_ago_it_was():
@@ -27,19 +27,19 @@ def test_the_best_so_far_and_how_long_ago_it_was():
 
 
 def test_what_is_monitored_is_what_is_said_to_be_best():
-    found = {**confusion_scores(np.array(((90, 10), (10, 90))), CLASSES), "confusion": np.array(((90, 10), (10, 90)))}
+    found = {**confusion_metrics(np.array(((90, 10), (10, 90))), CLASSES), "confusion": np.array(((90, 10), (10, 90)))}
     rows = [
         {**epoch(0.5, validation=loss), "validation/average_precision": rank} for loss, rank in ((0.4, 0.7), (0.3, 0.6))
     ]
     told = {
-        name: observe(rows[1], rows[:1], found, CLASSES, "yes", name)
+        name: epoch_note(rows[1], rows[:1], found, CLASSES, "yes", name)
         for name in ("loss", "average_precision", "recall")
     }
     assert told["loss"] == "best loss so far"
     assert told["average_precision"] == "average precision no better for 1 epoch"
     assert told["recall"] == "recall no better for 1 epoch"
     without = {key: value for key, value in rows[1].items() if key != "validation/average_precision"}
-    assert "not defined" in observe(without, rows[:1], found, CLASSES, "yes", "average_precision")
+    assert "not defined" in epoch_note(without, rows[:1], found, CLASSES, "yes", "average_precision")
 
 
 def test_learning_by_heart_is_told_from_noise():
@@ -54,7 +54,7 @@ def test_an_alarm_is_said_before_anything_else():
 
 
 def test_an_epoch_without_validation_says_so():
-    assert observe({"train/loss": 0.5}, [], None, CLASSES, "yes", "recall") == "not validated"
+    assert epoch_note({"train/loss": 0.5}, [], None, CLASSES, "yes", "recall") == "not validated"
 
 
 def test_epochs_that_were_not_validated_are_no_past():

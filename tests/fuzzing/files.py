@@ -98,13 +98,13 @@ def lines(base: Base, columns: Columns) -> list[str]:
     if base.form in ("class lines", "class texts"):
         return [as_text(row[0]) for row in rows]
 
-    def quoted(text: str) -> str:
+    def quote_identifier(text: str) -> str:
         if base.quote and any(mark in text for mark in (base.delimiter, base.quote, "\n", "\r")):
             return base.quote + text.replace(base.quote, 2 * base.quote) + base.quote
         return text
 
     table = [names, *([as_text(value, base.separator) for value in row] for row in rows)]
-    return [base.delimiter.join(quoted(text) for text in row) for row in table]
+    return [base.delimiter.join(quote_identifier(text) for text in row) for row in table]
 
 
 def _json(value: Any) -> str:

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from seqclf.config.command import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.leakage import leak_lines
-from seqclf.survey.survey import survey
+from seqclf.survey.survey import survey_dataset
 
 SPLITS = ("train", "validation", "test")
 
@@ -39,7 +39,7 @@ def surveyed(options: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     chosen = options(train=path, label="label", positive="bad", fields=fields, split=split)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         batching: Any = OmegaConf.to_container(compose("train").batching)
-    return survey(prepare(chosen), chosen, batching, baseline=True)
+    return survey_dataset(prepare(chosen), chosen, batching, baseline=True)
 
 
 def summary(lengths: np.ndarray) -> dict[str, float]:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.data.storage.ragged import Ragged, Split, sampled, take
+from seqclf.data.storage.ragged import Ragged, Split, sample_split, take
 from seqclf.survey.baseline import _bag, _pooled, fit_baseline
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
@@ -70,7 +70,7 @@ def test_a_class_that_is_only_in_the_test_is_no_error():
 @pytest.mark.parametrize("most", [1, 57, 10**6])
 def test_a_sample_has_whole_rows_in_their_order(most):
     split = split_of(40, lambda ids, _: 0, 2)
-    found = sampled(split, most, 0)
+    found = sample_split(split, most, 0)
     assert (np.diff(found.rows) > 0).all() and len(found.sequences) >= 1
     assert found.sequences.offsets[-1] <= max(most, 8)
     again = take(split.sequences, found.rows)

@@ -10,7 +10,7 @@ import pytest
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
 from seqclf.survey.predictability import score_baseline
-from seqclf.survey.survey import survey
+from seqclf.survey.survey import survey_dataset
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
@@ -51,7 +51,7 @@ def found(table, options):
     }
     chosen = options(train=table[0], label="y", fields=fields, split={"test": 0.2})
     dataset = prepare(chosen)
-    return dataset, survey(dataset, chosen, BATCHING, baseline=True)
+    return dataset, survey_dataset(dataset, chosen, BATCHING, baseline=True)
 
 
 def test_rows_and_classes_are_counted(found, table):
@@ -116,7 +116,7 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
     rows = [{"x": generator.integers(1, 9, 8).tolist(), "y": "ab"[row % 2]} for row in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     chosen = options(train=tmp_path / "t.parquet", label="y")
-    assert survey(prepare(chosen), chosen, BATCHING, baseline=True)["warnings"] == []
+    assert survey_dataset(prepare(chosen), chosen, BATCHING, baseline=True)["warnings"] == []
 
 
 def test_the_baseline_is_kept_beside_the_data_and_the_survey_is_plain_json(found):
@@ -129,5 +129,5 @@ def test_the_baseline_is_kept_beside_the_data_and_the_survey_is_plain_json(found
 
 def test_the_light_survey_fits_nothing(found, options, table):
     dataset, told = found
-    light = survey(dataset, options(train=table[0], label="y"), BATCHING, baseline=False)
+    light = survey_dataset(dataset, options(train=table[0], label="y"), BATCHING, baseline=False)
     assert light["baseline"] is None and light["columns"] == [] and set(light["warnings"]) < set(told["warnings"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import replacing, scratch_folder, write_bytes, write_output
+from seqclf.system.atomic_files import atomic_replace, scratch_folder, write_bytes, write_output
 
 # Writes half of a file or folder, then waits to be killed.
 KILLED = """
@@ -39,7 +39,7 @@ def writer(kind, path):
 def test_a_file_is_replaced_only_when_it_is_complete(tmp_path):
     path = tmp_path / "new" / "file.txt"
     write_bytes(path, b"old")
-    with pytest.raises(RuntimeError), replacing(path) as unfinished:
+    with pytest.raises(RuntimeError), atomic_replace(path) as unfinished:
         unfinished.write_text("half")
         assert unfinished.parent == path.parent, "a rename across file systems is a copy"
         raise RuntimeError
@@ -56,7 +56,7 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
     killed.kill()
     killed.communicate()
     assert len(names(tmp_path)) == 3
-    with replacing(path) if kind == "file" else scratch_folder(tmp_path, ".making-"):
+    with atomic_replace(path) if kind == "file" else scratch_folder(tmp_path, ".making-"):
         assert len(names(tmp_path)) == 3, "the live one's and this one's"
     assert path.read_text() == ("" if kind == "file" else "old")
     live.kill()
@@ -84,7 +84,7 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(t
     assert path.read_text() == "old" and names(tmp_path) == ["metrics.json"]
 
 
-@pytest.mark.parametrize("make", [replacing, lambda path: scratch_folder(path, ".making-")])
+@pytest.mark.parametrize("make", [atomic_replace, lambda path: scratch_folder(path, ".making-")])
 def test_a_folder_that_takes_no_files_is_an_error_at_once(make):
     with pytest.raises(OSError), make(Path("/proc/nowhere")):
         pass

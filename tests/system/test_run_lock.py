@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.system.run_lock import RANKS, is_first_rank, locked, occupied
+from seqclf.system.run_lock import RANKS, claim_run_folder, is_first_rank, locked
 
 HOLDER = """
 import sys, time
@@ -41,12 +41,12 @@ def test_a_folder_that_a_live_run_holds_is_refused_and_that_of_a_killed_one_is_f
     run, process = tmp_path / "run", held(tmp_path / "run")
     (run / "config.yaml").write_text("of the live run")
     refusal = rf"hydra\.run\.dir=.*run: another run holds this folder \(process {process.pid}"
-    with pytest.raises(InputError, match=refusal), occupied(run, None, True):
+    with pytest.raises(InputError, match=refusal), claim_run_folder(run, None, True):
         pass
     assert files(run) == [".lock", "config.yaml"], "a refused run deletes nothing"
     process.kill()
     process.communicate()
-    with occupied(run, None, False):
+    with claim_run_folder(run, None, False):
         assert ".lock" in files(run)
     assert files(run) == ["config.yaml"]
 
@@ -79,19 +79,23 @@ def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_given_up(tmp_p
     (tmp_path / "other/checkpoints/last.ckpt").touch()
     for checkpoint in (None, str(tmp_path / "other/checkpoints/last.ckpt")):
         refusal = rf"run: holds a run already \({left}\); name another folder, .*overwrite=tr"
-        with pytest.raises(InputError, match=refusal), occupied(run, checkpoint, False):
+        with pytest.raises(InputError, match=refusal), claim_run_folder(run, checkpoint, False):
             pass
     resumed = (run, str(last), False)
-    with occupied(*resumed), pytest.raises(InputError, match="another run holds this folder"), occupied(*resumed):
+    with (
+        claim_run_folder(*resumed),
+        pytest.raises(InputError, match="another run holds this folder"),
+        claim_run_folder(*resumed),
+    ):
         pass
-    with occupied(run, None, True):
+    with claim_run_folder(run, None, True):
         pass
     assert files(run) == [left]
 
 
 def test_a_run_that_ends_before_it_trained_leaves_nothing(tmp_path):
     run = tmp_path / "run"
-    with pytest.raises(SystemExit), occupied(run, None, False):
+    with pytest.raises(SystemExit), claim_run_folder(run, None, False):
         for name in ("config.yaml", "quarantine.jsonl"):
             (run / name).touch()
         raise SystemExit(143)
@@ -116,5 +120,5 @@ def test_the_other_ranks_belong_to_the_run_of_the_first(tmp_path, monkeypatch, e
     assert is_first_rank() == first
     (tmp_path / "metrics.json").touch()
     if not first:
-        with locked(tmp_path), occupied(tmp_path, None, False):
+        with locked(tmp_path), claim_run_folder(tmp_path, None, False):
             pass

@@ -9,9 +9,9 @@ import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import padding_efficiency, plan_batches
-from seqclf.evaluation.metrics import scores, softmax
+from seqclf.evaluation.metrics import classification_metrics, softmax
 from seqclf.training.callbacks import COLUMNS, EarlyStopping, EpochRecord, checkpoints, early_stopping
-from seqclf.training.inference import classify
+from seqclf.training.inference import predict_logits
 from seqclf.training.module import schedule_factor
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
@@ -46,8 +46,8 @@ def test_every_epoch_leaves_a_row(task, fit, batches, tmp_path):
 def test_the_recorded_validation_is_that_of_the_whole_split(task, fit, batches, tmp_path):
     module = task()
     fit(module, callbacks=[EpochRecord(tmp_path / "metrics.csv", lambda *_: None)], max_epochs=2)
-    labels, logits = classify(module, batches.evaluation_loader("validation"))
-    expected = scores(labels, softmax(logits), module.classes, None)
+    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
+    expected = classification_metrics(labels, softmax(logits), module.classes, None)
     last = rows_of(tmp_path / "metrics.csv")[-1]
     for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
         assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decision import choose_decision
-from seqclf.training.holdout import holdout_rows, keep_apart, one_of_each
+from seqclf.training.holdout import hold_out, holdout_rows, one_of_each
 
 SETTINGS = {
     "min_recall": 0.8,
@@ -66,7 +66,7 @@ def test_the_rows_that_a_split_keeps_together_are_known_to_the_dataset(options, 
     pq.write_table(pa.table(table), path)
     split = {"by": by, "column": column, "test": 0.2}
     dataset = prepare(options(train=path, label="label", positive="yes", fields={"x": "category"}, split=split))
-    kept, apart = keep_apart(dataset, SETTINGS, "min_recall")
+    kept, apart = hold_out(dataset, SETTINGS, "min_recall")
     people = [set(who[part.rows - 1]) for part in (kept.splits["validation"], apart)]
     assert people[0] and people[1] and not people[0] & people[1]
     assert len(apart.labels) == len(people[1]), "a row of each"

@@ -13,7 +13,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import softmax
-from seqclf.training.inference import classify
+from seqclf.training.inference import predict_logits
 from seqclf.training.module import MONITORED, load_task, read_checkpoint, schedule_factor
 
 # Lightning's advice on loader processes, and torch's on Lightning's use of its trees
@@ -147,7 +147,7 @@ def test_the_lowest_loss_is_best_where_it_is_monitored(task, monkeypatch):
 def test_the_ranking_of_an_epoch_is_that_of_scikit_learn(task, fit, batches, monitor):
     module = task(monitor=monitor)
     fit(module, max_epochs=2)
-    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
     score = {"average_precision": average_precision_score, "auroc": roc_auc_score}[monitor]
     each = [score(labels == code, softmax(logits)[:, code]) for code in range(3)]
     assert module.found["validation"][monitor] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
@@ -186,7 +186,7 @@ def test_a_ranking_that_is_not_defined_is_no_epochs_best(task, monkeypatch):
 def test_the_rows_of_the_sanity_check_are_not_ranked(task, fit, batches):
     module = task(monitor="auroc")
     fit(module, max_epochs=1, num_sanity_val_steps=1)
-    labels, logits = classify(module, batches.evaluation_loader("validation"))
+    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
     each = [roc_auc_score(labels == code, softmax(logits)[:, code]) for code in range(3)]
     assert module.found["validation"]["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
 
@@ -208,9 +208,9 @@ def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
 )
 def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
     module = task(model=model)
-    labels, before = classify(module, batches.evaluation_loader("train"))
+    labels, before = predict_logits(module, batches.evaluation_loader("train"))
     fit(module.train(), max_epochs=4)
-    _, after = classify(module, batches.evaluation_loader("train"))
+    _, after = predict_logits(module, batches.evaluation_loader("train"))
     rows = np.arange(len(labels))
     assert -np.log(softmax(after)[rows, labels]).mean() < 0.8 * -np.log(softmax(before)[rows, labels]).mean()
 
@@ -268,8 +268,8 @@ def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_pa
     assert state["hyper_parameters"]["model"]["hidden_size"] == 8
     loaded = load_task(path)
     assert not loaded.training
-    labels, expected = classify(module, batches.evaluation_loader("validation"))
-    again, found = classify(loaded, batches.evaluation_loader("validation"))
+    labels, expected = predict_logits(module, batches.evaluation_loader("validation"))
+    again, found = predict_logits(loaded, batches.evaluation_loader("validation"))
     assert np.array_equal(labels, again) and np.array_equal(expected, found)
     script = (
         "import sys; from seqclf.training.module import load_task; "
@@ -292,7 +292,7 @@ def test_a_checkpoint_of_an_earlier_layout_is_refused_in_one_line(task, tmp_path
 def test_classify_keeps_the_order_of_the_split(task, batches):
     module = task()
     split = batches.splits["validation"]
-    labels, found = classify(module, batches.evaluation_loader("validation"))
+    labels, found = predict_logits(module, batches.evaluation_loader("validation"))
     np.testing.assert_array_equal(labels, split.labels)
     for row in (0, 13, 30):
         start, stop = split.sequences.offsets[row : row + 2]

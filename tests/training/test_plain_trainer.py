@@ -7,8 +7,8 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import scores, softmax
-from seqclf.training.inference import classify
+from seqclf.evaluation.metrics import classification_metrics, softmax
+from seqclf.training.inference import predict_logits
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",
@@ -98,8 +98,8 @@ def test_a_stage_returns_the_named_scores_of_its_split(task, trainer, data, stag
     split = {"validate": "validation", "test": "test"}[stage]
     module = task()
     (returned,) = getattr(trainer(), stage)(module, datamodule=data, verbose=False)
-    labels, logits = classify(module, data.evaluation_loader(split))
-    expected = scores(labels, softmax(logits), module.classes, None)
+    labels, logits = predict_logits(module, data.evaluation_loader(split))
+    expected = classification_metrics(labels, softmax(logits), module.classes, None)
     for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
         assert returned[f"{split}/{name}"] == pytest.approx(expected[name], rel=1e-5), name
     for label, recall in expected["recall_by_class"].items():
@@ -111,7 +111,7 @@ def test_predictions_hold_every_row_once(task, trainer, data):
     predictions = trainer().predict(module, datamodule=data)
     ids = torch.cat([batch.ids for batch in predictions]).numpy()
     assert sorted(ids) == list(range(23)), "the rows of test, the split to predict where none is called so"
-    _, logits = classify(module, data.evaluation_loader("test"))
+    _, logits = predict_logits(module, data.evaluation_loader("test"))
     np.testing.assert_allclose(torch.cat([batch.logits for batch in predictions]).numpy(), logits[ids], atol=1e-6)
     probabilities = torch.cat([batch.probabilities for batch in predictions]).numpy()
     np.testing.assert_allclose(probabilities, softmax(logits)[ids], atol=1e-6)

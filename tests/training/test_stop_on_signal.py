@@ -74,7 +74,7 @@ def test_a_run_stopped_by_a_signal_ends_as_one_that_was_not(task, fit, tmp_path,
     whole, first, second = task(), task(), task()
     fit(whole, callbacks=hooks(tmp_path / "whole", shown=rows["whole"]), **settings)
     folder = tmp_path / "stopped"
-    with pytest.raises(signals.Terminated) as end, signals.deferred():
+    with pytest.raises(signals.Terminated) as end, signals.deferred_signals():
         fit(first, callbacks=hooks(folder, SignalAt(*place), shown=rows["stopped"]), **settings)
     assert end.value.code == 143 and not list(folder.glob(".*"))
     left = torch.load(folder / "last.ckpt", weights_only=True)
@@ -97,13 +97,13 @@ class CountSteps(pl.Callback):
 
 def test_a_second_signal_does_not_cost_the_checkpoint_and_a_second_ctrl_c_does_not_wait(task, fit, tmp_path):
     count, twice = CountSteps(), SignalAt(0, 1, signals=[signal.SIGTERM, signal.SIGTERM])
-    with pytest.raises(signals.Terminated) as end, signals.deferred():
+    with pytest.raises(signals.Terminated) as end, signals.deferred_signals():
         fit(task(), callbacks=hooks(tmp_path / "first", twice, count))
     assert end.value.code == 143 and count.steps == 2
     assert torch.load(tmp_path / "first/last.ckpt", weights_only=True)["global_step"] == 2
     signals.install()
     twice = SignalAt(0, 1, signals=[signal.SIGINT, signal.SIGINT])
-    with pytest.raises(signals.Terminated) as end, signals.deferred():
+    with pytest.raises(signals.Terminated) as end, signals.deferred_signals():
         fit(task(), callbacks=hooks(tmp_path / "second", twice))
     assert end.value.code == 130 and not list((tmp_path / "second").glob("*.ckpt"))
 
@@ -151,7 +151,7 @@ def test_a_run_resumed_in_another_folder_and_stopped_there_can_be_resumed_again(
         folder = tmp_path / str(number)
         stop = SignalAt(epoch, batch)
         callbacks = [*checkpoints(folder, every, checkpoint), stop, StopOnSignal(folder / "last.ckpt")]
-        with pytest.raises(signals.Terminated), signals.deferred():
+        with pytest.raises(signals.Terminated), signals.deferred_signals():
             fit(task(), checkpoint=checkpoint, callbacks=callbacks, max_epochs=4)
         signals.install()
         checkpoint = folder / "last.ckpt"

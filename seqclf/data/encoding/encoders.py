@@ -18,20 +18,20 @@ from seqclf.data.encoding.scaler import Scaler
 from seqclf.data.encoding.time_gap import Clock
 from seqclf.data.encoding.tokenizer import Tokenizer
 from seqclf.data.encoding.tree_tokenizer import TreeTokenizer
-from seqclf.data.encoding.truncation import UNCUT, WHOLE, Truncation
+from seqclf.data.encoding.truncation import ORIGINAL_LENGTH, WHOLE, Truncation
 from seqclf.data.encoding.vocabulary import Vocabulary
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged
-from seqclf.system.stored_state import in_file
+from seqclf.system.stored_state import error_context
 
 Batches = Callable[..., Iterator[pa.RecordBatch]]
 
 
 class Encoded(NamedTuple):
-    """Rows of a batch as the model gets them, and `uncut`: (N,) int64 lengths before truncation."""
+    """Rows of a batch as the model gets them, and `original_lengths`: (N,) int64 lengths before truncation."""
 
     sequences: Ragged
-    uncut: np.ndarray
+    original_lengths: np.ndarray
 
 
 class Encoder(Protocol):
@@ -42,10 +42,10 @@ class Encoder(Protocol):
     gives a text for each encoded step."""
 
     def stage(self, column: pa.Array) -> pa.Array: ...
-    def bits(self, column: pa.Array) -> np.ndarray: ...
+    def token_keys(self, column: pa.Array) -> np.ndarray: ...
     def fit(self, batches: Batches) -> None: ...
     def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]: ...
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]: ...
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]: ...
     def spec(self) -> dict[str, Any]: ...
     def state(self) -> dict[str, Any]: ...
 
@@ -94,19 +94,19 @@ def encode(
     for encoder in encoders.values():
         lengths, own = encoder.encode(batch, staged)
         arrays |= own
-    uncut = lengths
-    if UNCUT in batch.schema.names:
-        uncut = batch.column(UNCUT).to_numpy(zero_copy_only=False).astype(np.int64)
-    return Encoded(truncation.ragged(lengths, arrays), uncut)
+    original_lengths = lengths
+    if ORIGINAL_LENGTH in batch.schema.names:
+        original_lengths = batch.column(ORIGINAL_LENGTH).to_numpy(zero_copy_only=False).astype(np.int64)
+    return Encoded(truncation.ragged(lengths, arrays), original_lengths)
 
 
-def spell(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
+def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
     """One encoded sequence as a person reads it; of a long one its first and last steps. `fields[name]`: (T,) or
     (T, D)."""
     count = len(next(iter(fields.values())))
     ends = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
     spelled = zip(
-        *(encoder.spell({name: steps[ends] for name, steps in fields.items()}) for encoder in encoders.values()),
+        *(encoder.decode({name: steps[ends] for name, steps in fields.items()}) for encoder in encoders.values()),
         strict=True,
     )
     steps = [" ".join(parts) for parts in spelled]
@@ -129,7 +129,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any
     encoders = make_encoders(fields)
     # Numbers last: those scaled within categories have as many scales as the restored vocabulary has values.
     for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].spec()["kind"] == LAST):
-        with in_file(f"encoder of {name}", "export or prepare it anew"):
+        with error_context(f"encoder of {name}", "export or prepare it anew"):
             encoder.restore(states(name))  # type: ignore[attr-defined]
     return encoders
 

@@ -52,7 +52,7 @@ class Scaler:
     def stage(self, column: pa.Array) -> pa.Array:
         return column
 
-    def bits(self, column: pa.Array) -> np.ndarray:
+    def token_keys(self, column: pa.Array) -> np.ndarray:
         """(S, W): numbers are equal that agree in ten digits.
 
         The model gets seven digits (float32) of the scaled number; three more keep apart what differs by little beside
@@ -158,7 +158,7 @@ class Scaler:
         limit = self.field.option("clip")
         return scaled if limit is None else np.clip(scaled, -limit, limit)
 
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """The values as they were, missing ones filled; at the limit of `clip`, ≤ or ≥ it."""
         groups = 0 if self._by is None or len(self.mean) == 1 else fields[self._by]
         shown = slice(0, min(self.width, SPELLED))

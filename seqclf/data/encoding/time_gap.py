@@ -34,7 +34,7 @@ class Clock:
     def stage(self, column: pa.Array) -> pa.Array:
         return column
 
-    def bits(self, column: pa.Array) -> np.ndarray:
+    def token_keys(self, column: pa.Array) -> np.ndarray:
         """Of the seconds since the first step: the same events at another time are the same sequence, unless hours
         and weekdays count."""
         lengths, seconds = _seconds(column)
@@ -64,7 +64,7 @@ class Clock:
             parts += [np.sin(angle), np.cos(angle)]
         return lengths, {self.field.name: np.stack(parts, axis=1).astype(np.float32)}
 
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         logs = fields[self.field.name][:, 0] * self.deviation + self.mean
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
         return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]

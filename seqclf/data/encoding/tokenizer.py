@@ -70,7 +70,7 @@ class Tokenizer:
             ends.append(len(codes))
         return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), np.array(codes, np.int32))
 
-    def bits(self, column: pa.Array) -> np.ndarray:
+    def token_keys(self, column: pa.Array) -> np.ndarray:
         if self.kind != "bpe":
             return self.hashes.of(pc.list_flatten(column).to_numpy(zero_copy_only=False))
         if not self.truncation.cuts:
@@ -148,7 +148,7 @@ class Tokenizer:
             self.field.name: np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())),
         }
 
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         assert self.tokenizer is not None
         spelled = (str(self.tokenizer.id_to_token(place)) for place in fields[self.field.name].tolist())
         return ["?" if token == UNKNOWN else token for token in spelled]

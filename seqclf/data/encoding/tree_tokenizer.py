@@ -34,7 +34,7 @@ class TreeTokenizer:
     def stage(self, column: pa.Array) -> pa.Array:
         return column
 
-    def bits(self, column: pa.Array) -> np.ndarray:
+    def token_keys(self, column: pa.Array) -> np.ndarray:
         """Trees are equal if their tokens and their shapes are; how they are spaced and, where they are labels, their
         tags do not count, as the model gets none of them."""
         trees = self._trees(pa.record_batch({self.field.name: column}))
@@ -79,7 +79,7 @@ class TreeTokenizer:
             arrays["node_labels"] = np.array(tags, np.int32)
         return np.array(lengths, np.int64), arrays
 
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if place == 0 else self.tokens[place - 1] for place in fields[self.field.name].tolist()]
 
     def spec(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from seqclf.data.storage.ragged import Ragged
 
 SIDES = ("error", "keep_first", "keep_last")
-UNCUT = "length before truncation"  # a column; no field can be called so
+ORIGINAL_LENGTH = "length before truncation"  # a column; no field can be called so
 
 
 class Truncation(NamedTuple):
@@ -44,7 +44,7 @@ class Truncation(NamedTuple):
             starts, taken = pa.array(offsets, pa.int32()), pa.array(indices)
             for name in names:
                 columns[name] = pa.ListArray.from_arrays(starts, pc.list_flatten(columns[name]).take(taken))
-        return pa.record_batch({**columns, UNCUT: pa.array(lengths, pa.int32())})
+        return pa.record_batch({**columns, ORIGINAL_LENGTH: pa.array(lengths, pa.int32())})
 
     def ragged(self, lengths: np.ndarray, fields: dict[str, np.ndarray]) -> Ragged:
         """Encoded tokens, (S,) or (S, D) end to end, cut. `lengths`: (N,) int64."""

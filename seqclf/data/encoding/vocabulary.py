@@ -60,7 +60,7 @@ class Vocabulary:
         table = pc.fill_null(pc.index_in(values, value_set=self.values), -1).to_numpy(zero_copy_only=False) + 1
         return table[pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)]
 
-    def bits(self, column: pa.Array) -> np.ndarray:
+    def token_keys(self, column: pa.Array) -> np.ndarray:
         codes = pc.list_flatten(column).to_numpy(zero_copy_only=False)
         return codes.astype(np.uint64) if self.hash_size else self.hashes.of(codes)
 
@@ -89,7 +89,7 @@ class Vocabulary:
             ids = self._hashed(steps) if self.hash_size else self._known(steps)
         return lengths, {self.field.name: ids.astype(np.int32, copy=False)}
 
-    def spell(self, fields: Mapping[str, np.ndarray]) -> list[str]:
+    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         ids = fields[self.field.name].tolist()
         if self.hash_size:
             return [f"#{place}" for place in ids]

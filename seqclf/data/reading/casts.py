@@ -22,17 +22,17 @@ SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]
 WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
-def raw(field: str) -> str:
+def raw_column(field: str) -> str:
     """The column that holds how a text cell of `field` begins, for error lines."""
     return f"raw {field}"
 
 
-def quoted(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """A column's name in SQL."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def literal(text: str) -> str:
+def quote_literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
@@ -40,11 +40,11 @@ def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None
     """The SELECT list of a file with a row per sequence; `types`: column → DuckDB type. See `reading.read`."""
     expressions = beside(schema, types, key)
     for field in schema.fields:
-        expressions.append(f"{steps(field, types, where)} AS {quoted(field.name)}")
+        expressions.append(f"{steps(field, types, where)} AS {quote_identifier(field.name)}")
         column = field.columns[0]
         if not field.running_text and types[column] in ("VARCHAR", "JSON"):
             text = f"CAST({plain(column, types)} AS VARCHAR)"
-            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quoted(raw(field.name))}")
+            expressions.append(f"left({text}, {SHOWN_CHARACTERS}) AS {quote_identifier(raw_column(field.name))}")
     return expressions
 
 
@@ -55,25 +55,25 @@ def beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
     if schema.id is not None:
         expressions.append(f"{plain(schema.id, types)} AS {ID}")
     if key is not None:
-        expressions.append(f"{key} AS {quoted(KEY)}")
+        expressions.append(f"{key} AS {quote_identifier(KEY)}")
     return expressions
 
 
 def number(text: str) -> str:
-    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE), "
         f"CASE WHEN COALESCE(lower(trim({text})), '') NOT IN ({missing}) THEN 'inf'::DOUBLE END)"
     )
 
 
-def is_missing(text: str) -> str:
+def is_missing_sql(text: str) -> str:
     """Whether text says nothing: null, blank, or a word such as NA. As `batches.known_ids` has it."""
-    missing = ", ".join(literal(word) for word in MISSING_WORDS)
+    missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
 
 
-def seconds(text: str, unit: str = "second") -> str:
+def seconds_sql(text: str, unit: str = "second") -> str:
     """Text → seconds: a number of `unit`, a date or time (at an offset from UTC, if it ends with one), or hours and
     minutes (47:30). DuckDB's own casts skip whatever follows a time, an offset or PM too.
     """
@@ -89,7 +89,7 @@ def seconds(text: str, unit: str = "second") -> str:
 def moment(value: str, kind: str, unit: str) -> str:
     """A value of DuckDB type `kind` → seconds."""
     if kind in ("VARCHAR", "JSON"):
-        return seconds(value, unit)
+        return seconds_sql(value, unit)
     if kind == "DATE":
         return f"epoch(CAST({value} AS TIMESTAMP))"
     if kind.startswith(("TIME", "INTERVAL")):
@@ -99,7 +99,7 @@ def moment(value: str, kind: str, unit: str) -> str:
 
 def plain(column: str, types: dict[str, str], table: str = "") -> str:
     """A column, of `table`, as it is; of JSON values, their text without the quotes."""
-    name = f"{table}.{quoted(column)}" if table else quoted(column)
+    name = f"{table}.{quote_identifier(column)}" if table else quote_identifier(column)
     return f"({name} ->> '$')" if types[column] == "JSON" else name
 
 
@@ -114,7 +114,7 @@ def steps(field: Field, types: dict[str, str], where: str) -> str:
 
 
 def _steps(field: Field, name: str, kind: str, where: str) -> str:
-    column, is_list = quoted(name), kind.endswith("]")
+    column, is_list = quote_identifier(name), kind.endswith("]")
     if field.running_text:
         if is_list:
             raise InputError(
@@ -171,7 +171,7 @@ def _split(field: Field, cell: str) -> str:
     if field.separator is None:
         return f"TRY_CAST({cell} AS VARCHAR[])"
     pattern = r"\s+" if field.separator.isspace() else r"\s*" + re.escape(field.separator) + r"\s*"
-    return f"regexp_split_to_array({cell}, {literal(pattern)})"
+    return f"regexp_split_to_array({cell}, {quote_literal(pattern)})"
 
 
 def _from_list(field: Field, column: str, element: str, depth: str) -> str:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.reading.casts import literal
+from seqclf.data.reading.casts import quote_literal
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError
 
@@ -47,15 +47,15 @@ class Layout:
         """Arguments of DuckDB's `read_csv` as SQL."""
         chosen = {
             "header": str(self.header).lower(),
-            "encoding": literal(self.encoding),
-            "quote": literal(self.quote),
-            "escape": literal(self.quote),
+            "encoding": quote_literal(self.encoding),
+            "quote": quote_literal(self.quote),
+            "escape": quote_literal(self.quote),
         }
         if self.delimiter is not None:
-            chosen["delim"] = literal(self.delimiter)
+            chosen["delim"] = quote_literal(self.delimiter)
         if self.columns is None:
             return {**chosen, "all_varchar": "true"}
-        named = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in self.columns)
+        named = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
         return {**chosen, "auto_detect": "false", "columns": f"{{{named}}}"}
 
 
@@ -124,7 +124,7 @@ def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
         "escape": "''",
         "header": str(header).lower(),
         "skip": str(skip),
-        "encoding": literal(_known_encoding(encoding)),
+        "encoding": quote_literal(_known_encoding(encoding)),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from seqclf.data.reading.casts import WHOLE, WHOLE_NUMBERS, beside, moment, number, plain, quoted, seconds
+from seqclf.data.reading.casts import WHOLE, WHOLE_NUMBERS, beside, moment, number, plain, quote_identifier, seconds_sql
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -21,12 +21,15 @@ def group(position: int) -> str:
 
 def event_columns(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
     """The SELECT list of an event table: a row per step, a column per channel of each field. See `events.read`."""
-    expressions = [f"{quoted(column)} AS {quoted(group(place))}" for place, column in enumerate(schema.group_by)]
+    expressions = [
+        f"{quote_identifier(column)} AS {quote_identifier(group(place))}"
+        for place, column in enumerate(schema.group_by)
+    ]
     expressions += beside(schema, types, key)
     for field in schema.fields:
         for position, column in enumerate(field.columns):
             value = _event(field, column, types[column], where)
-            expressions.append(f"{value} AS {quoted(channel(field.name, position))}")
+            expressions.append(f"{value} AS {quote_identifier(channel(field.name, position))}")
     return expressions
 
 
@@ -39,7 +42,7 @@ def is_point_in_time(kind: str) -> bool:
 def event_seconds(schema: Schema, types: dict[str, str]) -> list[str]:
     """What is to be replaced in the sorted `event_columns`."""
     times = [field for field in schema.fields if field.kind == "time" and is_point_in_time(types[field.columns[0]])]
-    names = [quoted(channel(field.name, 0)) for field in times]
+    names = [quote_identifier(channel(field.name, 0)) for field in times]
     return [f"epoch({name}) AS {name}" for name in names]
 
 
@@ -48,7 +51,7 @@ def event_order(schema: Schema, types: dict[str, str]) -> list[str]:
     order = []
     for column in schema.order_by:
         value = plain(column, types, EVENTS)
-        order += [seconds(value), value] if types[column] in ("VARCHAR", "JSON") else [value]
+        order += [seconds_sql(value), value] if types[column] in ("VARCHAR", "JSON") else [value]
     return order
 
 

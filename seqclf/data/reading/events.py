@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import ID, KEY, LABEL, quoted
+from seqclf.data.reading.casts import ID, KEY, LABEL, quote_identifier
 from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, event_seconds, group
-from seqclf.data.reading.record_batches import Batch, joined_key
+from seqclf.data.reading.record_batches import CanonicalBatch, joined_key
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -33,28 +33,28 @@ def read_events(
     source: Source,
     schema: Schema,
     key: str | None,
-) -> Iterator[Batch]:
+) -> Iterator[CanonicalBatch]:
     """See `reading.read`. Groups come sorted by their key; their `id`, unless the schema names one, is the key."""
     columns = event_columns(schema, types, str(source), key)
     is_parquet = relation.startswith("read_parquet(")
     if is_parquet:
         columns = _narrowed(connection, relation, columns)
-    keys = [quoted(group(place)) for place in range(len(schema.group_by))]
+    keys = [quote_identifier(group(place)) for place in range(len(schema.group_by))]
     files = [str(source)]
-    place = [quoted(ROW)]
+    place = [quote_identifier(ROW)]
     if is_parquet:
         relation = relation[:-1] + ", file_row_number = true)"
-        columns.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quoted(ROW)}")
+        columns.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quote_identifier(ROW)}")
         paths = local_files(source)
         if len(paths) > 1:
             files = [str(path) for path in paths]
-            columns.append(f"file_index AS {quoted(PLACE)}")
-            place = [quoted(PLACE), quoted(ROW)]
+            columns.append(f"file_index AS {quote_identifier(PLACE)}")
+            place = [quote_identifier(PLACE), quote_identifier(ROW)]
     else:
-        columns.append(f"row_number() OVER () AS {quoted(ROW)}")
+        columns.append(f"row_number() OVER () AS {quote_identifier(ROW)}")
     query = f"SELECT {', '.join(columns)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, types)
-    groups = [f"{EVENTS}.{quoted(name)}" for name in schema.group_by]
+    groups = [f"{EVENTS}.{quote_identifier(name)}" for name in schema.group_by]
     if not (is_parquet and _is_sorted(connection, relation, [*groups, *order])):
         query += f" ORDER BY {', '.join([*keys, *order, *place])}"
     if replaced := event_seconds(schema, types):
@@ -102,7 +102,7 @@ def _narrowed(connection: duckdb.DuckDBPyConnection, relation: str, columns: lis
     kinds = connection.execute(f"DESCRIBE SELECT {', '.join(columns)} FROM {relation}").fetchall()
     narrowed = []
     for place, (expression, (name, kind, *_)) in enumerate(zip(columns, kinds, strict=True)):
-        value = expression.removesuffix(f" AS {quoted(name)}").removesuffix(f" AS {name}")
+        value = expression.removesuffix(f" AS {quote_identifier(name)}").removesuffix(f" AS {name}")
         if kind == "VARCHAR" and not name.startswith("group "):
             found = f"SELECT DISTINCT {value} AS value FROM {relation} LIMIT {MOST_VALUES + 1}"
             connection.execute(f"CREATE TEMP TABLE values_{place} AS {found}")
@@ -110,7 +110,7 @@ def _narrowed(connection: duckdb.DuckDBPyConnection, relation: str, columns: lis
             if count is not None and 0 < count[0] <= MOST_VALUES:
                 wanted = f"SELECT value FROM values_{place} WHERE value IS NOT NULL ORDER BY value"
                 connection.execute(f"CREATE TYPE enumeration_{place} AS ENUM ({wanted})")
-                expression = f"CAST({value} AS enumeration_{place}) AS {quoted(name)}"
+                expression = f"CAST({value} AS enumeration_{place}) AS {quote_identifier(name)}"
         narrowed.append(expression)
     return narrowed
 
@@ -163,7 +163,7 @@ def _differs(column: pa.Array) -> np.ndarray:
     return changed
 
 
-def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> Batch:
+def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> CanonicalBatch:
     starts = _starts(events, len(schema.group_by))
     offsets = pa.array(np.append(starts, events.num_rows), pa.int32())
     first = pa.array(starts)
@@ -182,7 +182,7 @@ def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> Batch:
     numbers = events.column(ROW).to_numpy().astype(np.int64)
     places = np.unique(events.column(PLACE).to_numpy()[starts]) if len(files) > 1 else np.zeros(1, np.int64)
     file = files[int(places[0])] if len(places) == 1 else ", ".join(files[place] for place in places[:3])
-    return Batch(file, numbers[starts], pa.record_batch(columns), numbers)
+    return CanonicalBatch(file, numbers[starts], pa.record_batch(columns), numbers)
 
 
 def _steps(channels: list[pa.Array]) -> pa.Array:

@@ -20,7 +20,7 @@ import pyarrow.dataset as arrow_dataset
 import pyarrow.parquet as pq
 
 from seqclf.data.reading import csv_dialect, line_endings, sandbox
-from seqclf.data.reading.casts import FILE, literal, quoted
+from seqclf.data.reading.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.reading.queries import named_paths, subquery
 from seqclf.data.reading.sources import (
     Source,
@@ -47,11 +47,11 @@ REGISTERED = "arrow_files"
 ARROW_FILE = "__filename"  # as Arrow calls the file of a row
 BY_LINES = {*csv_dialect.DELIMITERS, *LINES, *TIME_SERIES}
 REJECTS, REJECT_SCANS = "malformed_lines", "malformed_scans"
-KEPT = {"store_rejects": "true", "rejects_table": literal(REJECTS), "rejects_scan": literal(REJECT_SCANS)}
+KEPT = {"store_rejects": "true", "rejects_table": quote_literal(REJECTS), "rejects_scan": quote_literal(REJECT_SCANS)}
 
 
 @contextmanager
-def connected(
+def connect_source(
     source: Source, named_files: bool = False, keep_rejects: bool = False
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str]]:
     """A connection and the source in SQL; what goes wrong inside is told in one line that names file and remedy.
@@ -65,13 +65,13 @@ def connected(
     removed = (copies, spill) if source.spill is None else (copies,)
     with _explained(source), _removed(*removed), sandbox.connect() as connection:
         connection.execute("SET enable_progress_bar = false")
-        connection.execute(f"SET temp_directory = {literal(str(spill))}")
+        connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
-            connection.execute(f"SET memory_limit = {literal(source.memory_limit)}")
+            connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         relation = _relation(source, connection, copies, named_files, keep_rejects)
         if named_files and copies.exists():
-            name = quoted(FILE)
-            original = f"regexp_replace({name}, {literal(line_endings.COPY)}, '') AS {name}"
+            name = quote_identifier(FILE)
+            original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '') AS {name}"
             relation = f"(SELECT * REPLACE ({original}) FROM {relation})"
         _restrict(source, connection, copies)
         yield connection, relation
@@ -117,8 +117,8 @@ def _relation(
     relation = _table(source, connection, paths, kind, named_files or folder is not None, keep_rejects)
     if folder is None:
         return relation
-    names = {name.casefold() for name in described(connection, relation)}
-    label = "" if "label" in names else f", {_stem(quoted(FILE))} AS label"
+    names = {name.casefold() for name in describe_columns(connection, relation)}
+    label = "" if "label" in names else f", {_stem(quote_identifier(FILE))} AS label"
     return f"(SELECT *{label} FROM {relation})"
 
 
@@ -130,8 +130,8 @@ def _table(
     named_files: bool,
     keep_rejects: bool,
 ) -> str:
-    named = _named(paths) or literal(source.path)
-    options = {"filename": literal(FILE)} if named_files else {}
+    named = _named(paths) or quote_literal(source.path)
+    options = {"filename": quote_literal(FILE)} if named_files else {}
     if kind in csv_dialect.DELIMITERS:
         found = {key: getattr(source, key) for key in ("header", "encoding", "quote", "delimiter")}
         layout = csv_dialect.layout(paths, kind, **found)
@@ -140,7 +140,7 @@ def _table(
         return _function("read_csv", named, {**options, **layout.options()})
     if kind in JSON:
         types = _json_types(named, source_digest(source)) if paths else {}
-        named_types = ", ".join(f"{literal(name)}: {literal(kind)}" for name, kind in types.items())
+        named_types = ", ".join(f"{quote_literal(name)}: {quote_literal(kind)}" for name, kind in types.items())
         return _function("read_json", named, {**options, "columns": f"{{{named_types}}}"} if types else options)
     if kind in PARQUET:
         if paths:
@@ -150,7 +150,11 @@ def _table(
         for path in paths:
             _check_arrow(path, path.stat().st_mtime)
         connection.register(REGISTERED, _arrow_files(paths, named_files))
-        return f"(SELECT * RENAME ({ARROW_FILE} AS {quoted(FILE)}) FROM {REGISTERED})" if named_files else REGISTERED
+        return (
+            f"(SELECT * RENAME ({ARROW_FILE} AS {quote_identifier(FILE)}) FROM {REGISTERED})"
+            if named_files
+            else REGISTERED
+        )
     if kind in TIME_SERIES and paths:
         return select_series(paths, FILE if named_files else None)
     raise InputError(
@@ -168,7 +172,7 @@ def _class_texts(
     source: Source, folder: Path, paths: list[Path], kind: str, whole: bool, named_files: bool, keep_rejects: bool
 ) -> str:
     """Columns `text` and `label`: a line per sequence in its class's file, or a file in its class's folder."""
-    file = f", filename AS {quoted(FILE)}" if named_files else ""
+    file = f", filename AS {quote_identifier(FILE)}" if named_files else ""
     if whole:
         if kind not in LINES:
             raise InputError(
@@ -208,14 +212,14 @@ def _readable(source: Source) -> list[Path]:
 
 
 def _named(paths: list[Path]) -> str:
-    return ", ".join(literal(escape(str(path))) for path in paths)
+    return ", ".join(quote_literal(escape(str(path))) for path in paths)
 
 
 def _function(name: str, paths: str, options: dict[str, str]) -> str:
     return f"{name}([{paths}]{''.join(f', {key} = {value}' for key, value in options.items())})"
 
 
-def described(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
+def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> dict[str, str]:
     """Column names and DuckDB types of a relation."""
     rows = connection.execute(f"DESCRIBE SELECT * FROM {relation}").fetchall()
     return {name: kind for name, kind, *_ in rows if name != FILE}
@@ -232,7 +236,7 @@ def _parquet_names(path: Path) -> list[str]:
 def _json_types(named: str, state: str) -> dict[str, str]:
     """Column types of JSON files, found once per `state`, as that reads all of them. Dates and such stay text."""
     with sandbox.connect() as connection:
-        found = described(connection, f"read_json([{named}], sample_size = -1)")
+        found = describe_columns(connection, f"read_json([{named}], sample_size = -1)")
     dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
     return {name: re.sub(dates, "VARCHAR", kind) for name, kind in found.items()}
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import quoted
-from seqclf.data.reading.formats import connected, described
+from seqclf.data.reading.casts import quote_identifier
+from seqclf.data.reading.formats import connect_source, describe_columns
 from seqclf.data.reading.record_batches import as_text, joined_key
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import require_columns
@@ -22,10 +22,10 @@ class LabelTable:
 
     def __init__(self, source: Source, keys: tuple[str, ...], label: str, key: str | None, key_column: str | None):
         self.source = source
-        chosen = [f"{quoted(column)} AS k{place}" for place, column in enumerate(keys)]
-        chosen.append(f"CAST({quoted(label)} AS VARCHAR) AS label")
-        with connected(source) as (connection, relation):
-            self.columns = described(connection, relation)
+        chosen = [f"{quote_identifier(column)} AS k{place}" for place, column in enumerate(keys)]
+        chosen.append(f"CAST({quote_identifier(label)} AS VARCHAR) AS label")
+        with connect_source(source) as (connection, relation):
+            self.columns = describe_columns(connection, relation)
             require_columns(
                 [*(("data.group_by or data.id", column) for column in keys), ("data.label", label)],
                 self.columns,

@@ -118,9 +118,9 @@ def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
     """Arguments that are a text, or a list of texts. One put together of parts is not named."""
     for argument in arguments:
         expression = argument["expression"]
-        literal = expression.get("literal", {})
-        if literal.get("kind") == "STRING":
-            yield literal["text"]
+        literals = expression.get("literal", {})
+        if literals.get("kind") == "STRING":
+            yield literals["text"]
         elif expression.get("function_name") == "list_value":
             yield from _texts(expression["arguments"])
 

@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import FILE, canonical, quoted
+from seqclf.data.reading.casts import FILE, canonical, quote_identifier
 from seqclf.data.reading.events import read_events
-from seqclf.data.reading.formats import NOT_UTF8, REJECT_SCANS, REJECTS, connected, described
+from seqclf.data.reading.formats import NOT_UTF8, REJECT_SCANS, REJECTS, connect_source, describe_columns
 from seqclf.data.reading.line_endings import original
-from seqclf.data.reading.record_batches import Batch, Refusal
+from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
 from seqclf.data.reading.sources import Source, listing_of, local_files, query_text
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -24,18 +24,18 @@ MOST_SHOWN = 10_000  # characters that DuckDB keeps of a malformed line
 
 def column_types(source: Source) -> dict[str, str]:
     """Column names and DuckDB types."""
-    with connected(source) as (connection, relation):
-        return described(connection, relation)
+    with connect_source(source) as (connection, relation):
+        return describe_columns(connection, relation)
 
 
 def sample(source: Source, rows: int) -> pa.Table:
     # The malformed lines of text files are skipped here; the read that follows tells of each.
-    with connected(source, keep_rejects=True) as (connection, relation):
+    with connect_source(source, keep_rejects=True) as (connection, relation):
         return connection.sql(f"SELECT * FROM {relation} LIMIT {rows}").to_arrow_table()
 
 
 def count_rows(source: Source) -> int:
-    with connected(source) as (connection, relation):
+    with connect_source(source) as (connection, relation):
         return connection.execute(f"SELECT count(*) FROM {relation}").fetchone()[0]  # type: ignore[index]
 
 
@@ -45,7 +45,7 @@ def read(
     key: str | None = None,
     rows: int = BATCH_ROWS,
     malformed: list[Refusal] | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[CanonicalBatch]:
     """Stream the canonical columns of every sequence; in file order, or, of event tables, in the order of the groups.
 
     Columns: `label` (string) and `id` where the schema has them, one per field (a list of integers, strings, doubles
@@ -60,12 +60,12 @@ def read(
     elif refused:
         raise InputError(str(refused[0]))
     several = not schema.group_by and query_text(source) is None and len(local_files(source)) > 1
-    with connected(source, several, malformed is not None) as (connection, relation):
-        types = described(connection, relation)
+    with connect_source(source, several, malformed is not None) as (connection, relation):
+        types = describe_columns(connection, relation)
         if schema.group_by:
             yield from read_events(connection, relation, types, source, schema, key)
         else:
-            expressions = canonical(schema, types, str(source), key) + ([quoted(FILE)] if several else [])
+            expressions = canonical(schema, types, str(source), key) + ([quote_identifier(FILE)] if several else [])
             reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
             yield from _numbered(_rechunked(reader, rows), str(source), several)
         if malformed is not None:
@@ -79,12 +79,12 @@ def _refused_files(source: Source) -> list[Refusal]:
     return [Refusal(str(path), None, "the file", reason) for path, reason in refused]
 
 
-def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[Batch]:
+def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[CanonicalBatch]:
     """Batches with the row of each sequence in its file, from 1; `several`: the column FILE says which that is."""
     position = 1
     for batch in batches:
         if not several:
-            yield Batch(file, np.arange(position, position + batch.num_rows), batch)
+            yield CanonicalBatch(file, np.arange(position, position + batch.num_rows), batch)
             position += batch.num_rows
             continue
         files = batch.column(FILE)
@@ -96,7 +96,7 @@ def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> It
         starts = np.append(0, ends[:-1])
         rows = np.arange(batch.num_rows) + np.repeat(firsts - starts, ends - starts)
         file, position = runs.values[-1].as_py(), int(rows[-1]) + 1
-        yield Batch(file, rows, batch, files=files)
+        yield CanonicalBatch(file, rows, batch, files=files)
 
 
 def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

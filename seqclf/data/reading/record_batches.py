@@ -29,7 +29,7 @@ class Refusal(NamedTuple):
         return ": ".join([self.file, *where, f"{self.column} {self.reason}"])
 
 
-class Batch(NamedTuple):
+class CanonicalBatch(NamedTuple):
     """Canonical columns of (N,) sequences of `file`, or of the (N,) `files` if there are several. `rows`: (N,) the row
     of each in its file, or of its first event; `event_rows`: (S,) the row of every step of an event table."""
 
@@ -53,7 +53,7 @@ def as_text(ids: pa.Array) -> pa.Array:
         return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
 
 
-def known_ids(ids: pa.Array) -> pa.Array:
+def ids_or_null(ids: pa.Array) -> pa.Array:
     """Ids as text, null where one is missing: rows without an id share none.
 
     A blank counts as missing, and so do the words for it (NA, null, …) that files are written with.

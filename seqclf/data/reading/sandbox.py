@@ -8,7 +8,7 @@ from glob import has_magic
 
 import duckdb
 
-from seqclf.data.reading.casts import literal
+from seqclf.data.reading.casts import quote_literal
 from seqclf.data.reading.queries import local_path, scheme_of
 
 HTTP = ("http", "https")
@@ -59,4 +59,4 @@ def _load_http(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _listed(entries: Iterable[str]) -> str:
-    return f"[{', '.join(map(literal, entries))}]"
+    return f"[{', '.join(map(quote_literal, entries))}]"

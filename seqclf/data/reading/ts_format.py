@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from seqclf.data.reading.casts import literal, quoted
+from seqclf.data.reading.casts import quote_identifier, quote_literal
 from seqclf.data.reading.csv_dialect import lines
 from seqclf.errors import InputError
 
@@ -21,7 +21,7 @@ def select_series(paths: list[Path], file_column: str | None) -> str:
     selects = []
     for path in paths:
         header_lines, has_label = _header(path)
-        file = f", {literal(str(path))} AS {quoted(file_column)}" if file_column else ""
+        file = f", {quote_literal(str(path))} AS {quote_identifier(file_column)}" if file_column else ""
         label = ", trim(parts[-1]) AS label" if has_label else ""
         options = "".join(
             f", {key} = {value}" for key, value in lines("utf-8", header=False, skip=header_lines).items()
@@ -33,7 +33,7 @@ def select_series(paths: list[Path], file_column: str | None) -> str:
             f"SELECT parts, list_transform(parts{'[:-2]' if has_label else ''}, lambda part: "
             "TRY_CAST(list_transform(string_split(part, ','), lambda v: CASE WHEN trim(v) = '?' THEN 'nan' ELSE v END) "
             "AS DOUBLE[])) AS channels FROM (SELECT string_split(line, ':') AS parts FROM "
-            f"read_csv([{literal(str(path))}]{options})))"
+            f"read_csv([{quote_literal(str(path))}]{options})))"
         )
     return "(" + " UNION ALL ".join(selects) + ")"
 

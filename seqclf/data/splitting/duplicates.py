@@ -29,9 +29,9 @@ def sequence_keys(batch: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> np.
     A key depends on the content of its row alone, not on the rows before it.
     """
     columns = [batch.column(name) for name in encoders]
-    bits = [encoder.bits(column) for encoder, column in zip(encoders.values(), columns, strict=True)]
+    token_keys = [encoder.token_keys(column) for encoder, column in zip(encoders.values(), columns, strict=True)]
     if not pa.types.is_list(columns[0].type):
-        return bits[0]
+        return token_keys[0]
     lengths = pc.list_value_length(columns[0]).to_numpy(zero_copy_only=False).astype(np.int64)
-    tokens = bits[0] if len(bits) == 1 else np.column_stack(bits)
+    tokens = token_keys[0] if len(token_keys) == 1 else np.column_stack(token_keys)
     return hash_rows(tokens, np.concatenate([[0], np.cumsum(lengths)]))

@@ -29,24 +29,26 @@ class Ragged(NamedTuple):
 
 
 class Split(NamedTuple):
-    """`sequences` with their `labels` (N,) int64, `ids` (N,) strings and `rows` (N,) int64 in the source file.
-    `uncut`: (N,) int64 lengths before they were cut, where there is a limit. `groups`: (N,) int64 equal for rows that a
-    split keeps together (`data.split.by` distinct or group), where there are such."""
+    """Sequences with `labels` (N,) int64, `ids` (N,) strings and `rows`, (N,) int64 positions in the source file.
+
+    `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64, equal for rows
+    that a split keeps together (`data.split.by` distinct or group), None without groups.
+    """
 
     sequences: Ragged
     labels: np.ndarray
     ids: pa.Array
     rows: np.ndarray
-    uncut: np.ndarray | None = None
+    original_lengths: np.ndarray | None = None
     groups: np.ndarray | None = None
 
     @property
-    def whole_lengths(self) -> np.ndarray:
+    def lengths_before_truncation(self) -> np.ndarray:
         """(N,) lengths before anything was cut."""
-        return self.sequences.lengths if self.uncut is None else self.uncut
+        return self.sequences.lengths if self.original_lengths is None else self.original_lengths
 
 
-def release(sequences: Ragged) -> None:
+def release_pages(sequences: Ragged) -> None:
     """Give the pages of memory-mapped steps back to the system; they are read again when they are used again."""
     for steps in sequences.fields.values():
         mapped = getattr(steps, "_mmap", None)
@@ -58,7 +60,7 @@ def size_in_bytes(sequences: Ragged) -> int:
     return sum(steps.nbytes for steps in sequences.fields.values())
 
 
-def sampled(split: Split, most_steps: int, seed: int) -> Split:
+def sample_split(split: Split, most_steps: int, seed: int) -> Split:
     """The split, or as many of its rows, drawn at random and in their order, as have about `most_steps` steps."""
     lengths = split.sequences.lengths
     if split.sequences.offsets[-1] <= most_steps:
@@ -70,9 +72,11 @@ def sampled(split: Split, most_steps: int, seed: int) -> Split:
 
 def subset(split: Split, rows: np.ndarray) -> Split:
     """Some rows of a split, by their positions (M,), copied into memory."""
-    uncut, groups = (None if values is None else values[rows] for values in (split.uncut, split.groups))
+    original_lengths, groups = (
+        None if values is None else values[rows] for values in (split.original_lengths, split.groups)
+    )
     ids = split.ids.take(pa.array(rows))
-    return Split(take(split.sequences, rows), split.labels[rows], ids, split.rows[rows], uncut, groups)
+    return Split(take(split.sequences, rows), split.labels[rows], ids, split.rows[rows], original_lengths, groups)
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
@@ -113,7 +117,7 @@ class SplitWriter:
         labels: np.ndarray,
         ids: pa.Array,
         rows: np.ndarray,
-        uncut: np.ndarray | None = None,
+        original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
     ) -> None:
         for name, steps in sequences.fields.items():
@@ -121,7 +125,7 @@ class SplitWriter:
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
         self._write("rows", rows.astype(np.int64))
-        for name, values in (("uncut", uncut), ("groups", groups)):
+        for name, values in (("original_lengths", original_lengths), ("groups", groups)):
             if values is not None:
                 self._write(name, values.astype(np.int64))
         self.ids.write_batch(pa.record_batch([ids], names=["id"]))
@@ -148,13 +152,13 @@ def open_split(folder: Path) -> Split:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    uncut, groups = (np.asarray(arrays[name]) if name in arrays else None for name in ("uncut", "groups"))
+    optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
-    counts = {len(values) for values in (labels, rows, ids, uncut, groups) if values is not None}
+    counts = {len(values) for values in (labels, rows, ids, *optional.values())}
     if counts != {len(lengths)} or {len(steps) for steps in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
-    return Split(Ragged(offsets, fields), labels, ids, rows, uncut, groups)
+    return Split(Ragged(offsets, fields), labels, ids, rows, **optional)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding import tree_parser
-from seqclf.data.reading.casts import ID, LABEL, raw
-from seqclf.data.reading.record_batches import Batch, Refusal
+from seqclf.data.reading.casts import ID, LABEL, raw_column
+from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 
@@ -45,7 +45,7 @@ class Problems:
         rows, first = np.unique(owners[bad], return_index=True)
         self.mark(rows, column, reason, bad[first])
 
-    def refusals(self, batch: Batch) -> list[Refusal]:
+    def refusals(self, batch: CanonicalBatch) -> list[Refusal]:
         """One for each bad row; of an event table, it names the event that is to blame."""
         refused = []
         events = None if batch.event_rows is None else np.diff(np.append(_starts(batch), len(batch.event_rows)))
@@ -57,7 +57,7 @@ class Problems:
         return refused
 
 
-def _starts(batch: Batch) -> np.ndarray:
+def _starts(batch: CanonicalBatch) -> np.ndarray:
     lists = next(column for column in batch.columns.columns if pa.types.is_list(column.type))
     return lists.offsets.to_numpy()[:-1]
 
@@ -110,7 +110,7 @@ def _inspect_list(columns: pa.RecordBatch, column: pa.Array, field: Field, probl
         field.kind
     ]
     missing = _where(column.is_null())
-    texts = columns.column(raw(field.name)) if raw(field.name) in columns.schema.names else None
+    texts = columns.column(raw_column(field.name)) if raw_column(field.name) in columns.schema.names else None
     reasons = []
     for row in missing:
         text = texts[int(row)].as_py() if texts is not None else None

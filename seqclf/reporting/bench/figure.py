@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.system.atomic_files import explained, replacing
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
 COLOURS = {"dynamic": "#2f6db5", "packed": "#8fb4dc", "static": "#b3401f", "compiled": "#e0a187"}
 BAR = 0.2
@@ -37,5 +37,5 @@ def write_picture(found: dict[str, Any], path: Path) -> None:
     left.legend(frameon=False, fontsize=9)
     machine = found["machine"]
     figure.suptitle(f"{machine['name']}, {machine['threads']} threads, {machine['precision']}", fontsize=9)
-    with explained(path), replacing(path) as unfinished:
+    with explain_disk_errors(path), atomic_replace(path) as unfinished:
         figure.savefig(unfinished, dpi=130, format="png")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seqclf.data.encoding.encoders import spell
+from seqclf.data.encoding.encoders import decode
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Outcome
 from seqclf.reporting.run.mistakes import Mistake, worst_mistakes
@@ -20,7 +20,7 @@ def run_mistakes(dataset: Dataset, outcome: Outcome) -> list[Mistake]:
     def spelled(row: int) -> tuple[str, str]:
         start, stop = split.sequences.offsets[row : row + 2]
         steps = {name: values[start:stop] for name, values in split.sequences.fields.items()}
-        return str(split.ids[row]), spell(dataset.encoders, steps)
+        return str(split.ids[row]), decode(dataset.encoders, steps)
 
     wrong = (last.labels, outcome.predicted, outcome.probabilities, last.lengths)
     return worst_mistakes(*wrong, dataset.classes, spelled)

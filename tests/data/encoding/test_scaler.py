@@ -120,7 +120,7 @@ def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options=options)])["x"]
     batch = pa.record_batch({"x": pa.array([[-735.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9000.0]])})
     encoder.fit(lambda *names: iter([batch]))
-    low, *inside, high = encoder.spell(encoder.encode(batch, False)[1])
+    low, *inside, high = encoder.decode(encoder.encode(batch, False)[1])
     assert low.startswith("≤") and high.startswith("≥")
     assert inside[2] == "3" and not any(mark in "".join(inside[1:4]) for mark in "≤≥")
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.encoders import encode, make_encoders
-from seqclf.data.encoding.truncation import SIDES, UNCUT, Truncation
+from seqclf.data.encoding.truncation import ORIGINAL_LENGTH, SIDES, Truncation
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field
 
@@ -40,8 +40,8 @@ def test_lists_and_encoded_tokens_are_cut_alike(rows, truncation):
     assert cut.column("a").to_pylist() == expected and cut.column("c").to_pylist() == rows
     assert cut.column("b").to_pylist() == [[[token, -token] for token in row] for row in expected]
     lengths = np.array([len(row) for row in rows])
-    assert (UNCUT in cut.schema.names) == truncation.cuts
-    assert not truncation.cuts or cut.column(UNCUT).to_pylist() == lengths.tolist()
+    assert (ORIGINAL_LENGTH in cut.schema.names) == truncation.cuts
+    assert not truncation.cuts or cut.column(ORIGINAL_LENGTH).to_pylist() == lengths.tolist()
     ragged = truncation.ragged(lengths, {"a": flat, "b": np.stack([flat, -flat], axis=1)})
     assert ragged.fields["a"].tolist() == [token for row in expected for token in row]
     assert ragged.fields["b"].tolist() == [[token, -token] for row in expected for token in row]
@@ -121,7 +121,10 @@ def test_words_that_are_cut_are_in_no_vocabulary(options, tmp_path, side, kind):
     assert "zebra" not in vocabulary and "fine" in vocabulary
     assert dataset.splits["train"].sequences.lengths.tolist() == [LIMIT] * 32
     if kind == "word":
-        assert dataset.report["train"]["unknown_steps"] == 0 and dataset.splits["train"].uncut.tolist() == [14] * 32
+        assert (
+            dataset.report["train"]["unknown_steps"] == 0
+            and dataset.splits["train"].original_lengths.tolist() == [14] * 32
+        )
 
 
 @pytest.mark.parametrize("side", ["keep_first", "keep_last"])
@@ -141,6 +144,6 @@ def test_a_long_sequence_is_encoded_later_as_its_kept_part(side):
         {name: pa.array([part(row, side) for row in rows[name]], kind) for name, kind in kinds.items()}
     )
     one, other = (encode(encoders, batch, truncation) for batch in (long, short))
-    assert one.uncut.tolist() == LENGTHS.tolist() and one.sequences.lengths.max() == LIMIT
+    assert one.original_lengths.tolist() == LENGTHS.tolist() and one.sequences.lengths.max() == LIMIT
     for name in one.sequences.fields:
         np.testing.assert_array_equal(one.sequences.fields[name], other.sequences.fields[name])

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, write
 
-from seqclf.data.reading.casts import literal, seconds
+from seqclf.data.reading.casts import quote_literal, seconds_sql
 from seqclf.data.reading.reader import column_types, read, sample
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
@@ -172,5 +172,5 @@ MOMENTS = {
 
 @pytest.mark.parametrize("text", MOMENTS)
 def test_texts_of_times_are_read_whole_or_not_at_all(text):
-    query = f"SELECT {seconds('given')} FROM (SELECT {literal(text)} AS given)"
+    query = f"SELECT {seconds_sql('given')} FROM (SELECT {quote_literal(text)} AS given)"
     assert duckdb.connect().execute(query).fetchone() == (MOMENTS[text],)

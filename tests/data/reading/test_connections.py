@@ -5,7 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_lines
 
-from seqclf.data.reading.formats import REJECTS, connected, described
+from seqclf.data.reading.formats import REJECTS, connect_source, describe_columns
 from seqclf.data.reading.reader import column_types, count_rows, sample
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.errors import InputError
@@ -103,13 +103,13 @@ def malformed(tmp_path):
 
 def test_a_malformed_line_stops_the_read(malformed):
     stopped = pytest.raises(InputError, match=r"t.csv: line 3: Expected Number of Columns: 2 Found: 3; mend the line")
-    with stopped, connected(malformed) as (connection, relation):
+    with stopped, connect_source(malformed) as (connection, relation):
         connection.sql(f"SELECT x FROM {relation}").fetchall()
 
 
 def test_malformed_lines_go_to_a_table_where_they_are_kept(malformed):
-    with connected(malformed, keep_rejects=True) as (connection, relation):
-        assert list(described(connection, relation)) == ["x", "label"]
+    with connect_source(malformed, keep_rejects=True) as (connection, relation):
+        assert list(describe_columns(connection, relation)) == ["x", "label"]
         assert connection.sql(f"SELECT x FROM {relation}").fetchall() == [("1",), ("3",)]
         assert connection.sql(f"SELECT line FROM {REJECTS}").fetchall() == [(3,)]
 
@@ -117,9 +117,9 @@ def test_malformed_lines_go_to_a_table_where_they_are_kept(malformed):
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
 def test_the_file_of_each_row_is_known_where_it_is_asked_for(tmp_path, kind):
     paths = [write(tmp_path / f"{part}.{kind}", simple()) for part in (1, 2)]
-    with connected(source(tmp_path / f"*.{kind}"), named_files=True) as (connection, relation):
+    with connect_source(source(tmp_path / f"*.{kind}"), named_files=True) as (connection, relation):
         found = connection.sql(f'SELECT "in file", count(*) FROM {relation} GROUP BY ALL ORDER BY ALL').fetchall()
-        assert list(described(connection, relation)) == ["tokens", "label"]
+        assert list(describe_columns(connection, relation)) == ["tokens", "label"]
     assert found == [(str(path), 20) for path in paths]
 
 

@@ -7,7 +7,7 @@ import pytest
 from support.table_files import simple, write_csv, write_lines
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.formats import connected
+from seqclf.data.reading.formats import connect_source
 from seqclf.data.reading.reader import column_types
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -16,7 +16,7 @@ ROWS = ['"[1, 2]",a', '"[3]",b'] * 20
 
 
 def read(path, **reader):
-    with connected(Source(str(path), "data.train", **reader)) as (connection, relation):
+    with connect_source(Source(str(path), "data.train", **reader)) as (connection, relation):
         return connection.sql(f"SELECT * FROM {relation}").to_arrow_table().to_pydict()
 
 

@@ -10,7 +10,7 @@ from support.table_files import write_lines
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import line_endings
-from seqclf.data.reading.formats import connected
+from seqclf.data.reading.formats import connect_source
 from seqclf.data.reading.reader import read
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema
@@ -19,7 +19,7 @@ ENDS = ["\n", "\r\n", "\r"]
 
 
 def columns(path, **options):
-    with connected(Source(str(path), "data.train", **options)) as (connection, relation):
+    with connect_source(Source(str(path), "data.train", **options)) as (connection, relation):
         return connection.sql(f"SELECT * FROM {relation}").to_arrow_table().to_pydict()
 
 

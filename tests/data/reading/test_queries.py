@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.formats import connected
+from seqclf.data.reading.formats import connect_source
 from seqclf.data.reading.queries import named_paths, subquery
 from seqclf.data.reading.reader import count_rows
 from seqclf.data.reading.sources import Source, require_files
@@ -109,7 +109,7 @@ def test_a_pivot_without_its_columns_is_told_to_list_them(here):
 
 @pytest.mark.parametrize("name", ["in/*.csv", "t.parquet", "FROM 't.parquet'"])
 def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
-    with connected(Source(name, "data.train")) as (connection, relation):
+    with connect_source(Source(name, "data.train")) as (connection, relation):
         assert connection.execute(f"SELECT count(*) FROM {relation}").fetchone()
         for statement in ("SET enable_external_access = true", "SET threads = 2", "COPY (SELECT 1) TO '/tmp/o.csv'"):
             with pytest.raises(duckdb.Error):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from support.browser import TELL_WIDTH, needed_widths, needs_chromium, telling
 
-from seqclf.evaluation.metrics import scores
+from seqclf.evaluation.metrics import classification_metrics
 from seqclf.reporting.describe.page import LONGEST_WARNING, MOST_WARNINGS, write_page
 from seqclf.reporting.describe.rows import majority_scores
 from seqclf.reporting.formatting import ends, number, percent, shortened
@@ -101,7 +101,7 @@ def test_majority_scores_are_those_of_a_constant_answer(made, positive, rows):
     for entry, count in zip(found["classes"], rows, strict=True):
         entry["test"] = count
     labels = np.repeat([0, 1], rows)
-    expected = scores(labels, np.tile([1.0, 0.0], (len(labels), 1)), ["a", "b"], positive)
+    expected = classification_metrics(labels, np.tile([1.0, 0.0], (len(labels), 1)), ["a", "b"], positive)
     if positive:
         block = expected.pop("positive")
         expected |= {"positive_recall": block["recall"], **{key: block[key] for key in ("average_precision", "auroc")}}

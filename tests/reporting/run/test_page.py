@@ -9,7 +9,7 @@ import pytest
 from support.browser import TELL_WIDTH, browse, needed_widths, needs_chromium, telling
 
 from seqclf.evaluation.decision import Decision, choose_decision, fit_temperature
-from seqclf.evaluation.results import Scored, calibration, judge
+from seqclf.evaluation.results import SplitOutputs, calibration, evaluate_split
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import Report, write_report
 from seqclf.reporting.run.summary import headline
@@ -29,11 +29,13 @@ def made(rows=2000, apart=3.0, labels=("no", "yes"), positive="yes", seed=0, dec
         logits = generator.normal(size=(rows, len(classes))).astype(np.float32)
         logits[np.arange(rows), truth] += apart
         lengths = generator.integers(1, 400, rows)
-        scored[split] = Scored(logits, truth, lengths, lengths > 350)
+        scored[split] = SplitOutputs(logits, truth, lengths, lengths > 350)
     held, last = scored["validation"], scored["test"]
     if decision is None:
         decision = choose_decision(SETTINGS, held.logits, held.labels, classes, positive)
-    metrics = {split: judge(own, classes, positive, decision, split != "train") for split, own in scored.items()}
+    metrics = {
+        split: evaluate_split(own, classes, positive, decision, split != "train") for split, own in scored.items()
+    }
     probabilities = decision.probabilities(last.logits)
     predicted = decision.choose(last.logits)
     own = (last.labels, predicted, probabilities, last.lengths, classes)
@@ -102,8 +104,8 @@ def test_a_report_takes_less_than_five_seconds(reports, tmp_path):
 @pytest.mark.parametrize("positive", ["yes", None])
 def test_rows_that_chose_the_model_are_said_to_flatter_it(positive):
     labels = np.array([0, 1] * 20)
-    scored = Scored(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
-    block = judge(scored, ["no", "yes"], positive, Decision(positive=positive), intervals=True)
+    scored = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
+    block = evaluate_split(scored, ["no", "yes"], positive, Decision(positive=positive), intervals=True)
     assert "also chose" not in headline(block, "validation", positive)
     chosen = headline(block | {"used_for": ["epoch", "threshold"]}, "validation", positive)
     assert "These validation rows also chose the epoch and the threshold, so the scores are better" in chosen
