@@ -11,7 +11,7 @@ from seqclf.errors import InputError
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
-    from seqclf.evaluation.results import SplitOutputs
+    from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 
 
 @command("evaluate")
@@ -52,15 +52,15 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     if positive is not None:
         check_positive(positive, classifier.classes)
     classifier.decision = override_threshold(classifier.decision, config["threshold"], positive, classifier.classes)
-    scored, shown, refused = predict_labelled(classifier, source, options.label, table)
+    outputs, mistakes, refused = predict_labelled(classifier, source, options.label, table)
     if refused:
-        console.print(f"refused {len(refused)} of {len(refused) + len(scored.labels)} rows; the first: {refused[0]}")
-    result = evaluate_split(scored, classifier.classes, positive, classifier.decision, intervals=True)
-    show_scores({"test": result})
-    result["refused"] = len(refused)
+        console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
+    metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
+    show_scores({"test": metrics})
     if config["report"] is not None:
         title = f"Evaluation on {Path(str(source.path)).name}"
-        _write_report(Path(str(config["report"])), title, classifier, positive, scored, shown, refused, result)
+        _write_report(Path(str(config["report"])), title, classifier, positive, outputs, mistakes, refused, metrics)
+    result = {**metrics.to_dict(), "refused": len(refused)}
     if output:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
     return result
@@ -71,27 +71,31 @@ def _write_report(
     title: str,
     classifier: Classifier,
     positive: str | None,
-    scored: SplitOutputs,
-    shown: dict[int, tuple[str, str]],
+    outputs: SplitOutputs,
+    mistakes: dict[int, tuple[str, str]],
     refused: list[str],
-    result: dict[str, Any],
+    metrics: SplitMetrics,
 ) -> None:
-    from seqclf.evaluation.results import Outcome
+    from seqclf.evaluation.results import Evaluation
     from seqclf.reporting.run.mistakes import worst_mistakes
-    from seqclf.reporting.run.page import Report, write_report
+    from seqclf.reporting.run.page import write_report
+    from seqclf.reporting.run.report import Report
 
     classes = classifier.classes
-    outcome = Outcome({"test": scored}, classifier.decision, {"test": result})
-    own = (scored.labels, outcome.predicted, outcome.probabilities, scored.lengths)
+    evaluation = Evaluation({"test": outputs}, classifier.decision, {"test": metrics})
     report = Report(
         title=title,
-        metrics=outcome.metrics,
+        evaluation=evaluation,
         classes=classes,
         positive=positive,
-        decision=outcome.decision,
-        labels=scored.labels,
-        probabilities=outcome.probabilities,
-        mistakes=worst_mistakes(*own, classes, lambda row: shown[row]),
+        mistakes=worst_mistakes(
+            outputs.labels,
+            evaluation.predicted,
+            evaluation.probabilities,
+            outputs.lengths,
+            classes,
+            lambda row: mistakes[row],
+        ),
         warnings=refused,
         versions=classifier.manifest["versions"],
     )

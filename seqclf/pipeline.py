@@ -25,9 +25,17 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import package_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import choose_decision, fit_temperature, parse_rule, uses_holdout
+from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.decision import choose_decision, parse_rule, uses_holdout
 from seqclf.evaluation.metrics import MAIN_METRICS
-from seqclf.evaluation.results import Outcome, SplitOutputs, calibration, evaluate_split
+from seqclf.evaluation.results import (
+    BaselineMetrics,
+    Evaluation,
+    RunMetrics,
+    SplitOutputs,
+    calibration_of,
+    evaluate_split,
+)
 from seqclf.export_bundle import write_bundle
 from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
 from seqclf.reporting.run.content import run_mistakes, run_report
@@ -95,7 +103,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
             write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
         task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
-        summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
+        summary = _evaluate_and_export(config, dataset, batches, task, run, logger, record, warned)
     except Terminated as end:
         if _is_launched(trainer):
             end.code = 0  # where a rank fails, the launcher kills the first one, which may still be writing
@@ -182,50 +190,59 @@ def _stopping(config: dict[str, Any]) -> list[Callback]:
     return [] if config["patience"] is None else [callbacks.early_stopping(config["patience"])]
 
 
-def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
-    """What the order-blind model scores on a split, unless it was not asked for or the data is too large."""
-    steps = sum(counts["steps"] for counts in dataset.report.values())
+def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> BaselineMetrics | None:
+    """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
     if not config["baseline"]:
         return None
-    if steps > config["baseline_limit"]:
+    tokens = sum(counts["steps"] for counts in dataset.report.values())
+    if tokens > config["baseline_limit"]:
         console.print(
-            f"no order-blind baseline: {steps:,} steps are more than baseline_limit={config['baseline_limit']:,}"
+            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config['baseline_limit']:,}"
         )
         return None
-    found = score_baseline(dataset)
-    return {"model": found["model"], "split": split, **found["models"][found["model"]][split]}
+    baseline = score_baseline(dataset)
+    metrics = baseline["models"][baseline["model"]][split]
+    return BaselineMetrics.from_dict({"model": baseline["model"], "split": split, **metrics})
 
 
-def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
-    data = batches.splits[split]
-    if not len(data.sequences):  # too few validation rows to keep one apart
+def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
+    """Run the model on a split."""
+    rows = batches.splits[split]
+    lengths = rows.lengths_before_truncation
+    if not len(rows.sequences):  # a class has too few validation rows to hold one out
         classes = len(task.hparams["dataset"]["classes"])
-        return SplitOutputs(
-            np.empty((0, classes), np.float32), data.labels, data.lengths_before_truncation, np.empty(0, bool)
-        )
+        return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
     labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    return SplitOutputs(
-        logits, labels, data.lengths_before_truncation, data.lengths_before_truncation > data.sequences.lengths
-    )
+    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
 
 
-def _outcome(
+def _evaluate(
     config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
-) -> tuple[Outcome, SplitOutputs]:
-    """Score a task on every split and choose how it decides; the outcome and the rows that chose it."""
-    scored = {split: _scored(task, batches, split) for split in dataset.splits}
-    held = _scored(task, batches, THRESHOLD) if THRESHOLD in batches.splits else scored["validation"]
-    decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
+) -> tuple[Evaluation, SplitOutputs]:
+    """Evaluate a task on every split and choose its decision.
+
+    Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
+    """
+    outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
+    held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
+    decision = choose_decision(config["decision"], held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+    used_for = {"validation": _used_for(config["decision"], decision.rule, epochs)}
     metrics = {
-        split: evaluate_split(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
-        for split, own in scored.items()
+        split: evaluate_split(
+            rows,
+            dataset.classes,
+            dataset.positive,
+            decision,
+            with_intervals=split != "train",  # training rows say nothing of new data
+            used_for=used_for.get(split),
+        )
+        for split, rows in outputs.items()
     }
-    metrics["validation"]["used_for"] = _used_for(config["decision"], decision.rule, epochs)
-    return Outcome(scored, decision, metrics), held
+    return Evaluation(outputs, decision, metrics), held_out
 
 
 def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
-    """What the rows of validation that are scored have chosen, so that they flatter the model."""
+    """Choices that the validation rows made about the model, so that their metrics flatter it."""
     used = ["epoch"] if epochs > 1 else []
     if not uses_holdout(settings, rule):
         used += ["threshold"] if rule != "argmax" else []
@@ -233,7 +250,7 @@ def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
     return used
 
 
-def _score_and_export(
+def _evaluate_and_export(
     config: dict[str, Any],
     dataset: Dataset,
     batches: SequenceDataModule,
@@ -241,42 +258,42 @@ def _score_and_export(
     run: Path,
     logger: Logger | None,
     record: callbacks.EpochRecord,
-    warned: Sequence[str],
+    data_warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary."""
-    outcome, held = _outcome(config, dataset, batches, task, epochs=len(record.history))
-    split, metrics = outcome.split, outcome.metrics
-    baseline = _baseline(config, dataset, split)
-    temperature = fit_temperature(held.logits, held.labels)
-    written = {
-        **metrics,
-        **({"baseline": baseline} if baseline is not None else {}),
-        "decision": outcome.decision.to_dict(),
-        "calibration": calibration(outcome.scored, temperature, config["decision"]["calibrate"]),
-        "data": dataset.report,
-        "holdout": {"rows": len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0},
-        "leaks": dataset.leaks,
-        "step": task.step,
-    }
-    write_output(run / "metrics.json", json.dumps(written, indent=1, ensure_ascii=False) + "\n")
-    show_scores(metrics, baseline)
-    show_decision(outcome.decision, metrics[split], split)
+    """Evaluate a task, export it, and write metrics.json, report and logs. Returns the summary."""
+    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(record.history))
+    split = evaluation.split
+    result = evaluation.metrics[split]
+    temperature = fit_temperature(held_out.logits, held_out.labels)
+    metrics = RunMetrics(
+        splits=evaluation.metrics,
+        decision=evaluation.decision,
+        calibration=calibration_of(evaluation.outputs, temperature, config["decision"]["calibrate"]),
+        baseline=_baseline(config, dataset, split),
+        data=dataset.report,
+        leaks=dataset.leaks,
+        holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
+        trained_steps=task.step,
+    )
+    write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    show_scores(evaluation.metrics, metrics.baseline)
+    show_decision(evaluation.decision, result, split)
     bundle = run / "bundle" if config["export"] else None
     proof = None
     if bundle is not None:
-        proof = write_bundle(task, bundle, written)
+        proof = write_bundle(task, bundle, metrics.to_dict())
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    mistakes = run_mistakes(dataset, outcome)
+    mistakes = run_mistakes(dataset, evaluation)
     try:
-        page = run_report(config, dataset, outcome, written, record.history, warned, mistakes)
-        write_report(page, run / "report.html")
+        report = run_report(config, dataset, evaluation, metrics, record.history, data_warnings, mistakes)
+        write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    log_verdict(logger, RunSummary(config["data"]["name"], dataset, outcome, mistakes, bundle), config["logger"])
+    log_verdict(logger, RunSummary(config["data"]["name"], dataset, evaluation, mistakes, bundle), config["logger"])
     return {
         "bundle": bundle and str(bundle),
         "split": split,
-        "independent": not metrics[split].get("used_for"),
-        **{name: round(metrics[split][name], 6) for name in MAIN_METRICS},
+        "independent": not result.used_for,
+        **{name: round(getattr(result, name), 6) for name in MAIN_METRICS},
         "parity": proof and proof["max_error"],
     }

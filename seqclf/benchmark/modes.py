@@ -120,7 +120,7 @@ class Contender:
             cells = (labels * size + logits.argmax(dim=-1)).cpu().numpy()
             confusion += np.bincount(cells, minlength=size**2).reshape(size, size)
         self.model.train()
-        return {"loss": float(np.mean(losses)), "recall": confusion_metrics(confusion, self.workload.classes)["recall"]}
+        return {"loss": float(np.mean(losses)), "recall": confusion_metrics(confusion, self.workload.classes).recall}
 
     def padding_efficiency(self) -> float:
         """Real steps over those that stand in the batches."""

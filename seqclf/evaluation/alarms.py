@@ -1,84 +1,93 @@
-"""Where accuracy hides recall: what is wrong with a verdict, in plain words, and the override that mends it."""
+"""Alarms: accuracy that hides a low recall, classes that are never predicted, models no better than chance."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-HIGH_ACCURACY = 0.75  # that may hide something
-HIDDEN = 0.5  # a recall below this share of the accuracy
+from seqclf.evaluation.json_result import JsonResult
+from seqclf.evaluation.metrics import ConfusionMetrics
+
+HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
+LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 MOST_NAMED = 5
-LEAST_ROWS = 5  # of a class, for a statement on its recall, unless it is the positive one
-NO_RELATION = 0.1  # Matthews' correlation below this is hardly one
+FEWEST_ROWS = 5  # of a class that an alarm may be about, unless it is the positive one
+NO_CORRELATION = 0.1  # Matthews' correlation below this hardly is one
 
 
-class Alarm(NamedTuple):
-    """`kind`: never_predicted, no_better_than_chance, below_majority or hidden_recall; `remedy`: overrides to try."""
+@dataclass(frozen=True)
+class Alarm(JsonResult):
+    """`kind`: never_predicted, no_better_than_chance, hidden_recall or below_majority. `remedy`: overrides to try."""
 
     kind: str
     text: str
     remedy: str
 
 
-def alarms(found: dict[str, Any], classes: list[str], positive: str | None, promised: bool = False) -> list[Alarm]:
-    """What is wrong with the scores of a split (see `scores.confusion_scores`) and its `confusion`, the gravest first.
+def find_alarms(
+    metrics: ConfusionMetrics, classes: list[str], positive: str | None, has_targets: bool = False
+) -> list[Alarm]:
+    """Alarms about the metrics of a split, the gravest first.
 
-    `promised`: decisions keep a promise (conf/decision), so that accuracy may have been given up for recall.
+    `has_targets`: decisions keep a target (conf/decision), so that accuracy may have been given up for recall.
     """
-    support, recall = found["support_by_class"], found["recall_by_class"]
+    support, recall = metrics.support_by_class, metrics.recall_by_class
     present = [label for label in classes if support[label]]
     if len(present) < 2:
         return []
     rows = sum(support.values())
-    predicted = _predicted(found, classes)
+    predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
     remedy = _remedy(positive)
-    raised = []
-    enough = [label for label in present if support[label] >= LEAST_ROWS or label == positive]
-    never = [label for label in enough if not predicted[label]]
+    alarms = []
+    large = [label for label in present if support[label] >= FEWEST_ROWS or label == positive]
+    never = [label for label in large if not predicted[label]]
     if never:
-        count = sum(support[label] for label in never)
-        raised.append(
-            Alarm("never_predicted", f"{_named(never)} never predicted: all {count:,} such rows are missed", remedy)
-        )
-    watched = [label for label in ([positive] if positive in present else enough) if label not in never]
-    common = [label for label in watched if support[label] >= LEAST_ROWS]
-    chance = [label for label in common if recall[label] <= predicted[label] / rows and predicted[label] < rows]
+        missed = sum(support[label] for label in never)
+        verb = "is" if len(never) == 1 else "are"
+        text = f"{_join_labels(never)} {verb} never predicted: all {missed:,} such rows are missed"
+        alarms.append(Alarm("never_predicted", text, remedy))
+    watched = [label for label in ([positive] if positive in present else large) if label not in never]
+    chance = [
+        label
+        for label in watched
+        if support[label] >= FEWEST_ROWS and recall[label] <= predicted[label] / rows and predicted[label] < rows
+    ]
     if chance:
-        told = "; ".join(
+        details = "; ".join(
             f"{label}: recall {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
             for label in chance[:MOST_NAMED]
         )
-        raised.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {told}", remedy))
-    hidden = [
-        label for label in watched if label not in chance and _is_hidden(found["accuracy"], recall, support, label)
-    ]
+        alarms.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {details}", remedy))
+    hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
     if hidden:
-        told = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
-        raised.append(Alarm("hidden_recall", f"accuracy {found['accuracy']:.1%} hides the recall of {told}", remedy))
-    majority = max(support.values()) / rows
-    if not promised and found["accuracy"] <= majority and found["mcc"] < NO_RELATION:
-        largest = max(present, key=lambda label: support[label])
-        text = f"accuracy {found['accuracy']:.1%} is no more than always saying {largest} would reach ({majority:.1%})"
-        raised.append(Alarm("below_majority", text, "trainer.max_epochs=60, optimizer.lr=1e-3 or another model"))
-    return raised
+        details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
+        alarms.append(Alarm("hidden_recall", f"accuracy {metrics.accuracy:.1%} hides the recall of {details}", remedy))
+    if not has_targets and (alarm := _below_majority(metrics, present, rows)) is not None:
+        alarms.append(alarm)
+    return alarms
 
 
-def _predicted(found: dict[str, Any], classes: list[str]) -> dict[str, int]:
-    """Rows that were given each label."""
-    return dict(zip(classes, np.sum(found["confusion"], axis=0).tolist(), strict=True))
+def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:
+    """Whether a high accuracy hides a recall that is low beyond chance (one-sided binomial test)."""
+    from scipy.stats import binomtest
 
-
-def _is_hidden(accuracy: float, recall: dict[str, float], support: dict[str, int], label: str) -> bool:
-    """Whether a class of low recall, beyond what its few rows might do by chance, goes under in a high accuracy."""
-    from scipy.stats import binom
-
-    low = HIDDEN * accuracy
-    if accuracy < HIGH_ACCURACY or recall[label] >= low:
+    recall, support = metrics.recall_by_class[label] or 0.0, metrics.support_by_class[label]
+    low = LOW_RECALL * metrics.accuracy
+    if metrics.accuracy < HIGH_ACCURACY or recall >= low:
         return False
-    hits = round(recall[label] * support[label])
-    return bool(binom.cdf(hits, support[label], low) < 1 - CONFIDENCE)
+    return bool(binomtest(round(recall * support), support, low, "less").pvalue < 1 - CONFIDENCE)
+
+
+def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int) -> Alarm | None:
+    largest = max(present, key=lambda label: metrics.support_by_class[label])
+    share = metrics.support_by_class[largest] / rows
+    if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
+        return None
+    text = f"accuracy {metrics.accuracy:.1%} is no more than always saying {largest} would reach ({share:.1%})"
+    return Alarm("below_majority", text, "trainer.max_epochs=60, optimizer.lr=1e-3 or another model")
 
 
 def _remedy(positive: str | None) -> str:
@@ -87,8 +96,6 @@ def _remedy(positive: str | None) -> str:
     return "loss=balanced or batching=balanced, or a target: 'decision.min_recall={LABEL: 0.8}'"
 
 
-def _named(labels: list[str]) -> str:
-    shown = ", ".join(labels[:MOST_NAMED]) + (
-        f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    )
-    return f"{shown} {'is' if len(labels) == 1 else 'are'}"
+def _join_labels(labels: Sequence[str]) -> str:
+    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
+    return ", ".join(labels[:MOST_NAMED]) + more

@@ -1,32 +1,58 @@
-"""Logits → decisions that keep a promise on new data. Pure numpy; trainer and bundle share it."""
+"""Decisions: how logits become labels, and the guarantees of decision thresholds on new data. Pure numpy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
 from seqclf.config.checks import label_text
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import softmax
+from seqclf.evaluation.calibration import fit_temperature, softmax
+from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
-ROUNDS = 20  # of going over several classes until nothing moves
-PROMISES = ("min_recall", "min_precision", "max_alerts")  # rules whose threshold rests on rows kept apart
+GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # their thresholds are set on held-out rows
+ROUNDS = 20  # over the thresholds of several classes, until none moves
 CERTAIN = 1e-12
 
 
+@dataclass(frozen=True, kw_only=True)
+class Guarantee(JsonResult):
+    """Target of a decision for one label, and its evidence.
+
+    With `backed`, new data with at least `rows` such rows keep the `target` with the probability `confidence`.
+    Otherwise `needed` is the number of held-out rows that would back it, None if unknown. `conflict`: the targets of
+    several labels exclude each other. `provisional`: the threshold was set on rows that also chose the model.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"conflict", "provisional"})
+
+    rule: str
+    label: str
+    target: float
+    confidence: float
+    backed: bool
+    rows: int
+    needed: int | None
+    conflict: bool | None = None
+    provisional: bool | None = None
+
+
 @dataclass(frozen=True)
-class Decision:
+class Decision(JsonResult):
     """How logits become labels, as a bundle keeps it.
 
-    `temperature`: what logits are divided by. `offsets`: (C,) what is added to them then, before the largest is taken;
-    None: nothing. `threshold`: for two classes the same in other words, the probability from which on the `positive`
-    label is chosen. `targets`: what was promised, and how it stands (see `choose_decision`). `positive_index`: the
-    class of the positive label, where there is a threshold.
+    The label is the argmax of `logits / temperature + offsets`. For two classes `threshold` says the same as a
+    probability: the `positive` label, which is class `positive_index`, is predicted from there on. `targets`: what was
+    asked of the decision, and how well it is backed (see `choose_decision`).
+
+    >>> decision = Decision().with_margin("threshold", ["no", "yes"], margin=2.0, positive="yes")
+    >>> decision.choose(np.array([[0.0, 1.0], [0.0, 3.0]])).tolist()
+    [0, 1]
     """
 
     rule: str = "argmax"
@@ -34,20 +60,19 @@ class Decision:
     threshold: float | None = None
     offsets: tuple[float, ...] | None = None
     temperature: float = 1.0
-    targets: tuple[dict[str, Any], ...] = ()
+    targets: tuple[Guarantee, ...] = ()
     positive_index: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Decision:
-        given: dict[str, Any] = {
-            key: tuple(value) if isinstance(value, list) else value for key, value in state.items()
-        }
-        return cls(**given)
+        # By hand: prediction reads a decision at each start, and pydantic takes 0.1 s. `manifest` has checked it.
+        names = {field.name for field in fields(Guarantee)}
+        targets = (Guarantee(**{key: target[key] for key in target if key in names}) for target in state["targets"])
+        offsets = state["offsets"]
+        return cls(**{**state, "offsets": None if offsets is None else tuple(offsets), "targets": tuple(targets)})
 
     def scaled(self, logits: np.ndarray) -> np.ndarray:
+        """(N, C) float64 logits divided by the temperature."""
         return logits.astype(np.float64) / self.temperature
 
     def probabilities(self, logits: np.ndarray) -> np.ndarray:
@@ -55,52 +80,62 @@ class Decision:
         return softmax(self.scaled(logits))
 
     def choose(self, logits: np.ndarray) -> np.ndarray:
-        """(N, C) logits → (N,) classes by number."""
+        """(N, C) logits → (N,) class numbers."""
         if self.rule == "threshold" and self.threshold is not None and self.positive_index is not None:
-            # The very numbers that predictions show are compared, so that a probability equal to the threshold is
-            # positive. A probability of 1 is a rounded one: the threshold 1 chooses none.
+            # Compares the probabilities that predictions show, so that one equal to the threshold is positive. A
+            # probability of 1 is a rounded one, therefore the threshold 1 chooses no row.
             reached = self.probabilities(logits)[:, self.positive_index] >= self.threshold
             return np.where(reached & (self.threshold < 1), self.positive_index, 1 - self.positive_index)
         scaled = self.scaled(logits)
         return (scaled if self.offsets is None else scaled + np.array(self.offsets)).argmax(axis=1)
 
     def threshold_of(self, index: int) -> float:
-        """The probability from which on one of two classes is chosen."""
+        """Probability from which on class `index` of two is predicted."""
         if self.rule == "threshold" and self.threshold is not None:
             return self.threshold if index == self.positive_index else 1 - self.threshold
-        return 0.5 if self.offsets is None else expit(self.offsets[1 - index] - self.offsets[index])
+        return 0.5 if self.offsets is None else _expit(self.offsets[1 - index] - self.offsets[index])
 
-    def at(self, rule: str, classes: Sequence[str], margin: float) -> Decision:
-        """For two classes: the positive label where its logit is above the other's by `margin`."""
-        offsets = tuple(0.0 if label == self.positive else margin for label in classes)
-        index = list(classes).index(str(self.positive))
-        return replace(self, rule=rule, offsets=offsets, threshold=expit(margin), positive_index=index)
+    def with_margin(self, rule: str, classes: Sequence[str], margin: float, positive: str) -> Decision:
+        """Decision for two classes that predicts `positive` where its logit exceeds the other one by `margin`."""
+        offsets = tuple(0.0 if label == positive else margin for label in classes)
+        return replace(
+            self,
+            rule=rule,
+            positive=positive,
+            offsets=offsets,
+            threshold=_expit(margin),
+            positive_index=list(classes).index(positive),
+        )
 
 
-def expit(margin: float) -> float:
+def _expit(margin: float) -> float:
     return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
 
 
 def override_threshold(
-    decision: Decision, given: str | float | None, positive: str | None, classes: Sequence[str]
+    decision: Decision, threshold: str | float | None, positive: str | None, classes: Sequence[str]
 ) -> Decision:
-    """A bundle's decision as somebody who applies it wants it: None leaves it, `argmax` takes the most probable label,
-    a number is the threshold of the `positive` label's probability: at 0 every row is positive, at 1 none."""
-    if given is None:
+    """Replace a bundle's decision by what the user sets at prediction.
+
+    `threshold`: None keeps the decision, "argmax" predicts the most probable label, and a number is the probability
+    from which on the `positive` label is predicted. At 0 every row is positive, at 1 none.
+    """
+    if threshold is None:
         return decision
-    plain = Decision(positive=positive, temperature=decision.temperature)
-    if given == "argmax":
-        return plain
+    argmax = Decision(positive=positive, temperature=decision.temperature)
+    if threshold == "argmax":
+        return argmax
     try:
-        threshold = float(given)
+        probability = float(threshold)
     except (TypeError, ValueError):
-        threshold = -1.0
-    if not 0 <= threshold <= 1:
-        raise InputError(f"threshold={given}: must be a probability of the positive label, argmax or null")
+        probability = -1.0
+    if not 0 <= probability <= 1:
+        raise InputError(f"threshold={threshold}: must be a probability of the positive label, argmax or null")
     if positive is None:
-        raise InputError(f"threshold={given}: needs two classes; set threshold=argmax or null")
-    held = min(max(threshold, CERTAIN), 1 - CERTAIN)
-    return replace(plain.at("threshold", classes, float(np.log(held / (1 - held)))), threshold=threshold)
+        raise InputError(f"threshold={threshold}: needs two classes; set threshold=argmax or null")
+    inner = min(max(probability, CERTAIN), 1 - CERTAIN)
+    margin = float(np.log(inner / (1 - inner)))
+    return replace(argmax.with_margin("threshold", classes, margin, positive), threshold=probability)
 
 
 def choose_decision(
@@ -110,139 +145,129 @@ def choose_decision(
     classes: Sequence[str],
     positive: str | None,
 ) -> Decision:
-    """The decision that keeps what `settings` (conf/decision) promise, from (N, C) `logits` and (N,) `labels` of rows
-    that neither trained the model nor chose it (see `holdout`).
+    """Decision that keeps the targets of `settings` (conf/decision) on new data.
 
-    Where the rows are too few to back a promise, the decision is the most careful they allow, and its target says
-    `backed: False` and how many rows are `needed`; without any row it is the most probable label. Where the rows did
-    choose the model (`holdout` of 0, `provisional`) nothing is backed, and the target says `provisional: True`.
+    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `training.holdout`).
 
-    Promises for several labels hold together with the `confidence`: each takes its share of the risk (Bonferroni).
+    Where the rows are too few to back a target, the decision is the most careful that they allow, and the guarantee
+    says `backed: False` and how many rows are `needed`. Where the rows did choose the model (`holdout` of 0,
+    `provisional`), nothing is backed. Guarantees for several labels hold together with the `confidence`: each takes
+    its share of the risk (Bonferroni).
     """
-    rule, wanted = parse_rule(settings, classes, positive)
+    rule, targets = parse_rule(settings, classes, positive)
     temperature = fit_temperature(logits, labels) if settings["calibrate"] else 1.0
-    plain = Decision(positive=positive, temperature=temperature)
+    argmax = Decision(positive=positive, temperature=temperature)
     if rule == "argmax":
-        return plain
+        return argmax
     confidence = settings["confidence"]
-    scaled = plain.scaled(logits)
+    scaled = argmax.scaled(logits)
     if positive is None:
-        each = 1 - (1 - confidence) / max(1, len(wanted))
-        offsets, targets = _shift(rule, wanted, scaled, labels, classes, each)
-        known = {"confidence": confidence}
-        return _proved(
-            replace(plain, rule=rule, offsets=offsets, targets=tuple(one | known for one in targets)), settings
+        confidence_each = 1 - (1 - confidence) / max(1, len(targets))
+        offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each)
+        guarantees = tuple(replace(guarantee, confidence=confidence) for guarantee in guarantees)
+        decision = replace(argmax, rule=rule, offsets=offsets, targets=guarantees)
+    else:
+        index, target = classes.index(positive), targets[positive]
+        threshold = THRESHOLDS[rule](_margin(scaled, index), labels == index, target, confidence)
+        guarantee = _guarantee(rule, positive, target, confidence, threshold)
+        decision = argmax.with_margin(rule, classes, threshold.value, positive)
+        decision = replace(decision, targets=(guarantee,))
+    if rule in GUARANTEED_RULES and not uses_holdout(settings, rule):
+        decision = replace(
+            decision, targets=tuple(replace(one, backed=False, provisional=True) for one in decision.targets)
         )
-    index, target = classes.index(positive), wanted[positive]
-    found = THRESHOLDS[rule](_beside(scaled, index), labels == index, target, confidence)
-    known = {"rule": rule, "label": positive, "target": target, "confidence": confidence}
-    return _proved(replace(plain.at(rule, classes, found.value), targets=({**known, **found.evidence()},)), settings)
+    return decision
 
 
-def _proved(decision: Decision, settings: Mapping[str, Any]) -> Decision:
-    """Withdraw the promises of a decision whose rows also chose the model."""
-    if decision.rule not in PROMISES or uses_holdout(settings, decision.rule):
-        return decision
-    withdrawn = tuple({**target, "backed": False, "provisional": True} for target in decision.targets)
-    return replace(decision, targets=withdrawn)
+def _guarantee(rule: str, label: str, target: float, confidence: float, threshold: Threshold) -> Guarantee:
+    return Guarantee(
+        rule=rule,
+        label=label,
+        target=target,
+        confidence=confidence,
+        backed=threshold.backed,
+        rows=threshold.rows,
+        needed=threshold.needed,
+    )
 
 
 def uses_holdout(settings: Mapping[str, Any], rule: str) -> bool:
-    """Whether the threshold of a rule is set on validation rows kept apart for it."""
-    return rule in PROMISES and settings["holdout"] > 0 and not settings["provisional"]
+    """Whether the threshold of a rule is set on validation rows that are held out for it."""
+    return rule in GUARANTEED_RULES and settings["holdout"] > 0 and not settings["provisional"]
 
 
 def parse_rule(
     settings: Mapping[str, Any], classes: Sequence[str], positive: str | None
 ) -> tuple[str, dict[str, float]]:
-    """The rule that is asked for and its target by label; raises InputError on settings that cannot be."""
+    """The rule of conf/decision and its target by label; raises InputError where they do not fit the classes."""
     rules = [rule for rule in RULES if settings[rule] is not None]
     if len(rules) > 1:
         raise InputError(f"decision.{rules[0]} and decision.{rules[1]}: set one of them")
     if not rules:
         return "argmax", {}
-    rule, given = rules[0], settings[rules[0]]
-    by_label = {label_text(label): value for label, value in given.items()} if isinstance(given, Mapping) else None
+    rule, value = rules[0], settings[rules[0]]
+    by_label = {label_text(label): target for label, target in value.items()} if isinstance(value, Mapping) else None
     if by_label is not None and (unknown := sorted(set(by_label) - set(classes))):
         raise InputError(f"decision.{rule}: no label '{unknown[0]}'; the labels are {', '.join(classes)}")
     if positive is None and (by_label is None or rule in ("max_alerts", "cost")):
-        hint = f"give targets by label: 'decision.{rule}={{{classes[0]}: {given}}}'"
+        hint = f"set targets by label: 'decision.{rule}={{{classes[0]}: {value}}}'"
         if rule in ("max_alerts", "cost"):
             hint = f"the data has {len(classes)}; use decision.min_recall or decision.min_precision"
-        raise InputError(f"decision.{rule}={given}: needs two classes; {hint}")
-    if positive is not None:
-        wanted = {positive: given} if by_label is None else by_label
-        if list(wanted) != [positive]:
+        raise InputError(f"decision.{rule}={value}: needs two classes; {hint}")
+    if positive is None:
+        targets = by_label or {}
+    else:
+        targets = {positive: value} if by_label is None else by_label
+        if list(targets) != [positive]:
             raise InputError(
                 f"decision.{rule}: with two classes it is for the positive label, {positive}; "
                 "set data.positive to the label that matters"
             )
-    else:
-        wanted = by_label or {}
-    for label, value in wanted.items():
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not number or value <= 0 or (rule != "cost" and value >= 1):
+    for label, target in targets.items():
+        is_number = isinstance(target, (int, float)) and not isinstance(target, bool)
+        if not is_number or target <= 0 or (rule != "cost" and target >= 1):
             limit = "above 0" if rule == "cost" else "above 0 and below 1"
-            raise InputError(f"decision.{rule}={value} for {label}: must be a number {limit}")
-    return rule, {label: float(value) for label, value in wanted.items()}
+            raise InputError(f"decision.{rule}={target} for {label}: must be a number {limit}")
+    return rule, {label: float(target) for label, target in targets.items()}
 
 
-def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """What logits are to be divided by for the likelihood of the labels to be highest (Guo et al. 2017).
-
-    Drawn towards 1 by a log-normal prior of deviation 1, which a handful of rows outweighs; without it a split that has
-    no error would be made certain of everything.
-    """
-    from scipy.optimize import minimize_scalar
-
-    scaled = logits.astype(np.float64)
-    rows = np.arange(len(labels))
-
-    def cost(log_temperature: float) -> float:
-        own = scaled * np.exp(-log_temperature)
-        top = own.max(axis=1)
-        log_sum = top + np.log(np.exp(own - top[:, None]).sum(axis=1))
-        return float((log_sum - own[rows, labels]).sum() + log_temperature**2 / 2)
-
-    return float(np.exp(minimize_scalar(cost, bounds=(-4.0, 4.0), method="bounded").x))
-
-
-def _shift(
+def _choose_offsets(
     rule: str,
-    wanted: Mapping[str, float],
+    targets: Mapping[str, float],
     scaled: np.ndarray,
     labels: np.ndarray,
     classes: Sequence[str],
     confidence: float,
-) -> tuple[tuple[float, ...], tuple[dict[str, Any], ...]]:
-    """Offsets of several classes that keep the target of each label in `wanted`, and how the promises stand.
+) -> tuple[tuple[float, ...], tuple[Guarantee, ...]]:
+    """Offsets of several classes that keep the target of each label, and their guarantees.
 
-    Given the other offsets, a row is decided for a class where its logit and offset are the largest: again one score
-    with a threshold. They are set in turns until none moves.
+    Given the other offsets, a row is predicted as a class where its margin over the others exceeds a threshold, as
+    with two classes. The thresholds are set in turn until none moves.
     """
     offsets = np.zeros(len(classes))
-    found: dict[str, Threshold] = {}
+    thresholds: dict[str, Threshold] = {}
     for _ in range(ROUNDS):
         before = offsets.copy()
-        for label, target in wanted.items():
+        for label, target in targets.items():
             index = classes.index(label)
-            scores = _beside(scaled + offsets, index) - offsets[index]
-            found[label] = THRESHOLDS[rule](scores, labels == index, target, confidence)
-            offsets[index] = -found[label].value
+            scores = _margin(scaled + offsets, index) - offsets[index]
+            thresholds[label] = THRESHOLDS[rule](scores, labels == index, target, confidence)
+            offsets[index] = -thresholds[label].value
         if np.allclose(offsets, before, atol=1e-9):
             break
-    targets = []
-    for label, target in wanted.items():
-        index, own = classes.index(label), found[label]
-        # The others may have moved since this label's threshold was set.
-        chosen, truth = (scaled + offsets).argmax(axis=1) == index, labels == index
-        rows = truth if rule == "min_recall" else chosen
-        holds = HOLDS[rule](int((chosen & truth).sum()), int(rows.sum()), target, confidence)
-        known = {"rule": rule, "label": label, "target": target, "confidence": confidence, **own.evidence()}
-        targets.append({**known, "backed": own.backed and holds, "conflict": own.backed and not holds})
-    return tuple(offsets.tolist()), tuple(targets)
+    predicted = (scaled + offsets).argmax(axis=1)
+    guarantees = []
+    for label, target in targets.items():
+        is_predicted, is_label = predicted == classes.index(label), labels == classes.index(label)
+        rows = is_label if rule == "min_recall" else is_predicted
+        # Checked once more: the other thresholds may have moved since this one was set.
+        holds = HOLDS[rule](int((is_predicted & is_label).sum()), int(rows.sum()), target, confidence)
+        guarantee = _guarantee(rule, label, target, confidence, thresholds[label])
+        backed = guarantee.backed
+        guarantees.append(replace(guarantee, backed=backed and holds, conflict=backed and not holds))
+    return tuple(offsets.tolist()), tuple(guarantees)
 
 
-def _beside(scaled: np.ndarray, index: int) -> np.ndarray:
-    """How far a class's logit is above the largest of the others."""
+def _margin(scaled: np.ndarray, index: int) -> np.ndarray:
+    """Margin (N,) of the logit of class `index` over the largest of the others."""
     return scaled[:, index] - np.delete(scaled, index, axis=1).max(axis=1)

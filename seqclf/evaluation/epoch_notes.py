@@ -1,4 +1,4 @@
-"""What stands out in an epoch, in a few words."""
+"""Notes on an epoch in a few words: alarms, trends, and whether it is the best so far."""
 
 from __future__ import annotations
 
@@ -6,45 +6,50 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from seqclf.evaluation.alarms import alarms
+from seqclf.evaluation.alarms import find_alarms
+from seqclf.evaluation.metrics import ConfusionMetrics
 
-PATIENCE = 3  # epochs in a row that make a trend
-NOTICED = 0.001
+TREND = 3  # epochs in a row that make a trend
+NOTICEABLE = 0.001  # change of a loss that counts
 
 
 def epoch_note(
     row: Mapping[str, Any],
     earlier: Sequence[Mapping[str, Any]],
-    found: Mapping[str, Any] | None,
+    metrics: ConfusionMetrics | None,
     classes: list[str],
     positive: str | None,
     monitor: str,
 ) -> str:
-    """`row`: the record of an epoch, after those of `earlier` ones; `found`: its validation scores, if it had some;
-    `monitor`: the one that decides which epoch is best."""
-    if found is None or "validation/recall" not in row:
+    """A note on the epoch `row` of metrics.csv.
+
+    `earlier`: the rows before it. `metrics`: those of its validation, if there was one. `monitor`: the validation
+    metric that decides which epoch is best.
+    """
+    if metrics is None or "validation/recall" not in row:
         return "not validated"
-    raised = alarms(dict(found), classes, positive)
-    if raised:
-        return raised[0].text
+    alarms = find_alarms(metrics, classes, positive)
+    if alarms:
+        return alarms[0].text
     name, sign = monitor.replace("_", " "), -1 if monitor == "loss" else 1
-    known = [entry for entry in (*earlier, row) if entry.get(f"validation/{monitor}") not in (None, "")]
-    if not known or known[-1] is not row:
+    validated = [epoch for epoch in (*earlier, row) if epoch.get(f"validation/{monitor}") not in (None, "")]
+    if not validated or validated[-1] is not row:
         return f"{name} is not defined on validation"
-    past = known[:-1]
+    past = validated[:-1]
     if not past:
         return "first epoch"
-    values = [sign * float(entry[f"validation/{monitor}"]) for entry in known]
+    values = [sign * float(epoch[f"validation/{monitor}"]) for epoch in validated]
     best = max(values[:-1])
     if values[-1] > best:
         return f"best {name} so far"
-    recent = [*past, row][-PATIENCE - 1 :]
-    if len(recent) > PATIENCE and _climbs(recent, "validation/loss", 1) and _climbs(recent, "train/loss", -1):
-        return "validation loss rises while training's falls: it learns the rows by heart"
-    since = next(age for age, value in enumerate(reversed(values[:-1]), 1) if value == best)
-    return f"{name} no better for {since} epoch{'s' if since > 1 else ''}"
+    recent = [*past, row][-TREND - 1 :]
+    if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
+        return "overfitting: validation loss rises while training loss falls"
+    age = next(age for age, value in enumerate(reversed(values[:-1]), 1) if value == best)
+    return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
 
-def _climbs(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:
+def _rises(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:
+    """Whether a loss rises (`sign` 1) or falls (-1) noticeably from each row to the next."""
     values = [sign * float(row[name]) for row in rows]
-    return all(later > sooner + NOTICED for sooner, later in pairwise(values))
+    return all(later > earlier + NOTICEABLE for earlier, later in pairwise(values))

@@ -1,88 +1,132 @@
-"""95 % confidence intervals of scores, each by a method whose coverage `tests/evaluation/test_coverage.py` simulates.
+"""95 % confidence intervals: Clopper-Pearson for proportions, and its extension to other metrics.
 
-All of them extend Clopper and Pearson's interval of a proportion. Its lower limit is a quantile of
-Beta(hits, misses + 1), its upper limit one of Beta(hits + 1, misses): the observed rows and one more at the worst, or
-best, possible value. Means of proportions and AUROC are drawn from the same distributions (Learned-Miller and Thomas
-2020 do so for any bounded mean). A percentile bootstrap knows no row worse than those observed: where nearly all rows
-are right, its 95 % intervals cover 60 % or less.
+The lower limit of Clopper and Pearson's interval is a quantile of Beta(hits, misses + 1), the upper limit one of
+Beta(hits + 1, misses): the observed rows and one more at the worst, or best, possible value. Means of proportions and
+AUROC are drawn from the same distributions (Learned-Miller and Thomas 2020 do so for any bounded mean). A percentile
+bootstrap knows no row worse than those observed: where nearly all rows are right, its 95 % intervals cover 60 % or
+less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics, ranking_counts, ranking_from_counts
+from seqclf.evaluation.json_result import JsonResult
+from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
+from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts
 
 CONFIDENCE = 0.95
 DRAWS = 2000
 FEWEST_DRAWS = 200
-MOST_NUMBERS = 2_000_000  # random numbers drawn at once, which bounds time and memory
-MOST_GROUPS = 1000  # of scores that are taken as ties, for AUROC
+MOST_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
+MOST_GROUPS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
+
+Interval = tuple[float, float] | None
 
 
-class Counts(NamedTuple):
-    """A confusion matrix over the classes that occur. `hits`, `support`, `predicted`: (C,); `truth`, `decided`,
-    `errors`: (E,) the row, column and count of each cell off the diagonal that is not empty."""
+@dataclass(frozen=True, kw_only=True)
+class PositiveIntervals(JsonResult):
+    """Intervals of the metrics of the positive label."""
+
+    recall: Interval
+    precision: Interval
+    f1: Interval
+    average_precision: Interval = None
+    auroc: Interval = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricIntervals(JsonResult):
+    """95 % confidence intervals (low, high) of metrics; None where a metric is not defined."""
+
+    OMIT_NONE = frozenset({"positive"})
+
+    accuracy: Interval
+    recall: Interval
+    precision: Interval
+    f1: Interval
+    recall_by_class: dict[str, Interval]
+    positive: PositiveIntervals | None = None
+
+
+class ConfusionCounts(NamedTuple):
+    """A confusion matrix over the C classes that occur, with its E non-empty cells off the diagonal.
+
+    `hits`, `support`, `predicted`: (C,). `error_truth`, `error_predicted`, `errors`: (E,) row, column and count of each
+    such cell.
+    """
 
     hits: np.ndarray
     support: np.ndarray
     predicted: np.ndarray
-    truth: np.ndarray
-    decided: np.ndarray
+    error_truth: np.ndarray
+    error_predicted: np.ndarray
     errors: np.ndarray
 
     @classmethod
-    def of(cls, confusion: np.ndarray) -> Counts:
-        seen = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
-        kept = confusion[np.ix_(seen, seen)]
-        hits = np.diag(kept)
-        wrong = kept - np.diag(hits)
-        truth, decided = np.nonzero(wrong)
-        return cls(hits, kept.sum(axis=1), kept.sum(axis=0), truth, decided, wrong[truth, decided])
+    def from_matrix(cls, confusion: np.ndarray) -> ConfusionCounts:
+        occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
+        matrix = confusion[np.ix_(occurs, occurs)]
+        hits = np.diag(matrix)
+        errors = matrix - np.diag(hits)
+        truth, predicted = np.nonzero(errors)
+        return cls(hits, matrix.sum(axis=1), matrix.sum(axis=0), truth, predicted, errors[truth, predicted])
 
 
-def score_intervals(
+def metric_intervals(
     labels: np.ndarray,
     predicted: np.ndarray,
     probabilities: np.ndarray,
     classes: list[str],
     positive: str | None,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Intervals [low, high] of accuracy, macro recall, precision and F1, recall by class and, for `positive`, of its
-    recall, precision, F1, AUROC and average precision. None where a score is not defined."""
+) -> MetricIntervals:
+    """Intervals of accuracy, of macro recall, precision and F1, of the recall by class, and of the positive label.
+
+    `labels`, `predicted`: (N,) class numbers; `probabilities`: (N, C).
+    """
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
-    counts = Counts.of(confusion)
-    point = confusion_metrics(confusion, classes)
+    counts = ConfusionCounts.from_matrix(confusion)
+    metrics = confusion_metrics(confusion, classes)
     hits, support, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    result: dict[str, Any] = {
-        "accuracy": share_interval(hits.sum(), len(labels)),
-        "recall": mean_interval(counts.hits, counts.support, point["recall"], generator),
-        "precision": mean_interval(counts.hits, counts.predicted, point["precision"], generator),
-        "f1": macro_f1_interval(counts, point["f1"], generator),
-        "recall_by_class": {
-            label: share_interval(hits[code], support[code]) for code, label in enumerate(classes) if support[code]
-        },
+    intervals = {
+        "accuracy": proportion_interval(hits.sum(), len(labels)),
+        "recall": mean_interval(counts.hits, counts.support, metrics.recall, generator),
+        "precision": mean_interval(counts.hits, counts.predicted, metrics.precision, generator),
+        "f1": macro_f1_interval(counts, metrics.f1, generator),
     }
+    by_class = {
+        label: proportion_interval(hits[code], support[code]) for code, label in enumerate(classes) if support[code]
+    }
+    positive_intervals = None
     if positive is not None:
         index = classes.index(positive)
-        truth = labels == index
-        block = {
-            "recall": share_interval(hits[index], support[index]),
-            "precision": share_interval(hits[index], alerts[index]),
-            "f1": f1_interval(hits[index], support[index] + alerts[index] - hits[index]),
-        }
-        if truth.any() and not truth.all():
-            block |= rank_intervals(truth, probabilities[:, index], generator)
-        result["positive"] = block
-    return result
+        is_positive = labels == index
+        ranking: dict[str, Interval] = {}
+        if is_positive.any() and not is_positive.all():
+            ranking = ranking_intervals(is_positive, probabilities[:, index], generator)
+        positive_intervals = PositiveIntervals(
+            recall=proportion_interval(hits[index], support[index]),
+            precision=proportion_interval(hits[index], alerts[index]),
+            f1=f1_interval(hits[index], support[index] + alerts[index] - hits[index]),
+            **ranking,
+        )
+    return MetricIntervals(**intervals, recall_by_class=by_class, positive=positive_intervals)
 
 
-def share_interval(hits: float, rows: float) -> list[float] | None:
-    """Interval of a proportion (Clopper and Pearson 1934). The counts need not be whole numbers."""
+def proportion_interval(hits: float, rows: float) -> Interval:
+    """Interval of a proportion (Clopper and Pearson 1934); None without rows.
+
+    The counts need not be whole numbers, which `scipy.stats.binomtest` would require.
+
+    >>> low, high = proportion_interval(10, 10)
+    >>> round(low, 3), high
+    (0.692, 1.0)
+    """
     from scipy.stats import beta
 
     if not rows:
@@ -90,109 +134,127 @@ def share_interval(hits: float, rows: float) -> list[float] | None:
     tail = (1 - CONFIDENCE) / 2
     low = beta.ppf(tail, hits, rows - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, rows - hits) if hits < rows else 1.0
-    return [float(low), float(high)]
+    return float(low), float(high)
 
 
-def f1_interval(hits: int, involved: int) -> list[float] | None:
-    """Interval of F1 of one class: 2q / (1 + q), where q is the share of hits among the `involved` rows, those that
-    are of the class or predicted as it. That share is a proportion."""
-    share = share_interval(hits, involved)
-    return None if share is None else [2 * q / (1 + q) for q in share]
+def f1_interval(hits: int, rows: int) -> Interval:
+    """Interval of the F1 of one class. `rows`: those that are of the class or predicted as it.
+
+    F1 = 2q / (1 + q), where q is the share of hits among these rows, and q is a proportion.
+    """
+    interval = proportion_interval(hits, rows)
+    return None if interval is None else (_f1_of_share(interval[0]), _f1_of_share(interval[1]))
 
 
-def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> list[float]:
-    """Interval of the mean of the proportions `hits` / `rows` (C,), which are of different rows."""
-    low, high = (_proportions(hits, rows, worst, _draws(len(hits)), generator).mean(axis=1) for worst in (True, False))
+def _f1_of_share(share: float) -> float:
+    return 2 * share / (1 + share)
+
+
+def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> Interval:
+    """Interval of the mean of the proportions `hits` / `rows` (C,) of disjoint rows. `point`: the observed mean."""
+    low, high = (
+        _draw_proportions(hits, rows, worst, _draw_count(len(hits)), generator).mean(axis=1) for worst in (True, False)
+    )
     return _limits(low, high, point)
 
 
-def macro_f1_interval(counts: Counts, point: float, generator: np.random.Generator) -> list[float]:
-    """Interval of macro F1. An error lowers the F1 of two classes, so whole confusion matrices are drawn: the share of
-    each class, its recall, and how its errors spread over the others."""
-    low, high = (_macro_f1(counts, worst, generator) for worst in (True, False))
+def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.random.Generator) -> Interval:
+    """Interval of macro F1. `point`: the observed value.
+
+    An error lowers the F1 of two classes, so complete confusion matrices are drawn: the share of each class, its
+    recall, and how its errors spread over the other classes.
+    """
+    low, high = (_draw_macro_f1(counts, worst, generator) for worst in (True, False))
     return _limits(low, high, point)
 
 
-def _macro_f1(counts: Counts, worst: bool, generator: np.random.Generator) -> np.ndarray:
-    """Draws (R,) of macro F1. `worst`: each class has one more error, which goes to any other class alike."""
+def _draw_macro_f1(counts: ConfusionCounts, worst: bool, generator: np.random.Generator) -> np.ndarray:
+    """Draws (R,) of macro F1. With `worst`, each class has one more error, equally likely as any other class."""
     from scipy import sparse
 
     classes, cells = len(counts.hits), len(counts.errors)
-    draws = _draws(max(classes, cells))
-    recall = _proportions(counts.hits, counts.support, worst, draws, generator)
+    draws = _draw_count(max(classes, cells))
+    recall = _draw_proportions(counts.hits, counts.support, worst, draws, generator)
     share = generator.standard_gamma(counts.support + 0.5, (draws, classes))
     share /= share.sum(axis=1, keepdims=True)
-    of_truth = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.truth)), (cells, classes))
-    to_decided = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.decided)), (cells, classes))
+    # Sparse sums over cells: a thousand classes have a million cells, nearly all of them empty.
+    sum_by_truth = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_truth)), (cells, classes))
+    sum_by_predicted = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_predicted)), (cells, classes))
     errors = generator.standard_gamma(counts.errors, (draws, cells))
-    spread = generator.standard_exponential((draws, classes)) if worst else np.zeros((draws, classes))
-    missed = share * (1 - recall) / np.maximum(errors @ of_truth + spread, np.finfo(float).tiny)
-    spread *= missed
-    others = (spread.sum(axis=1, keepdims=True) - spread) / max(1, classes - 1)
-    predicted = share * recall + (errors * missed[:, counts.truth]) @ to_decided + others
+    extra = generator.standard_exponential((draws, classes)) if worst else np.zeros((draws, classes))
+    missed_per_error = share * (1 - recall) / np.maximum(errors @ sum_by_truth + extra, np.finfo(float).tiny)
+    extra *= missed_per_error
+    extra_from_others = (extra.sum(axis=1, keepdims=True) - extra) / max(1, classes - 1)
+    wrongly_predicted = (errors * missed_per_error[:, counts.error_truth]) @ sum_by_predicted
+    predicted = share * recall + wrongly_predicted + extra_from_others
     return (2 * share * recall / np.maximum(share + predicted, np.finfo(float).tiny)).mean(axis=1)
 
 
-def rank_intervals(
-    truth: np.ndarray, score: np.ndarray, generator: np.random.Generator
-) -> dict[str, list[float] | None]:
-    """Intervals of AUROC and average precision of a score (N,) that ranks the rows of `truth` (N,) bool.
+def ranking_intervals(
+    is_positive: np.ndarray, score: np.ndarray, generator: np.random.Generator
+) -> dict[str, Interval]:
+    """Intervals of AUROC and average precision of `score` (N,) for the rows of `is_positive` (N,) bool.
 
-    Average precision is treated as a proportion of P N / (P + N) rows, of P positive and N negative ones: for rare
-    positives, of the positives.
+    Average precision is treated as a proportion of P N / (P + N) rows, with P positive and N negative ones. For rare
+    positives that is about P.
     """
-    group, count = _groups(truth, score)
-    exact = {
-        name: float(value[0]) for name, value in ranking_from_counts(ranking_counts(truth, group, count)[None]).items()
-    }
-    positives = int(truth.sum())
-    rows = positives * (len(truth) - positives) / len(truth)
-    average = min(max(exact["average_precision"], 0.0), 1.0)
-    if count > MOST_GROUPS:
-        group, count = group * MOST_GROUPS // count, MOST_GROUPS
-    cells = ranking_counts(truth, group, count)
-    moved = exact["auroc"] - float(ranking_from_counts(cells[None])["auroc"][0])
-    low, high = (np.clip(_aurocs(cells, worst, generator) + moved, 0, 1) for worst in (True, False))
+    group, group_count = _group_by_score(is_positive, score)
+    exact = ranking_from_counts(ranking_counts(is_positive, group, group_count)[None])
+    average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
+    positives = int(is_positive.sum())
+    rows = positives * (len(is_positive) - positives) / len(is_positive)
+    share = min(max(average_precision, 0.0), 1.0)
+    if group_count > MOST_GROUPS:
+        group, group_count = group * MOST_GROUPS // group_count, MOST_GROUPS
+    counts = ranking_counts(is_positive, group, group_count)
+    # Coarser groups move AUROC a little. The draws are moved back by as much.
+    shift = auroc - float(ranking_from_counts(counts[None])["auroc"][0])
+    low, high = (np.clip(_draw_auroc(counts, worst, generator) + shift, 0, 1) for worst in (True, False))
     return {
-        "average_precision": share_interval(average * rows, rows),
-        "auroc": _limits(low, high, exact["auroc"]),
+        "average_precision": proportion_interval(share * rows, rows),
+        "auroc": _limits(low, high, auroc),
     }
 
 
-def _groups(truth: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
-    """The group of each row, by descending score, and their number: above the highest score of `truth`, at it, between
-    it and the next, … Both ranking scores depend on the counts of the groups alone."""
-    levels = np.unique(score[truth])
+def _group_by_score(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
+    """Group (N,) of each row by descending score, and the number of groups.
+
+    The groups are: above the highest score of a positive row, at it, between it and the next, and so on. Both ranking
+    metrics depend on the counts of these groups alone.
+    """
+    levels = np.unique(score[is_positive])
     below = np.searchsorted(levels, score, side="left")
-    at = levels[np.minimum(below, len(levels) - 1)] == score
-    return 2 * (len(levels) - below) - at, 2 * len(levels) + 1
+    at_level = levels[np.minimum(below, len(levels) - 1)] == score
+    return 2 * (len(levels) - below) - at_level, 2 * len(levels) + 1
 
 
-def _aurocs(cells: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
-    """Draws (R,) of AUROC from (2, G) counts. `worst`: one more negative above all rows and one more positive below."""
-    more = np.pad(cells, ((0, 0), (1, 1)))
-    more[0 if worst else 1, 0] = more[1 if worst else 0, -1] = 1
-    wrong, right = generator.standard_gamma(more, (_draws(more.size), *more.shape)).transpose(1, 0, 2)
-    above = (wrong * (right.cumsum(axis=1) - right / 2)).sum(axis=1)
-    return above / (right.sum(axis=1) * wrong.sum(axis=1))
+def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
+    """Draws (R,) of AUROC from (2, G) counts. With `worst`, one more negative ranks first and one positive last."""
+    padded = np.pad(counts, ((0, 0), (1, 1)))
+    padded[0 if worst else 1, 0] = padded[1 if worst else 0, -1] = 1
+    weights = generator.standard_gamma(padded, (_draw_count(padded.size), *padded.shape))
+    negatives, positives = weights.transpose(1, 0, 2)
+    pairs = (negatives * (positives.cumsum(axis=1) - positives / 2)).sum(axis=1)
+    return pairs / (positives.sum(axis=1) * negatives.sum(axis=1))
 
 
-def _proportions(
+def _draw_proportions(
     hits: np.ndarray, rows: np.ndarray, worst: bool, draws: int, generator: np.random.Generator
 ) -> np.ndarray:
-    """Draws (R, C) from Beta(hits, misses + 1), or from Beta(hits + 1, misses) where they are not to be the `worst`."""
+    """Draws (R, C) from Beta(hits, misses + 1) with `worst`, else from Beta(hits + 1, misses)."""
     size = (draws, len(hits))
+    # A ratio of gamma variables is beta distributed, and a shape of 0 gives exactly 0.
     right = generator.standard_gamma(hits + (not worst), size)
     wrong = generator.standard_gamma(rows - hits + worst, size)
     return right / (right + wrong)
 
 
-def _draws(numbers: int) -> int:
-    """The number of draws where each takes so many random numbers."""
+def _draw_count(numbers: int) -> int:
+    """Number of draws when each takes `numbers` random numbers."""
     return int(np.clip(MOST_NUMBERS // max(1, numbers), FEWEST_DRAWS, DRAWS))
 
 
-def _limits(low: np.ndarray, high: np.ndarray, point: float) -> list[float]:
-    """The lower limit from the draws `low`, the upper one from `high`; the observed score is between them."""
+def _limits(low: np.ndarray, high: np.ndarray, point: float) -> Interval:
+    """Lower limit from the draws `low`, upper limit from `high`. The observed `point` is always between them."""
     tail = (1 - CONFIDENCE) / 2
-    return [min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)]
+    return min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)

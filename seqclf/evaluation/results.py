@@ -1,23 +1,29 @@
-"""Labels and probabilities of a split → its verdict: scores, parts, intervals, alarms."""
+"""Evaluation of a trained model on its splits, and its form in metrics.json."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.alarms import alarms
+from seqclf.evaluation.alarms import Alarm, find_alarms
+from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.intervals import score_intervals
-from seqclf.evaluation.metrics import calibration_error, classification_metrics, softmax
-from seqclf.evaluation.slices import slice_scores
+from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
+from seqclf.evaluation.json_result import JsonResult
+from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
+from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
 
-MOST_MISTAKES = 20  # that are shown
+MOST_MISTAKES = 20  # shown in a report
 
 
 class SplitOutputs(NamedTuple):
-    """Rows of a split that a model was run on. `logits`: (N, C); `labels`, `lengths` (before anything was cut): (N,);
-    `truncated`: (N,) bool."""
+    """Rows of a split that a model was run on.
+
+    `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool.
+    """
 
     logits: np.ndarray
     labels: np.ndarray
@@ -25,73 +31,151 @@ class SplitOutputs(NamedTuple):
     truncated: np.ndarray
 
 
-class Outcome(NamedTuple):
-    """A finished training: what it scored on each split, how it decides, and the verdicts, the blocks of metrics.json.
-    The last split is the one that is judged."""
+@dataclass(frozen=True, kw_only=True)
+class MajorityMetrics(JsonResult):
+    """Metrics of always predicting the largest class, `label`; `f1_of_label` is its F1, `f1` the macro mean."""
 
-    scored: dict[str, SplitOutputs]
+    label: str
+    accuracy: float
+    recall: float
+    precision: float
+    f1: float
+    f1_of_label: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitMetrics(ClassificationMetrics):
+    """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
+
+    `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they flatter it.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {"intervals", "used_for"}
+
+    by_length: list[LengthSlice]
+    truncated: SliceMetrics | None
+    intervals: MetricIntervals | None = None
+    alarms: list[Alarm]
+    majority: MajorityMetrics
+    used_for: list[str] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineMetrics(ClassificationMetrics):
+    """Metrics of an order-blind model on the split that the trained model is judged by."""
+
+    model: str
+    split: str
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Outputs of a model on each split, how it decides, and its metrics. The last split is the one it is judged by."""
+
+    outputs: Mapping[str, SplitOutputs]
     decision: Decision
-    metrics: dict[str, Any]
+    metrics: Mapping[str, SplitMetrics]
 
     @property
     def split(self) -> str:
-        return list(self.scored)[-1]
+        """Name of the last split."""
+        return list(self.outputs)[-1]
 
     @property
     def last(self) -> SplitOutputs:
-        return self.scored[self.split]
+        return self.outputs[self.split]
 
     @property
     def probabilities(self) -> np.ndarray:
+        """(N, C) of the last split."""
         return self.decision.probabilities(self.last.logits)
 
     @property
     def predicted(self) -> np.ndarray:
+        """(N,) class numbers of the last split."""
         return self.decision.choose(self.last.logits)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RunMetrics:
+    """Content of metrics.json.
+
+    `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
+    the threshold. `data` and `leaks`: the dataset's report.
+    """
+
+    splits: Mapping[str, SplitMetrics]
+    decision: Decision
+    calibration: Calibration
+    baseline: BaselineMetrics | None
+    data: Mapping[str, Any]
+    leaks: Mapping[str, Any]
+    holdout_rows: int
+    trained_steps: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
+        return {
+            **{split: metrics.to_dict() for split, metrics in self.splits.items()},
+            **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
+            "decision": self.decision.to_dict(),
+            "calibration": self.calibration.to_dict(),
+            "data": dict(self.data),
+            "holdout": {"rows": self.holdout_rows},
+            "leaks": dict(self.leaks),
+            "step": self.trained_steps,
+        }
+
+
 def evaluate_split(
-    scored: SplitOutputs, classes: list[str], positive: str | None, decision: Decision, intervals: bool = False
-) -> dict[str, Any]:
-    """The block of a split in metrics.json. `intervals`: of the scores, too."""
-    labels = scored.labels.astype(np.int64)
-    probabilities = decision.probabilities(scored.logits)
-    predicted = decision.choose(scored.logits)
-    found = classification_metrics(labels, probabilities, classes, positive, predicted)
-    found |= slice_scores(labels, predicted, probabilities, scored.lengths, scored.truncated, classes, positive)
-    if intervals:
-        found["intervals"] = score_intervals(labels, predicted, probabilities, classes, positive)
-    raised = alarms(found, classes, positive, decision.rule != "argmax")
-    found["alarms"] = [alarm._asdict() for alarm in raised]
-    found["majority"] = _majority(found, classes)
-    return found
+    outputs: SplitOutputs,
+    classes: list[str],
+    positive: str | None,
+    decision: Decision,
+    *,
+    with_intervals: bool,
+    used_for: list[str] | None = None,
+) -> SplitMetrics:
+    """Metrics of the outputs of one split under a decision."""
+    labels = outputs.labels.astype(np.int64)
+    predictions = Predictions(
+        labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
+    )
+    metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
+    return SplitMetrics(
+        **vars(metrics),
+        by_length=slices_by_length(predictions, outputs.lengths),
+        truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
+        intervals=metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
+        if with_intervals
+        else None,
+        alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax"),
+        majority=majority_metrics(metrics, len(labels)),
+        used_for=used_for,
+    )
 
 
-def _majority(found: dict[str, Any], classes: list[str]) -> dict[str, Any]:
-    """What always saying the largest class of this split would score."""
-    label = max(classes, key=lambda name: found["support_by_class"][name])
-    support = found["support_by_class"][label]
-    present = sum(count > 0 for count in found["support_by_class"].values())
-    accuracy = support / found["rows"]
+def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
+    """Metrics of always predicting the largest class of a split of `rows` rows."""
+    support = metrics.support_by_class
+    label = max(support, key=lambda name: support[name])
+    present = sum(count > 0 for count in support.values())
+    accuracy = support[label] / rows
     f1 = 2 * accuracy / (1 + accuracy)
-    return {
-        "label": label,
-        "accuracy": accuracy,
-        "recall": 1 / present,
-        "precision": accuracy / present,
-        "f1": f1 / present,
-        "f1_of_label": f1,
-    }
+    return MajorityMetrics(
+        label=label,
+        accuracy=accuracy,
+        recall=1 / present,
+        precision=accuracy / present,
+        f1=f1 / present,
+        f1_of_label=f1,
+    )
 
 
-def calibration(scored: dict[str, SplitOutputs], temperature: float, applied: bool) -> dict[str, Any]:
-    """The calibration error of each split without and with the `temperature` that validation asks for."""
-    errors = {
-        split: [calibration_error(own.labels, softmax(own.logits / scale)) for scale in (1.0, temperature)]
-        for split, own in scored.items()
-    }
-    return {
-        "temperature": temperature,
-        "applied": applied,
-        "ece": {split: {"before": before, "after": after} for split, (before, after) in errors.items()},
-    }
+def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, applied: bool) -> Calibration:
+    """Calibration error of each split without and with `temperature`."""
+    errors = {}
+    for split, rows in outputs.items():
+        before, after = (calibration_error(rows.labels, softmax(rows.logits / scale)) for scale in (1.0, temperature))
+        errors[split] = CalibrationErrors(before=before, after=after)
+    return Calibration(temperature=temperature, applied=applied, ece=errors)

@@ -1,18 +1,45 @@
-"""Scores of parts of a split: by length, and of the rows that were cut."""
+"""Metrics of parts of a split: by length, and of the rows that were truncated."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics, positive_metrics
+from seqclf.evaluation.json_result import JsonResult
+from seqclf.evaluation.metrics import AlertMetrics, confusion_matrix, confusion_metrics, positive_metrics
 
 BUCKETS = 5
 
 
+@dataclass(frozen=True, kw_only=True)
+class SliceMetrics(JsonResult):
+    """Metrics of some rows of a split. `positive` is None without a positive label."""
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"positive"})
+
+    rows: int
+    accuracy: float
+    recall: float
+    f1: float
+    positive: AlertMetrics | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthSlice(SliceMetrics):
+    """Metrics of the rows with `low` to `high` tokens, both included, before truncation."""
+
+    low: int
+    high: int
+
+
 def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
-    """At most `BUCKETS` ranges of lengths, both ends included, with about the same number of rows in each."""
+    """At most `BUCKETS` ranges of lengths, both ends included, with about equally many rows in each.
+
+    >>> length_buckets(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 100]))
+    [(1, 2), (3, 4), (5, 6), (7, 8), (9, 100)]
+    """
     if not len(lengths):
         return []
     inner = np.quantile(lengths, np.arange(1, BUCKETS) / BUCKETS, method="inverted_cdf").astype(np.int64)
@@ -21,29 +48,35 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(starts, ends.tolist(), strict=True))
 
 
-def slice_scores(
-    labels: np.ndarray,
-    predicted: np.ndarray,
-    probabilities: np.ndarray,
-    lengths: np.ndarray,
-    truncated: np.ndarray,
-    classes: list[str],
-    positive: str | None,
-) -> dict[str, Any]:
-    """`by_length`: for each of the buckets of `lengths` (N,), which are those before anything was cut, its ends and its
-    scores; `truncated`: those of the rows that were cut (N,) bool, None if there are none."""
+@dataclass(frozen=True)
+class Predictions:
+    """Labels and predictions of rows. `labels`, `predicted`: (N,) class numbers; `probabilities`: (N, C)."""
 
-    def own(rows: np.ndarray) -> dict[str, Any]:
-        confusion = confusion_matrix(labels[rows].astype(np.int64), predicted[rows], len(classes))
-        found = confusion_metrics(confusion, classes)
-        kept = {"rows": int(rows.sum()), **{name: found[name] for name in ("accuracy", "recall", "f1")}}
-        if positive is None:
-            return kept
-        block = positive_metrics(labels[rows], probabilities[rows], confusion, classes, positive)
-        names = ("rows", "alerts", "recall", "precision", "f1", "average_precision")
-        return {**kept, "positive": {name: block[name] for name in names}}
+    labels: np.ndarray
+    predicted: np.ndarray
+    probabilities: np.ndarray
+    classes: list[str]
+    positive: str | None
 
-    buckets = [
-        {"low": low, "high": high, **own((lengths >= low) & (lengths <= high))} for low, high in length_buckets(lengths)
-    ]
-    return {"by_length": buckets, "truncated": own(truncated) if truncated.any() else None}
+
+def slices_by_length(predictions: Predictions, lengths: np.ndarray) -> list[LengthSlice]:
+    """Metrics of each length bucket. `lengths`: (N,) tokens before truncation."""
+    slices = []
+    for low, high in length_buckets(lengths):
+        inside = (lengths >= low) & (lengths <= high)
+        slices.append(LengthSlice(low=low, high=high, **vars(slice_metrics(predictions, inside))))
+    return slices
+
+
+def slice_metrics(predictions: Predictions, rows: np.ndarray) -> SliceMetrics:
+    """Metrics of the rows where `rows` (N,) is true."""
+    labels, probabilities = predictions.labels[rows].astype(np.int64), predictions.probabilities[rows]
+    confusion = confusion_matrix(labels, predictions.predicted[rows], len(predictions.classes))
+    metrics = confusion_metrics(confusion, predictions.classes)
+    positive = None
+    if predictions.positive is not None:
+        alerts = positive_metrics(labels, probabilities, confusion, predictions.classes, predictions.positive)
+        positive = AlertMetrics(**{name: getattr(alerts, name) for name in AlertMetrics.__dataclass_fields__})
+    return SliceMetrics(
+        rows=int(rows.sum()), accuracy=metrics.accuracy, recall=metrics.recall, f1=metrics.f1, positive=positive
+    )

@@ -1,178 +1,185 @@
-"""Scores and labels of rows kept apart → thresholds that keep a promise on new data.
+"""Decision thresholds with guarantees on new data, from scores and labels of held-out rows.
 
-Promises are exact and free of assumptions on the scores' distribution. A threshold is set at the score of the k-th of n
-rows; of m new rows of the same kind, the number at or above it is then beta-binomial with parameters (m, k, n - k + 1),
-whatever that distribution is (a fact of order statistics; equal scores only make it safer). The promise is for new data
-with at least as many such rows: for every m from n on. Of all m that allow the same number of rows to be missed, the
-largest is the hardest to keep. The chance at the first such m and that of the whole population bound all others
+The guarantees are exact and distribution-free. A threshold is set at the score of the k-th of n rows. Of m new rows of
+the same kind, the number at or above it is then beta-binomial with parameters (m, k, n - k + 1), for any distribution
+of scores (a fact of order statistics; ties only make it safer). A guarantee is for new data with at least as many such
+rows, that is for every m from n on. Among all m that allow the same number of missed rows, the largest is the hardest
+to keep. The probability at the first such m and that of the whole population bound all others
 (`tests/evaluation/test_decision.py` compares with every m).
 
-Scores are differences of logits, which stay apart where probabilities are 1 to the last digit.
+Scores are logit margins. They stay distinct where probabilities round to 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 CANDIDATES = 20  # thresholds that min_precision considers
-NOISE = 1e-4  # by which the same row's logits may differ between PyTorch and ONNX Runtime, and from batch to batch
+LOGIT_NOISE = 1e-4  # difference of one row's logits between PyTorch and ONNX Runtime, or between batches
 
 
 @dataclass(frozen=True)
 class Threshold:
-    """A score from which on rows are chosen; 0: the most probable label. `backed`: whether the promise stands; `rows`:
-    kept apart that it rests on; `needed`: how many would do where they are too few, if that can be told."""
+    """Decision threshold on the logit margin; 0 is the most probable label.
+
+    `backed`: whether the guarantee holds. `rows`: held-out rows it rests on. `needed`: how many would be enough where
+    they are too few, None if unknown.
+    """
 
     value: float
     backed: bool
     rows: int
     needed: int | None = None
 
-    def evidence(self) -> dict[str, Any]:
-        return {"backed": self.backed, "rows": self.rows, "needed": self.needed}
 
+def threshold_for_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
+    """Threshold with the fewest false alerts that keeps the recall at `target` in new data.
 
-def keep_recall(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The threshold of the fewest false alerts that keeps the recall of `truth` (N,) at `target` in new data; among
-    those the lowest, as recall beyond the target is welcome where it costs nothing."""
+    `scores`: (N,). `truth`: (N,) bool, whether a row has the label. Of thresholds with equally many false alerts the
+    lowest is taken: recall beyond the target is welcome where it costs nothing.
+    """
     ranked = -np.sort(-scores[truth])
     count = len(ranked)
-    place = _first(count, lambda found: recall_holds(found, count, target, confidence))
-    if place is not None:
-        return Threshold(_free(ranked, scores[~truth], float(ranked[place - 1])), True, count)
-    lowest = float(ranked[-1]) - NOISE if count else 0.0
-    return Threshold(lowest, False, count, _needed(lambda n: recall_holds(n, n, target, confidence)))
+    hits = _first(count, lambda k: recall_holds(k, count, target, confidence))
+    if hits is not None:
+        return Threshold(_lower_for_free(ranked, scores[~truth], float(ranked[hits - 1])), True, count)
+    lowest = float(ranked[-1]) - LOGIT_NOISE if count else 0.0
+    return Threshold(lowest, False, count, _rows_needed(lambda n: recall_holds(n, n, target, confidence)))
 
 
-def _free(own: np.ndarray, others: np.ndarray, highest: float) -> float:
-    """The lowest threshold that chooses none of the `others` besides those at or above `highest`."""
+def _lower_for_free(ranked: np.ndarray, others: np.ndarray, highest: float) -> float:
+    """The lowest threshold that adds none of the `others` to those at or above `highest`."""
     below = others[others < highest]
     if not len(below):
-        return float(own.min()) - NOISE
-    last = float(own[own > below.max()].min())
-    return min((last + float(below.max())) / 2, last - NOISE)
+        return float(ranked.min()) - LOGIT_NOISE
+    last = float(ranked[ranked > below.max()].min())
+    return min((last + float(below.max())) / 2, last - LOGIT_NOISE)
 
 
-def recall_holds(found: int, rows: int, target: float, confidence: float) -> bool:
-    """Whether `rows` or more new rows keep the recall where a threshold finds `found` of as many rows kept apart."""
-    if not found or _share_above(target, found, rows) < confidence:
+def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool:
+    """Whether `rows` or more new rows keep the recall, given `hits` among as many held-out rows."""
+    if not hits or _probability_of_share(target, hits, rows) < confidence:
         return False
-    new = _hardest(rows, 1 - target)
-    return _at_or_above(found, rows, new, _least(target * new)) >= confidence
+    new_rows = _hardest_count(rows, 1 - target)
+    return _at_or_above(hits, rows, new_rows, _ceil(target * new_rows)) >= confidence
 
 
-def _share_above(share: float, place: int, rows: int) -> float:
-    """The chance that more than a `share` of the population scores at or above the `place`-th of `rows` rows."""
+def _probability_of_share(share: float, rank: int, rows: int) -> float:
+    """Probability that more than a `share` of the population reaches the score of rank `rank` among `rows` rows."""
     from scipy.special import betainc
 
-    return float(1 - betainc(place, rows - place + 1, share))
+    return float(1 - betainc(rank, rows - rank + 1, share))
 
 
-def _hardest(rows: int, share: float) -> int:
-    """The most rows of which no more than of `rows` may be exceptions, where exceptions may be a `share` of all."""
+def _hardest_count(rows: int, share: float) -> int:
+    """The largest number of rows that allows no more exceptions than `rows` do, when a `share` may be exceptions."""
     allowed = int(share * rows + 1e-9)
-    return max(rows, _least((allowed + 1) / share) - 1)
+    return max(rows, _ceil((allowed + 1) / share) - 1)
 
 
-def keep_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The lowest threshold that chooses at most a share `target` of new rows."""
+def threshold_for_alerts(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
+    """The lowest threshold that alerts on at most a share `target` of new rows.
+
+    Arguments as in `threshold_for_recall`.
+    """
     ranked = -np.sort(-scores)
     count = len(ranked)
-    # The alerts are above the place-th score, so at most as many new rows as lie at or above it.
-    last = _first(count, lambda k: not alerts_hold(k, count, target, confidence))
-    place = (last or count + 1) - 1
-    if place < 1:
-        needed = _needed(lambda n: alerts_hold(1, n, target, confidence))
-        return Threshold(float(ranked[0]) + NOISE if count else 0.0, False, count, needed)
-    return Threshold(float(ranked[place - 1]) + NOISE, True, count)
+    # Alerts lie above the k-th score, so there are at most as many as new rows at or above it.
+    first_failure = _first(count, lambda k: not alerts_hold(k, count, target, confidence))
+    alerts = (first_failure or count + 1) - 1
+    if alerts < 1:
+        needed = _rows_needed(lambda n: alerts_hold(1, n, target, confidence))
+        return Threshold(float(ranked[0]) + LOGIT_NOISE if count else 0.0, False, count, needed)
+    return Threshold(float(ranked[alerts - 1]) + LOGIT_NOISE, True, count)
 
 
 def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> bool:
-    """Whether of `rows` or more new rows at most a share `target` reaches the score that `alerts` of as many do."""
-    if _share_above(target, alerts, rows) > 1 - confidence:
+    """Whether at most a share `target` of `rows` or more new rows reaches the score that `alerts` of as many do."""
+    if _probability_of_share(target, alerts, rows) > 1 - confidence:
         return False
-    new = _hardest(rows, target)
-    return _at_or_above(alerts, rows, new, int(target * new + 1e-9) + 1) <= 1 - confidence
+    new_rows = _hardest_count(rows, target)
+    return _at_or_above(alerts, rows, new_rows, int(target * new_rows + 1e-9) + 1) <= 1 - confidence
 
 
-def keep_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The threshold of the highest recall whose precision stays at `target` in new data with as many alerts or more.
+def threshold_for_precision(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
+    """Threshold with the highest recall whose precision stays at `target` in new data with as many alerts or more.
 
-    Looks at `CANDIDATES` thresholds, each at its share of the risk (Bonferroni): beside new data that fall short,
-    the rows kept apart would have to be a surprise by Fisher's exact test.
+    Tests `CANDIDATES` thresholds, each at its share of the risk (Bonferroni), by Fisher's exact test: were new data to
+    fall short, the held-out rows would have to be a surprise. Arguments as in `threshold_for_recall`.
     """
-    own = -np.sort(-scores[truth])
-    places = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(own)).astype(int))
-    values = [float(own[place - 1]) - NOISE for place in places.tolist() if place]
+    ranked = -np.sort(-scores[truth])
+    ranks = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(ranked)).astype(int))
+    values = [float(ranked[rank - 1]) - LOGIT_NOISE for rank in ranks.tolist() if rank]
     counts = [(int((truth & (scores >= value)).sum()), int((scores >= value).sum())) for value in values]
-    for value, (right, alerts) in zip(values[::-1], counts[::-1], strict=True):
-        if precision_holds(right, alerts, target, confidence):
+    for value, (hits, alerts) in zip(values[::-1], counts[::-1], strict=True):
+        if precision_holds(hits, alerts, target, confidence):
             return Threshold(value, True, alerts)
-    best = int(np.argmax([right / alerts for right, alerts in counts])) if counts else -1
-    needed = _needed(lambda n: precision_holds(n, n, target, confidence))
-    if best < 0:
+    needed = _rows_needed(lambda n: precision_holds(n, n, target, confidence))
+    if not counts:
         return Threshold(0.0, False, 0, needed)
+    best = int(np.argmax([hits / alerts for hits, alerts in counts]))
     return Threshold(values[best], False, counts[best][1], needed)
 
 
-def precision_holds(right: int, alerts: int, target: float, confidence: float) -> bool:
-    """Whether `alerts` or more new alerts keep the precision where `right` of as many alerts kept apart are."""
+def precision_holds(hits: int, alerts: int, target: float, confidence: float) -> bool:
+    """Whether `alerts` or more new alerts keep the precision, given `hits` among as many held-out alerts."""
     from scipy.stats import hypergeom
 
     risk = (1 - confidence) / CANDIDATES
-    # The binomial chance that so many are right where only a share `target` of the population is.
-    if not right or 1 - _share_above(target, right, alerts) > risk:
+    # The binomial probability of as many hits where only a share `target` of the population is.
+    if not hits or 1 - _probability_of_share(target, hits, alerts) > risk:
         return False
-    new = _hardest(alerts, 1 - target)
-    short = _least(target * new) - 1
-    return bool(hypergeom.cdf(short, alerts + new, right + short, new) <= risk)
+    new_alerts = _hardest_count(alerts, 1 - target)
+    short = _ceil(target * new_alerts) - 1
+    return bool(hypergeom.cdf(short, alerts + new_alerts, hits + short, new_alerts) <= risk)
 
 
-def least_cost(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
-    """The threshold of the lowest cost, a row of `truth` that is missed costing `target` times a false alarm."""
+def threshold_of_least_cost(scores: np.ndarray, truth: np.ndarray, target: float, confidence: float) -> Threshold:
+    """Threshold with the lowest cost, where a missed row of `truth` costs `target` times as much as a false alert."""
+    if not len(scores):
+        return Threshold(0.0, False, 0)
     order = np.argsort(-scores, kind="stable")
-    ranked, right = scores[order], truth[order]
-    missed = right.sum() - np.concatenate([[0], np.cumsum(right)])
-    costs = target * missed + np.concatenate([[0.0], np.cumsum(~right)])
-    costs[1:-1][ranked[:-1] - ranked[1:] <= NOISE / 10] = np.inf  # such scores are chosen together
-    place = int(costs.argmin())
-    if place in (0, len(ranked)):
-        value = ranked[0] + NOISE if place == 0 else ranked[-1] - NOISE
+    ranked, is_hit = scores[order], truth[order]
+    missed = is_hit.sum() - np.concatenate([[0], np.cumsum(is_hit)])
+    costs = target * missed + np.concatenate([[0.0], np.cumsum(~is_hit)])
+    costs[1:-1][ranked[:-1] - ranked[1:] <= LOGIT_NOISE / 10] = np.inf  # no threshold separates such scores
+    alerts = int(costs.argmin())
+    if alerts in (0, len(ranked)):
+        value = ranked[0] + LOGIT_NOISE if alerts == 0 else ranked[-1] - LOGIT_NOISE
     else:
-        value = (ranked[place - 1] + ranked[place]) / 2
+        value = (ranked[alerts - 1] + ranked[alerts]) / 2
     return Threshold(float(value), True, len(scores))
 
 
 THRESHOLDS = {
-    "min_recall": keep_recall,
-    "min_precision": keep_precision,
-    "max_alerts": keep_alerts,
-    "cost": least_cost,
+    "min_recall": threshold_for_recall,
+    "min_precision": threshold_for_precision,
+    "max_alerts": threshold_for_alerts,
+    "cost": threshold_of_least_cost,
 }
 
 HOLDS = {"min_recall": recall_holds, "min_precision": precision_holds}
 
 
-def _at_or_above(place: int, count: int, new: int, wanted: int) -> float:
-    """The chance that at least `wanted` of `new` rows score at or above the `place`-th of `count` rows.
+def _at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
+    """Probability that at least `least` of `new_rows` rows reach the score of rank `rank` among `rows` rows.
 
-    They do if, of the `wanted` + `place` - 1 highest of all rows, at least `wanted` are new.
+    They do if at least `least` of the `least + rank - 1` highest rows of both kinds are new.
     """
     from scipy.stats import hypergeom
 
-    if wanted <= 0:
+    if least <= 0:
         return 1.0
-    if wanted > new or place < 1:
+    if least > new_rows or rank < 1:
         return 0.0
-    return float(hypergeom.sf(wanted - 1, count + new, new, wanted + place - 1))
+    return float(hypergeom.sf(least - 1, rows + new_rows, new_rows, least + rank - 1))
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int | None:
-    """The smallest of 1 … `count` for which a condition holds that, once true, stays so."""
+    """The smallest of 1 … `count` for which a monotone condition holds, by bisection; None if it never does."""
     if count < 1 or not holds(count):
         return None
     low, high = 1, count
@@ -182,8 +189,8 @@ def _first(count: int, holds: Callable[[int], bool]) -> int | None:
     return low
 
 
-def _needed(holds: Callable[[int], bool], most: int = 100_000) -> int | None:
-    """About the smallest number of rows for which a condition holds."""
+def _rows_needed(holds: Callable[[int], bool], most: int = 100_000) -> int | None:
+    """About the smallest number of rows for which a condition holds, within 2 %."""
     count = 1
     while count <= most:
         if holds(count):
@@ -192,6 +199,6 @@ def _needed(holds: Callable[[int], bool], most: int = 100_000) -> int | None:
     return None
 
 
-def _least(share: float) -> int:
-    """The smallest whole number of rows that reaches a share."""
-    return int(np.ceil(share - 1e-9))
+def _ceil(rows: float) -> int:
+    """The smallest whole number of rows that reaches `rows`, rounding errors aside."""
+    return int(np.ceil(rows - 1e-9))

@@ -1,7 +1,8 @@
-"""What a person reads in the terminal: data, epochs, verdict."""
+"""Terminal output: the dataset, epochs and the verdict."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -10,7 +11,8 @@ from rich.table import Table
 from seqclf.data.splitting.leakage import leak_lines
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.run.summary import dependence
 
@@ -18,11 +20,11 @@ from seqclf.reporting.run.summary import dependence
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)
 MOST_CLASSES = 25
 MOST_COLUMNS = 4
-POSITIVE = ("recall", "precision", "f1", "average_precision", "auroc")
+POSITIVE_METRICS = ("recall", "precision", "f1", "average_precision", "auroc")
 
 
 def show_dataset(dataset: Dataset) -> None:
-    """Fields, classes and rows, with everything that was refused, cut or unknown."""
+    """Print fields, classes and rows, with everything that was refused, truncated or unknown."""
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for field in dataset.schema.fields:
@@ -35,7 +37,7 @@ def show_dataset(dataset: Dataset) -> None:
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("split", "rows", "refused", "cut", "steps", "unknown", "length min/mean/max"):
+    for heading in ("split", "rows", "refused", "truncated", "tokens", "unknown", "length min/mean/max"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, counts in dataset.report.items():
         lengths = dataset.splits[name].sequences.lengths
@@ -44,7 +46,7 @@ def show_dataset(dataset: Dataset) -> None:
         table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "steps")), unknown, spread)
     console.print(table)
     if any(counts["refused"] for counts in dataset.report.values()):
-        console.print(f"  refused, and why: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
+        console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
     for name, counts in dataset.report.items():
         if counts.get("hidden_files"):
             console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts['hidden_files']}")
@@ -56,12 +58,12 @@ def show_dataset(dataset: Dataset) -> None:
 
 
 def warn(line: str) -> None:
-    """Something about the data that should be looked at."""
+    """Print a warning about the data."""
     console.print(f"data: {line}", style="yellow", soft_wrap=True)
 
 
 def show_epoch(row: dict[str, Any], monitor: str) -> None:
-    """One line per epoch; `monitor`: the validation metric that decides which one is best."""
+    """Print a line per epoch. `monitor`: the validation metric that decides which one is best."""
     parts = [f"epoch {row['epoch']:>3}"]
     for split in ("train", "validation"):
         if f"{split}/loss" in row:
@@ -70,42 +72,50 @@ def show_epoch(row: dict[str, Any], monitor: str) -> None:
         names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
         values = {name.replace("_", " "): row.get(f"validation/{name}") for name in names}
         parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
-    parts.append(f"{row['tokens_per_s']:,.0f} steps/s  {row['observation']}")
+    parts.append(f"{row['tokens_per_s']:,.0f} tokens/s  {row['observation']}")
     console.print("  ".join(parts), soft_wrap=True)
 
 
-def show_scores(metrics: dict[str, dict[str, Any]], baseline: dict[str, Any] | None = None) -> None:
-    """The table of the verdict: main metrics by split, then recall by class of the last split.
+def show_scores(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None = None) -> None:
+    """Print the verdict: main metrics by split, recall by class of the last split, and its alarms.
 
-    `baseline`: the scores of an order-blind `model` on the last split, to stand beside.
+    `baseline`: the order-blind model on the last split.
     """
     table = Table(title="Verdict", title_justify="left")
     table.add_column("split")
     for name in ("rows", *MAIN_METRICS):
         table.add_column(name, justify="right")
-    for split, found in metrics.items():
-        table.add_row(split, str(found["rows"]), *(f"{found[name]:.4f}" for name in MAIN_METRICS))
-    split, found = next(reversed(metrics.items()))
+    for split, result in metrics.items():
+        table.add_row(split, str(result.rows), *_main_metrics(result))
+    split, result = list(metrics.items())[-1]
     if baseline is not None:
-        values = (f"{baseline[name]:.4f}" for name in MAIN_METRICS)
-        table.add_row("order-blind", str(baseline["rows"]), *values, style="dim")
+        table.add_row("order-blind", str(baseline.rows), *_main_metrics(baseline), style="dim")
     console.print(table)
-    for who, scored in ((split, found), (f"order-blind ({baseline['model']})" if baseline else "", baseline)):
-        if scored is not None and "positive" in scored:
-            block = scored["positive"]
-            parts = [f"{name} {block[name]:.4f}" for name in POSITIVE if block[name] is not None]
-            console.print(f"{who}, positive label {block['label']}: {', '.join(parts)}")
-    rows = sorted(found["recall_by_class"].items(), key=lambda item: 2.0 if item[1] is None else item[1])
-    shown = [f"{label} {value:.3f}" for label, value in rows[:MOST_CLASSES] if value is not None]
-    console.print(f"{split}, recall by class, the worst first: {', '.join(shown)}")
-    if (caution := dependence(found, split)) is not None:
+    _show_positive(split, result)
+    if baseline is not None:
+        _show_positive(f"order-blind ({baseline.model})", baseline)
+    recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
+    lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])
+    console.print(f"{split}, recall by class, the lowest first: {lowest}")
+    if (caution := dependence(result, split)) is not None:
         console.print(caution, style="yellow", soft_wrap=True)
-    for alarm in found["alarms"]:
-        console.print(f"ALARM on {split}: {alarm['text']}. Try {alarm['remedy']}", style="bold red", soft_wrap=True)
+    for alarm in result.alarms:
+        console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
 
 
-def show_decision(decision: Decision, found: dict[str, Any], split: str) -> None:
-    """What was promised, what stands behind it, and what `split` says to it; nothing where labels are just the most
-    probable."""
-    for line in decision_lines(decision, found, split):
+def _main_metrics(metrics: ClassificationMetrics) -> list[str]:
+    return [f"{getattr(metrics, name):.4f}" for name in MAIN_METRICS]
+
+
+def _show_positive(title: str, metrics: ClassificationMetrics) -> None:
+    positive = metrics.positive
+    if positive is not None:
+        values = {name: getattr(positive, name) for name in POSITIVE_METRICS}
+        text = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if value is not None)
+        console.print(f"{title}, positive label {positive.label}: {text}")
+
+
+def show_decision(decision: Decision, metrics: SplitMetrics, split: str) -> None:
+    """Print the targets of a decision, their evidence, and the metrics of `split`; nothing for an argmax decision."""
+    for line in decision_lines(decision, metrics, split):
         console.print(f"decision: {line}", soft_wrap=True)

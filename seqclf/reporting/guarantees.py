@@ -1,61 +1,66 @@
-"""Decisions and their promises in plain words."""
+"""Decisions and their guarantees as sentences."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.reporting.formatting import probability_text
 
-PROMISES = {
+TARGETS = {
     "min_recall": "at least {target:.1%} of {label} found",
     "min_precision": "at least {target:.1%} of the alerts for {label} right",
     "max_alerts": "at most {target:.1%} of all rows given {label}",
     "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
 }
-RESTS_ON = {
+COUNTED = {  # rows that a guarantee rests on
     "min_recall": "rows of {label}",
     "min_precision": "alerts",
     "max_alerts": "rows",
 }
 
 
-def decision_lines(decision: Decision, found: Mapping[str, Any], split: str) -> list[str]:
-    """Each promise, what backs it, and how it stands on the scores `found` of a split."""
+def decision_lines(decision: Decision, metrics: ClassificationMetrics, split: str) -> list[str]:
+    """A line for each target of a decision: what backs it, and what the metrics of a split come to."""
     lines = []
     if decision.threshold is not None:
         lines.append(f"{decision.positive} from a probability of {probability_text(decision.threshold)} on")
-    for target in decision.targets:
-        rule, label = target["rule"], target["label"]
-        promise = PROMISES[rule].format(**target)
-        if rule == "cost":
-            lines.append(f"{promise}, on {target['rows']:,} validation rows")
+    for guarantee in decision.targets:
+        target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
+        if guarantee.rule == "cost":
+            lines.append(f"{target}, on {guarantee.rows:,} validation rows")
             continue
-        kind = RESTS_ON[rule].format(label=label)
-        if target.get("conflict"):
-            backed = "NOT kept: it cannot be together with the others"
-        elif target.get("provisional"):
-            backed = "NOT backed: its threshold is set on rows that also chose the model"
-        elif target["backed"]:
-            together = ", together with the others" if len(decision.targets) > 1 else ""
-            backed = f"{target['confidence']:.0%} sure{together}, on {target['rows']:,} new {kind} or more"
-        else:
-            wanted = f"; some {target['needed']:,} would do" if target["needed"] else ""
-            if target["needed"] and target["needed"] <= target["rows"]:
-                wanted = "; the model does not separate well enough"
-            backed = f"NOT backed: {target['rows']:,} {kind} kept apart (decision.holdout) are too few{wanted}"
-        lines.append(f"{promise} ({backed}); on {split} {reached(rule, label, found)}")
+        evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
+        lines.append(f"{target} ({evidence}); on {split} {_achieved(guarantee, metrics)}")
     return lines
 
 
-def reached(rule: str, label: str, found: Mapping[str, Any]) -> str:
-    """What a rule's figure came to."""
-    if rule == "min_recall":
-        value = found["recall_by_class"][label]
-    elif rule == "min_precision":
-        value = found["precision_by_class"][label]
+def _evidence(guarantee: Guarantee, joint: bool) -> str:
+    """Why a target is guaranteed, or why not. `joint`: it is one of several."""
+    rows = COUNTED[guarantee.rule].format(label=guarantee.label)
+    if guarantee.conflict:
+        return "NOT kept: it cannot hold together with the others"
+    if guarantee.provisional:
+        return "NOT backed: its threshold is set on rows that also chose the model"
+    if guarantee.backed:
+        together = ", together with the others" if joint else ""
+        return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more"
+    hint = ""
+    if guarantee.needed:
+        enough = guarantee.needed <= guarantee.rows
+        hint = (
+            "; the model does not separate well enough" if enough else f"; about {guarantee.needed:,} would be enough"
+        )
+    return f"NOT backed: {guarantee.rows:,} held-out {rows} (decision.holdout) are too few{hint}"
+
+
+def _achieved(guarantee: Guarantee, metrics: ClassificationMetrics) -> str:
+    """The metric that a rule is about."""
+    label = guarantee.label
+    if guarantee.rule == "min_recall":
+        value = metrics.recall_by_class[label]
+    elif guarantee.rule == "min_precision":
+        value = metrics.precision_by_class[label]
     else:
-        place = list(found["support_by_class"]).index(label)
-        value = sum(row[place] for row in found["confusion"]) / found["rows"]
+        column = list(metrics.support_by_class).index(label)
+        value = sum(row[column] for row in metrics.confusion) / metrics.rows
     return "unknown" if value is None else f"{value:.1%}"

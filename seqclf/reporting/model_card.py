@@ -1,4 +1,4 @@
-"""MODEL_CARD.md of a bundle: what the model is for whoever meets it without its run."""
+"""MODEL_CARD.md of a bundle, for readers who do not have its run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.leakage import leak_lines
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.formatting import listed, percent, score, shortened
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.run.summary import BETWEEN, headline, verdict_rows
 
 MOST_FIELDS = 40
-FEW_ROWS = 30  # of a class, on the split that is judged
+FEW_ROWS = 30  # fewer rows of a class make its metrics rough
 
 RUN = """```sh
 python -m seqclf.predict bundle=. input=new.parquet output=scores.parquet
@@ -26,13 +27,14 @@ MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an under
 PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
 
 
-def model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
-    """`manifest`: of the bundle; `written`: what metrics.json of its run holds, empty if the model was not scored.
+def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
+    """Markdown of a model card.
 
-    Raises InputError on a metrics.json that this version has not written.
+    `manifest`: of the bundle. `run_metrics`: content of the run's metrics.json, empty if the model was not evaluated.
+    Raises InputError on a metrics.json that another version wrote.
     """
     try:
-        return _model_card(manifest, written)
+        return _model_card(manifest, run_metrics)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"metrics.json of the run: is not as this version writes it ({type(error).__name__}: {error}); remove it, "
@@ -40,16 +42,18 @@ def model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
         ) from error
 
 
-def _model_card(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> str:
+def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
     schema = Schema.from_dict(manifest["schema"])
-    metrics = {split: own for split, own in manifest["metrics"].items() if "by_length" in own}
+    metrics = {
+        split: SplitMetrics.from_dict(state) for split, state in manifest["metrics"].items() if "by_length" in state
+    }
     parts = [
         "# Model card",
         _purpose(manifest, schema),
         "## Verdict",
-        *(_verdict(manifest, metrics, written) if metrics else ["Its scores are not known here."]),
+        *(_verdict(manifest, metrics, run_metrics) if metrics else ["Not evaluated."]),
         "## Data",
-        *_data(manifest, written),
+        *_data(manifest, run_metrics),
         "## Limits",
         _items(_limits(manifest, schema, metrics)),
         "## Use",
@@ -66,56 +70,58 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
-    told = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
+    purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
-    return _plain(told + positive, most=2000)
+    return _plain(purpose + positive, most=2000)
 
 
-def _verdict(manifest: Mapping[str, Any], metrics: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
+def _verdict(
+    manifest: Mapping[str, Any], metrics: Mapping[str, SplitMetrics], run_metrics: Mapping[str, Any]
+) -> list[str]:
     split, positive = list(metrics)[-1], manifest["positive"]
-    found = metrics[split]
-    parts = [_plain(headline(found, split, positive))]
-    if found["alarms"]:
-        told = (_plain(f"{alarm['text']}. Try {alarm['remedy']}.") for alarm in found["alarms"])
-        parts.append("\n".join(f"- **Alarm**: {line}" for line in told))
-    promises = decision_lines(Decision.from_dict(manifest["decision"]), found, split)
-    parts += [_items(promises)] if promises else []
-    names, rows = verdict_rows(metrics, written.get("baseline"), positive)
+    judged = metrics[split]
+    parts = [_plain(headline(judged, split))]
+    if judged.alarms:
+        alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
+        parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
+    guarantees = decision_lines(Decision.from_dict(manifest["decision"]), judged, split)
+    parts += [_items(guarantees)] if guarantees else []
+    baseline = run_metrics.get("baseline")
+    names, rows = verdict_rows(metrics, None if baseline is None else BaselineMetrics.from_dict(baseline))
     parts.append(_table(["", *names], rows))
-    if "intervals" in found:
+    if judged.intervals is not None:
         parts.append(BETWEEN)
     by_length = [
-        [f"{part['low']} to {part['high']}", part["rows"], score((part.get("positive") or part)["recall"])]
-        for part in found["by_length"]
+        [f"{part.low} to {part.high}", part.rows, score((part.positive or part).recall)] for part in judged.by_length
     ]
-    parts.append(_table(["steps", "rows", f"recall{f' of {positive}' if positive else ''}"], by_length))
+    parts.append(_table(["tokens", "rows", f"recall{f' of {positive}' if positive else ''}"], by_length))
     return parts
 
 
-def _data(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
-    report = written.get("data", {})
+def _data(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> list[str]:
+    report = run_metrics.get("data", {})
     if not report:
         return [_table(["split", "rows"], manifest["data"]["rows"].items())]
     names = ("used", "refused", "truncated", "steps")
-    parts = [_table(["split", *names], [[split, *(own[name] for name in names)] for split, own in report.items()])]
-    found = leak_lines(written["leaks"])
-    parts.append(_items(found) if found else "No sequence or id occurs in two splits.")
+    counts = [[split, *(row_counts[name] for name in names)] for split, row_counts in report.items()]
+    parts = [_table(["split", *names], counts)]
+    leaks = leak_lines(run_metrics["leaks"])
+    parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
     return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
 
 
-def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, Any]) -> list[str]:
+def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, SplitMetrics]) -> list[str]:
     lines = ["It is as good as stated on data like that above, and untested on any other."]
     if schema.max_length is not None:
-        done = "refused" if schema.truncate == "error" else f"cut ({schema.truncate})"
-        lines.append(f"Sequences of more than {schema.max_length:,} steps are {done}.")
+        action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"
+        lines.append(f"Sequences of more than {schema.max_length:,} tokens are {action}.")
     if metrics:
-        found = list(metrics.values())[-1]
-        longest = found["by_length"][-1]["high"]
-        lines.append(f"Sequences of more than {longest:,} steps were not scored.")
-        few = [label for label, count in found["support_by_class"].items() if count < FEW_ROWS]
+        judged = list(metrics.values())[-1]
+        lines.append(f"Sequences of more than {judged.by_length[-1].high:,} tokens were not evaluated.")
+        few = [label for label, count in judged.support_by_class.items() if count < FEW_ROWS]
         if few:
-            lines.append(f"Fewer than {FEW_ROWS} rows were scored of {listed(few)}: their figures are rough.")
-        lines.append(f"Its probabilities are off by {percent(found['ece'])} on average (calibration error).")
+            lines.append(f"Fewer than {FEW_ROWS} rows of {listed(few)} were evaluated: their metrics are rough.")
+        lines.append(f"Its probabilities are off by {percent(judged.ece)} on average (calibration error).")
     return lines
 
 

@@ -42,7 +42,7 @@ def _score_baseline(dataset: Dataset) -> dict[str, Any]:
     fitted = fit_baseline(splits, specs, len(dataset.classes))
     models = {
         model: {
-            name: classification_metrics(splits[name].labels, own, dataset.classes, dataset.positive)
+            name: classification_metrics(splits[name].labels, own, dataset.classes, dataset.positive).to_dict()
             for name, own in by_split.items()
         }
         for model, by_split in fitted.probabilities.items()
@@ -76,7 +76,7 @@ def score_fields_alone(dataset: Dataset) -> dict[str, float]:
         result = classification_metrics(
             own[last].labels, fitted.probabilities[fitted.name][last], dataset.classes, dataset.positive
         )
-        found[spec["name"]] = result["recall"]
+        found[spec["name"]] = result.recall
     return found
 
 

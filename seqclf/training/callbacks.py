@@ -17,7 +17,8 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.evaluation.epoch_notes import epoch_note
-from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system.atomic_files import write_output
 from seqclf.system.memory import resident_mb
 from seqclf.training.checkpoint_io import write_checkpoint
@@ -156,7 +157,9 @@ class EpochRecord(Checkpoint):
         for split, found in task.found.items():
             row |= main_scores(split, found)
         validated = task.found.get("validation")
-        row["observation"] = epoch_note(row, self.history, validated, task.classes, task.positive, task.monitor)
+        row["observation"] = epoch_note(
+            row, self.history, validated and validated["metrics"], task.classes, task.positive, task.monitor
+        )
         task.found = {}
         self.history.append(row)
         if trainer.is_global_zero:

@@ -16,7 +16,8 @@ from typing import Any
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.training.wandb_summary import RunSummary, flat_scores, log_wandb
 
 MODES = ("auto", "online", "offline", "disabled")
@@ -154,7 +155,7 @@ def log_verdict(logger: Logger | None, verdict: RunSummary, settings: dict[str, 
         online = not logger.experiment.offline and answers(_server(), settings["timeout"] / 2)
         _tolerant(lambda: log_wandb(logger.experiment, verdict, settings["log_bundle"], online))
         return
-    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.outcome.metrics).items()})
+    logger.log_metrics({f"best/{name}": value for name, value in flat_scores(verdict.evaluation.metrics).items()})
     logger.finalize("success")
 
 

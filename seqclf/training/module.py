@@ -16,7 +16,9 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import Batch
 from seqclf.config.instantiate import Trust, build, locate, package_of
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS, confusion_metrics, ranking_metrics, softmax
+from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS, ranking_metrics
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
 from seqclf.system.stored_state import error_context
 from seqclf.training.accumulators import Ranks, Tally
@@ -184,7 +186,8 @@ class SequenceTask(pl.LightningModule):
     def _scores(self, split: str, tally: Tally) -> dict[str, Any]:
         confusion, loss = tally.compute()
         counts = confusion.cpu().numpy()
-        found = {"loss": float(loss), **confusion_metrics(counts, self.classes), "confusion": counts}
+        metrics = confusion_metrics(counts, self.classes)
+        found: dict[str, Any] = {"loss": float(loss), **vars(metrics), "metrics": metrics}
         tally.reset()
         if not math.isfinite(found["loss"]):
             raise InputError(

@@ -90,7 +90,7 @@ def report_of(classifier):
     logits = np.eye(len(classifier.classes), dtype=np.float32)[labels]
     scored = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     decision = classifier.decision
-    scores = evaluate_split(scored, classifier.classes, classifier.manifest["positive"], decision, intervals=False)
+    scores = evaluate_split(scored, classifier.classes, classifier.manifest["positive"], decision, with_intervals=False)
     return [*decision_lines(decision, scores, "test"), *map(decision.threshold_of, range(len(classifier.classes)))]
 
 

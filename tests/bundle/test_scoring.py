@@ -9,7 +9,7 @@ from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import softmax
+from seqclf.evaluation.calibration import softmax
 
 
 def lines(path, rows):

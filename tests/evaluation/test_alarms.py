@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation.alarms import alarms
+from seqclf.evaluation.alarms import find_alarms
 from seqclf.evaluation.metrics import confusion_metrics
 
 
-def raised(confusion, positive=None, promised=False):
+def raised(confusion, positive=None, has_targets=False):
     confusion = np.array(confusion)
     classes = ["no", "yes", "maybe"][: len(confusion)]
-    found = {**confusion_metrics(confusion, classes), "confusion": confusion.tolist()}
-    return {alarm.kind: alarm for alarm in alarms(found, classes, positive, promised)}
+    metrics = confusion_metrics(confusion, classes)
+    return {alarm.kind: alarm for alarm in find_alarms(metrics, classes, positive, has_targets)}
 
 
 def test_98_percent_accuracy_and_12_percent_recall_raise_the_alarm():
@@ -60,7 +60,7 @@ def test_accuracy_that_was_given_up_for_a_promised_recall_is_no_alarm():
     assert raised([[9300, 500], [20, 180]], "yes") == {}  # as loss=balanced does
     weak = [[800, 180], [14, 6]]
     assert "below_majority" in raised(weak, "yes")
-    assert "below_majority" not in raised(weak, "yes", promised=True)
+    assert "below_majority" not in raised(weak, "yes", has_targets=True)
 
 
 def test_of_a_single_class_there_is_nothing_to_say():

@@ -23,13 +23,13 @@ def confusion_coverage(supports, recalls, towards, repeats=REPEATS):
     population *= shares[:, None]
     names = [str(code) for code in range(classes)]
     true = confusion_metrics(population * 1e9, names)
-    values = {name: true[name] for name in ("recall", "precision", "f1")} | {"last": true["f1_by_class"][names[-1]]}
+    values = {"recall": true.recall, "precision": true.precision, "f1": true.f1, "last": true.f1_by_class[names[-1]]}
     generator = np.random.default_rng(0)
     covered = dict.fromkeys(values, 0)
     for _ in range(repeats):
         drawn = generator.multinomial(sum(supports), population.ravel())
         labels, predicted = np.repeat(np.indices((classes, classes)).reshape(2, -1), drawn, axis=1)
-        kept = intervals.score_intervals(labels, predicted, np.zeros((len(labels), classes)), names, None)
+        kept = vars(intervals.metric_intervals(labels, predicted, np.zeros((len(labels), classes)), names, None))
         confusion = drawn.reshape(classes, classes)
         hits = confusion[-1, -1]
         kept["last"] = intervals.f1_interval(hits, confusion[-1].sum() + confusion[:, -1].sum() - hits) or [0, 1]
@@ -52,7 +52,7 @@ def ranking_coverage(kind, auroc, rows, share, repeats=REPEATS):
     for _ in range(repeats):
         truth = np.arange(rows) < np.clip(generator.binomial(rows, share), 2, rows - 2)
         uniform = generator.random(rows)
-        kept = intervals.rank_intervals(truth, np.where(truth, positive(uniform), negative(uniform)), generator)
+        kept = intervals.ranking_intervals(truth, np.where(truth, positive(uniform), negative(uniform)), generator)
         for name, value in values.items():
             covered[name] += kept[name][0] <= value <= kept[name][1]
     return {name: count / repeats for name, count in covered.items()}

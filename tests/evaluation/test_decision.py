@@ -8,20 +8,20 @@ from scipy.stats import beta, betabinom, hypergeom
 from sklearn import metrics
 
 from seqclf.errors import InputError
+from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import (
     Decision,
     choose_decision,
-    fit_temperature,
     override_threshold,
 )
 from seqclf.evaluation.thresholds import (
     alerts_hold,
-    keep_alerts,
-    keep_precision,
-    keep_recall,
-    least_cost,
     precision_holds,
     recall_holds,
+    threshold_for_alerts,
+    threshold_for_precision,
+    threshold_for_recall,
+    threshold_of_least_cost,
 )
 from seqclf.training.holdout import holdout_rows
 
@@ -58,24 +58,24 @@ def kept_share(keep, holds, target, **drawing):
 
 
 def test_the_promised_recall_holds_on_new_data_as_often_as_promised():
-    kept = kept_share(keep_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7)
+    kept = kept_share(threshold_for_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7)
     assert 0.87 < kept < 0.95  # neither broken nor bought with needless alerts
 
 
 def test_the_promised_recall_holds_where_scores_are_equal():
-    assert kept_share(keep_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7, decimals=1) > 0.87
+    assert kept_share(threshold_for_recall, lambda alerts, truth: alerts[truth].mean() >= 0.7, 0.7, decimals=1) > 0.87
 
 
 @pytest.mark.parametrize("decimals", [None, 1])
 def test_the_promised_share_of_alerts_holds_on_new_data(decimals):
-    kept = kept_share(keep_alerts, lambda alerts, truth: alerts.mean() <= 0.1, 0.1, decimals=decimals)
+    kept = kept_share(threshold_for_alerts, lambda alerts, truth: alerts.mean() <= 0.1, 0.1, decimals=decimals)
     assert kept > 0.88
     assert decimals or kept < 0.95
 
 
 def test_the_promised_precision_holds_on_new_data():
     holds = lambda alerts, truth: truth[alerts].mean() >= 0.5  # noqa: E731
-    assert kept_share(keep_precision, holds, 0.5, rows=3000, share=0.2) > 0.9
+    assert kept_share(threshold_for_precision, holds, 0.5, rows=3000, share=0.2) > 0.9
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95])
@@ -131,7 +131,7 @@ def violations(selection, holdout, repeats, runs=1):
         _, margin, distance = max(candidates, key=lambda one: one[0])
         rows = apart if holdout else np.ones(len(labels), bool)
         decision = choose_decision(settings, logits_of(margin[rows]), labels[rows], CLASSES, "yes")
-        if decision.targets[0]["backed"]:
+        if decision.targets[0].backed:
             backed += 1
             # The noise and what the epoch is off by are those of new rows: only the distance is the epoch's.
             off = np.mean(margin[labels == 0]) + distance[0] / 2
@@ -181,7 +181,7 @@ def test_a_promise_on_rows_that_chose_the_model_is_not_backed(changed, wanted):
     scores, truth = draw(np.random.default_rng(1))
     given_ = (logits_of(scores), truth.astype(int), CLASSES, "yes")
     kept, withdrawn = (choose_decision(SETTINGS | wanted | more, *given_) for more in ({}, changed))
-    assert kept.targets[0]["backed"] and not withdrawn.targets[0]["backed"] and withdrawn.targets[0]["provisional"]
+    assert kept.targets[0].backed and not withdrawn.targets[0].backed and withdrawn.targets[0].provisional
     assert kept.threshold == withdrawn.threshold
 
 
@@ -197,7 +197,7 @@ def joint_violations(counts, wanted, apart, repeats, rule="min_recall"):
         rows, new = (generator.normal(size=(len(labels), len(counts))) + means[labels] for _ in range(2))
         settings = SETTINGS | {rule: wanted, "confidence": 0.9}
         decision = choose_decision(settings, rows, labels, classes, None)
-        if all(target["backed"] for target in decision.targets):
+        if all(target.backed for target in decision.targets):
             backed += 1
             chosen = decision.choose(new)
             for label, target in wanted.items():
@@ -215,8 +215,8 @@ def test_promises_for_several_classes_share_the_risk():
     few = (np.zeros((6, 3)), np.repeat([0, 1, 2], 2), list("abc"), None)
     both = choose_decision(SETTINGS | {"min_recall": {"a": 0.8, "b": 0.8}, "confidence": 0.9}, *few)
     alone = choose_decision(SETTINGS | {"min_recall": {"a": 0.8}, "confidence": 0.95}, *few)
-    assert [target["needed"] for target in both.targets] == [alone.targets[0]["needed"]] * 2
-    assert [target["confidence"] for target in both.targets] == [0.9, 0.9], "what is promised is all of them together"
+    assert [target.needed for target in both.targets] == [alone.targets[0].needed] * 2
+    assert [target.confidence for target in both.targets] == [0.9, 0.9], "what is promised is all of them together"
 
 
 @pytest.mark.slow
@@ -240,23 +240,23 @@ def test_the_cost_is_the_least_of_all_thresholds(seed, cost):
         threshold: cost * (truth & (scores < threshold)).sum() + (~truth & (scores >= threshold)).sum()
         for threshold in [*np.unique(scores), 99.0]
     }
-    chosen = least_cost(scores, truth, cost, 0.9).value
+    chosen = threshold_of_least_cost(scores, truth, cost, 0.9).value
     own = cost * (truth & (scores < chosen)).sum() + (~truth & (scores >= chosen)).sum()
     assert own == min(costs.values())
 
 
 def test_too_few_rows_are_said_so_with_the_number_that_would_do():
     generator = np.random.default_rng(0)
-    few = keep_recall(generator.random(6), np.ones(6, bool), 0.9, 0.95)
+    few = threshold_for_recall(generator.random(6), np.ones(6, bool), 0.9, 0.95)
     assert not few.backed
     assert few.rows == 6
     enough = np.ones(few.needed, bool)
-    assert keep_recall(generator.random(few.needed), enough, 0.9, 0.95).backed
-    assert not keep_recall(generator.random(few.needed - 1), enough[1:], 0.9, 0.95).backed
+    assert threshold_for_recall(generator.random(few.needed), enough, 0.9, 0.95).backed
+    assert not threshold_for_recall(generator.random(few.needed - 1), enough[1:], 0.9, 0.95).backed
 
 
 def test_without_a_positive_row_nothing_is_promised():
-    for keep in (keep_recall, keep_precision):
+    for keep in (threshold_for_recall, threshold_for_precision):
         found = keep(np.linspace(0, 1, 9), np.zeros(9, bool), 0.5, 0.9)
         assert not found.backed
         assert found.rows == 0
@@ -289,7 +289,7 @@ def test_several_classes_keep_their_targets():
     assert recall(plain.choose(logits), 2) < 0.7
     decision = choose_decision(SETTINGS | {"min_recall": {"odd": 0.75, "wild": 0.8}}, logits, labels, classes, None)
     chosen = decision.choose(logits)
-    assert [target["backed"] for target in decision.targets] == [True, True]
+    assert [target.backed for target in decision.targets] == [True, True]
     assert recall(chosen, 1) >= 0.75
     assert recall(chosen, 2) >= 0.8
 
@@ -300,7 +300,7 @@ def test_targets_that_cannot_be_kept_together_are_not_backed():
     logits = generator.normal(size=(600, 3)).astype(np.float32)  # which tell nothing
     wanted = {"min_recall": {"calm": 0.9, "odd": 0.9}}
     decision = choose_decision(SETTINGS | wanted, logits, labels, ["calm", "odd", "wild"], None)
-    assert any(target["conflict"] for target in decision.targets)
+    assert any(target.conflict for target in decision.targets)
 
 
 @pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
@@ -318,7 +318,7 @@ def test_a_split_without_errors_does_not_make_a_model_certain():
 
 
 def test_a_bundle_may_be_told_to_decide_otherwise():
-    decision = Decision(positive="yes", temperature=2.0).at("min_recall", CLASSES, -1.0)
+    decision = Decision(positive="yes", temperature=2.0).with_margin("min_recall", CLASSES, -1.0, "yes")
     assert override_threshold(decision, None, "yes", CLASSES) is decision
     assert override_threshold(decision, "argmax", "yes", CLASSES) == Decision(positive="yes", temperature=2.0)
     logits = np.random.default_rng(0).normal(size=(200, 2)).astype(np.float32)
@@ -347,22 +347,22 @@ def test_a_bundle_may_be_told_to_decide_otherwise():
             override_threshold(decision, given_, positive, CLASSES)
 
 
-@pytest.mark.parametrize("keep", [keep_recall, keep_alerts, keep_precision])
+@pytest.mark.parametrize("keep", [threshold_for_recall, threshold_for_alerts, threshold_for_precision])
 @pytest.mark.parametrize("shift", [-2e-5, 2e-5])
 def test_promises_survive_the_rounding_of_another_runtime(keep, shift):
     """Many equal sequences at the threshold, whose scores come out a little different elsewhere."""
     generator = np.random.default_rng(0)
     scores = np.repeat([3.0, 2.0, 1.0, 0.0], [50, 100, 300, 550])
     truth = np.repeat([True, False, True, False], [45, 105, 20, 830])
-    found = keep(scores, truth, 0.5 if keep is not keep_alerts else 0.1, 0.9)
+    found = keep(scores, truth, 0.5 if keep is not threshold_for_alerts else 0.1, 0.9)
     elsewhere = scores + shift * generator.random(1000)
     np.testing.assert_array_equal(scores >= found.value, elsewhere >= found.value)
 
 
 def test_recall_that_costs_no_alert_is_taken():
     scores, truth = np.repeat([9.0, 5.0, 1.0], [20, 100, 880]), np.repeat([False, True, False], [20, 100, 880])
-    assert 1.0 < keep_recall(scores, truth, 0.5, 0.9).value < 5.0
-    assert keep_recall(scores[truth], truth[truth], 0.5, 0.9).value < 5.0
+    assert 1.0 < threshold_for_recall(scores, truth, 0.5, 0.9).value < 5.0
+    assert threshold_for_recall(scores[truth], truth[truth], 0.5, 0.9).value < 5.0
 
 
 def test_certain_probabilities_still_have_an_order():
@@ -378,7 +378,7 @@ def test_a_label_without_validation_rows_changes_nothing(positive):
     logits = np.random.default_rng(0).normal(size=(50, len(classes))).astype(np.float32)
     wanted = {"min_recall": 0.8 if positive else {"yes": 0.8}}
     decision = choose_decision(SETTINGS | wanted, logits, np.zeros(50, int), classes, positive)
-    assert not decision.targets[0]["backed"] and decision.targets[0]["needed"]
+    assert not decision.targets[0].backed and decision.targets[0].needed
     np.testing.assert_array_equal(decision.choose(logits), logits.argmax(1))
 
 
@@ -390,7 +390,7 @@ def test_a_label_without_validation_rows_changes_nothing(positive):
         ({"cost": 0}, CLASSES, "yes", "decision.cost=0 for yes: must be a number above 0"),
         ({"min_recall": {"no": 0.8}}, CLASSES, "yes", "with two classes it is for the positive label, yes"),
         ({"min_recall": {"maybe": 0.8}}, CLASSES, "yes", "no label 'maybe'; the labels are no, yes"),
-        ({"min_recall": 0.8}, ["a", "b", "c"], None, "give targets by label"),
+        ({"min_recall": 0.8}, ["a", "b", "c"], None, "set targets by label"),
         ({"max_alerts": 0.1}, ["a", "b", "c"], None, "the data has 3; use decision.min_recall"),
     ],
 )

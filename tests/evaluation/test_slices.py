@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, average_precision_score
 
-from seqclf.evaluation.slices import BUCKETS, length_buckets, slice_scores
+from seqclf.evaluation.slices import BUCKETS, Predictions, length_buckets, slice_metrics, slices_by_length
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=200))
@@ -29,16 +29,15 @@ def test_each_part_is_scored_as_a_split_of_its_own():
     lengths, labels = generator.integers(1, 50, 400), generator.integers(0, 2, 400)
     score = generator.random(400)
     probabilities, predicted = np.stack([1 - score, score], axis=1), (score > 0.3).astype(int)
-    found = slice_scores(labels, predicted, probabilities, lengths, lengths > 40, ["no", "yes"], "yes")
-    assert sum(part["rows"] for part in found["by_length"]) == 400
-    for part in found["by_length"]:
-        rows = (lengths >= part["low"]) & (lengths <= part["high"])
-        assert part["accuracy"] == pytest.approx(accuracy_score(labels[rows], predicted[rows]))
+    predictions = Predictions(labels, predicted, probabilities, ["no", "yes"], "yes")
+    slices = slices_by_length(predictions, lengths)
+    assert sum(part.rows for part in slices) == 400
+    for part in slices:
+        rows = (lengths >= part.low) & (lengths <= part.high)
+        assert part.accuracy == pytest.approx(accuracy_score(labels[rows], predicted[rows]))
         expected = average_precision_score(labels[rows], score[rows])
-        assert part["positive"]["average_precision"] == pytest.approx(expected)
-    assert found["truncated"]["rows"] == (lengths > 40).sum()
-    assert found["truncated"]["accuracy"] == pytest.approx(
-        accuracy_score(labels[lengths > 40], predicted[lengths > 40])
-    )
-    uncut = slice_scores(labels, predicted, probabilities, lengths, lengths > 50, ["no", "yes"], "yes")
-    assert uncut["truncated"] is None
+        assert part.positive.average_precision == pytest.approx(expected)
+    long = lengths > 40
+    truncated = slice_metrics(predictions, long)
+    assert truncated.rows == long.sum()
+    assert truncated.accuracy == pytest.approx(accuracy_score(labels[long], predicted[long]))

@@ -45,8 +45,8 @@ def broken_share(grouped, repeats):
         margins = (generator.normal(size=1000) + 1.5 * (np.arange(1000) < 100))[groups]
         logits = np.stack([np.zeros(len(rows)), margins[rows]], axis=1)
         decision = choose_decision(SETTINGS, logits, labels[rows], ["no", "yes"], "yes")
-        assert decision.targets[0]["backed"]
-        new = generator.normal(size=decision.targets[0]["rows"] // (1 if grouped else COPIES)) + 1.5
+        assert decision.targets[0].backed
+        new = generator.normal(size=decision.targets[0].rows // (1 if grouped else COPIES)) + 1.5
         broken += decision.choose(np.stack([np.zeros(len(new)), new], axis=1)).mean() < 0.8
     return broken / repeats
 

@@ -1,4 +1,4 @@
-"""What the report of a run is made of."""
+"""Content of the report of a training run."""
 
 from __future__ import annotations
 
@@ -7,49 +7,53 @@ from typing import Any
 
 from seqclf.data.encoding.encoders import decode
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.results import Outcome
+from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.reporting.run.mistakes import Mistake, worst_mistakes
 from seqclf.reporting.run.page import Report
 from seqclf.system.versions import package_versions
 
 
-def run_mistakes(dataset: Dataset, outcome: Outcome) -> list[Mistake]:
-    """The worst ones on the last split."""
-    split, last = dataset.splits[outcome.split], outcome.last
+def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
+    """The worst mistakes on the last split."""
+    split, outputs = dataset.splits[evaluation.split], evaluation.last
 
-    def spelled(row: int) -> tuple[str, str]:
+    def describe_row(row: int) -> tuple[str, str]:
         start, stop = split.sequences.offsets[row : row + 2]
-        steps = {name: values[start:stop] for name, values in split.sequences.fields.items()}
-        return str(split.ids[row]), decode(dataset.encoders, steps)
+        tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
+        return str(split.ids[row]), decode(dataset.encoders, tokens)
 
-    wrong = (last.labels, outcome.predicted, outcome.probabilities, last.lengths)
-    return worst_mistakes(*wrong, dataset.classes, spelled)
+    return worst_mistakes(
+        outputs.labels,
+        evaluation.predicted,
+        evaluation.probabilities,
+        outputs.lengths,
+        dataset.classes,
+        describe_row,
+    )
 
 
 def run_report(
     config: Mapping[str, Any],
     dataset: Dataset,
-    outcome: Outcome,
-    written: Mapping[str, Any],
+    evaluation: Evaluation,
+    metrics: RunMetrics,
     history: Sequence[Mapping[str, Any]],
-    warnings: Sequence[str],
+    data_warnings: Sequence[str],
     mistakes: Sequence[Mistake],
 ) -> Report:
-    """`written`: what metrics.json holds; `history`: a row per epoch; `warnings`: what stood out in the data."""
+    """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
+    best_epoch = next((row["epoch"] for row in history if row["step"] == metrics.trained_steps), None)
     return Report(
         title=config["data"]["name"],
-        metrics=outcome.metrics,
+        evaluation=evaluation,
         classes=dataset.classes,
         positive=dataset.positive,
-        decision=outcome.decision,
-        labels=outcome.last.labels,
-        probabilities=outcome.probabilities,
         mistakes=mistakes,
-        baseline=written.get("baseline"),
-        calibration=written["calibration"],
+        baseline=metrics.baseline,
+        calibration=metrics.calibration,
         history=history,
-        best=next((row["epoch"] for row in history if row["step"] == written["step"]), None),
-        warnings=warnings,
+        best_epoch=best_epoch,
+        warnings=data_warnings,
         config=config,
         versions=package_versions(),
     )

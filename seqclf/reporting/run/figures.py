@@ -1,4 +1,4 @@
-"""The pictures of a report: learning curves, precision against recall, calibration."""
+"""Figures of a report: learning curves, precision-recall curve and reliability diagram."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from seqclf.reporting.html import Html
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, drawn
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
-POINTS = 300  # of a curve
+MOST_POINTS = 300  # of a curve
 
 
 def learning_curves(
     history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
 ) -> Html:
-    """Metrics of train (grey, where it has them) and validation by epoch; `best`: the epoch that was kept."""
-    beside = width_in > 6
+    """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line."""
+    side_by_side = width_in > 6
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(*((1, len(names)) if beside else (len(names), 1)), squeeze=False).ravel()
+        axes = figure.subplots(*((1, len(names)) if side_by_side else (len(names), 1)), squeeze=False).ravel()
         epochs = [row["epoch"] for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
@@ -29,31 +29,34 @@ def learning_curves(
                 axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
             if best is not None:
                 axis.axvline(best, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
-            _plain(axis, "epoch" if beside or axis is axes[-1] else "", name.replace("_", " "))
+            _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", name.replace("_", " "))
             axis.xaxis.get_major_locator().set_params(integer=True)
             if name != "loss":
                 axis.set_ylim(top=1.0)
-        margin = {"bottom": 0.17, "left": 0.09} if beside else {"bottom": 0.24 / len(names), "left": 0.14}
+        margin = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
         figure.subplots_adjust(**margin, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
 
-    return drawn(draw, width_in, 2.6 if beside else 2.3 * len(names))
+    return drawn(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
-    """The curve over all thresholds, on axes from 0 to 1 that fill the box `MARGIN`."""
+    """Precision-recall curve of `score` (N,) for the rows of `truth` (N,) bool.
+
+    The axes go from 0 to 1 and fill the box `MARGIN`, where the page places its dot.
+    """
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, _ = precision_recall_curve(truth, score)
-    # Where recall changes, on both sides: nearly all other points lie where next to everything is an alert.
-    turns = np.flatnonzero(np.diff(recall))
-    corners = np.unique([0, *turns, *(turns + 1), len(recall) - 1])
-    places = corners[_thinned(len(corners))]
+    # Only points where recall changes, on both sides. Nearly all others lie where almost every row is an alert.
+    changes = np.flatnonzero(np.diff(recall))
+    corners = np.unique([0, *changes, *(changes + 1), len(recall) - 1])
+    visible = corners[_thinned(len(corners))]
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
-        axis.plot(recall[places], precision[places], color=FILL, linewidth=1.8, drawstyle="steps-post")
+        axis.plot(recall[visible], precision[visible], color=FILL, linewidth=1.8, drawstyle="steps-post")
         axis.axhline(truth.mean(), color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-        _plain(axis, "recall", "precision")
+        _style_axes(axis, "recall", "precision")
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
@@ -62,7 +65,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> H
 
 
 def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
-    """How often a label is right (N,) bool against how probable it was called, in ten bins of equally many rows."""
+    """Reliability diagram: share of rows where `truth` (N,) is true by `score` (N,), in ten bins of equal size."""
     order = np.argsort(score, kind="stable")
     bins = [part for part in np.array_split(order, 10) if len(part)]
 
@@ -77,7 +80,7 @@ def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
             marker="o",
             markersize=5,
         )
-        _plain(axis, "probability", "share that is")
+        _style_axes(axis, "probability", "share of rows")
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
@@ -85,19 +88,20 @@ def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
     return drawn(draw, width_in, width_in * 0.72)
 
 
-def _plain(axis: Any, below: str, beside: str) -> None:
-    """Two thin axes and their names."""
+def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
+    """Two thin axes and their labels."""
     for name, spine in axis.spines.items():
         spine.set_visible(name in ("left", "bottom"))
         spine.set_color(INK)
         spine.set_linewidth(0.5)
     axis.tick_params(color=INK, labelcolor=INK, length=3, width=0.5)
-    axis.set_xlabel(below, color=INK)
-    axis.set_ylabel(beside, color=INK)
+    axis.set_xlabel(x_label, color=INK)
+    axis.set_ylabel(y_label, color=INK)
 
 
 def _thinned(count: int) -> np.ndarray:
-    return np.unique(np.linspace(0, count - 1, min(count, POINTS)).round().astype(int))
+    """At most `MOST_POINTS` evenly spaced indices of `count` points."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
 
 
 def _float(value: Any) -> float:

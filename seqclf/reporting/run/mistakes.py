@@ -1,4 +1,4 @@
-"""The rows a model is most wrong about, as a person can read them."""
+"""The worst mistakes of a model: wrong rows whose label it called the least probable."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from seqclf.evaluation.results import MOST_MISTAKES
 
 
 class Mistake(NamedTuple):
-    """`probability`: of the label that is true."""
+    """A wrong row. `probability` is that of its true label; `length` counts tokens before truncation."""
 
     id: str
     label: str
-    decided: str
+    predicted: str
     probability: float
     length: int
-    steps: str
+    tokens: str
 
 
 def worst_mistakes(
@@ -27,16 +27,19 @@ def worst_mistakes(
     probabilities: np.ndarray,
     lengths: np.ndarray,
     classes: list[str],
-    spelled: Callable[[int], tuple[str, str]],
+    describe_row: Callable[[int], tuple[str, str]],
 ) -> list[Mistake]:
-    """The wrong rows, at most `MOST_MISTAKES`, whose label was called the least probable; `spelled`: id and steps of a
-    row."""
+    """At most `MOST_MISTAKES` wrong rows, the lowest probability of the true label first.
+
+    `labels`, `predicted`, `lengths`: (N,). `probabilities`: (N, C). `describe_row` gives the id and the tokens of a row
+    as text.
+    """
     wrong = np.flatnonzero(labels != predicted)
-    own = probabilities[wrong, labels[wrong]]
-    found = []
-    for row, probability in [
-        (int(wrong[place]), float(own[place])) for place in np.argsort(own, kind="stable")[:MOST_MISTAKES]
-    ]:
-        id, steps = spelled(row)
-        found.append(Mistake(id, classes[labels[row]], classes[predicted[row]], probability, int(lengths[row]), steps))
-    return found
+    of_label = probabilities[wrong, labels[wrong]]
+    order = np.argsort(of_label, kind="stable")[:MOST_MISTAKES]
+    mistakes = []
+    for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True):
+        id, tokens = describe_row(row)
+        label, prediction = classes[labels[row]], classes[predicted[row]]
+        mistakes.append(Mistake(id, label, prediction, probability, int(lengths[row]), tokens))
+    return mistakes

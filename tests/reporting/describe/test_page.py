@@ -101,7 +101,7 @@ def test_majority_scores_are_those_of_a_constant_answer(made, positive, rows):
     for entry, count in zip(found["classes"], rows, strict=True):
         entry["test"] = count
     labels = np.repeat([0, 1], rows)
-    expected = classification_metrics(labels, np.tile([1.0, 0.0], (len(labels), 1)), ["a", "b"], positive)
+    expected = classification_metrics(labels, np.tile([1.0, 0.0], (len(labels), 1)), ["a", "b"], positive).to_dict()
     if positive:
         block = expected.pop("positive")
         expected |= {"positive_recall": block["recall"], **{key: block[key] for key in ("average_precision", "auroc")}}

@@ -3,15 +3,18 @@
 import json
 import re
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from support.browser import TELL_WIDTH, browse, needed_widths, needs_chromium, telling
 
-from seqclf.evaluation.decision import Decision, choose_decision, fit_temperature
-from seqclf.evaluation.results import SplitOutputs, calibration, evaluate_split
+from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.decision import Decision, choose_decision
+from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.reporting.run.mistakes import worst_mistakes
-from seqclf.reporting.run.page import Report, write_report
+from seqclf.reporting.run.page import write_report
+from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.summary import headline
 from seqclf.reporting.run.threshold_slider import operating_points
 
@@ -34,28 +37,26 @@ def made(rows=2000, apart=3.0, labels=("no", "yes"), positive="yes", seed=0, dec
     if decision is None:
         decision = choose_decision(SETTINGS, held.logits, held.labels, classes, positive)
     metrics = {
-        split: evaluate_split(own, classes, positive, decision, split != "train") for split, own in scored.items()
+        split: evaluate_split(outputs, classes, positive, decision, with_intervals=split != "train")
+        for split, outputs in scored.items()
     }
-    probabilities = decision.probabilities(last.logits)
-    predicted = decision.choose(last.logits)
-    own = (last.labels, predicted, probabilities, last.lengths, classes)
+    evaluation = Evaluation(scored, decision, metrics)
+    rows = (last.labels, evaluation.predicted, evaluation.probabilities, last.lengths, classes)
+    baseline = {"model": "logistic regression", "split": "test", **metrics["validation"].to_dict()}
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
     curves["validation/average_precision"] = 0.625
     speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
     history = [{"epoch": k, "step": k, **speed, **curves, "observation": f"epoch {k} & so on"} for k in range(30)]
     return Report(
         title="cards",
-        metrics=metrics,
+        evaluation=evaluation,
         classes=classes,
         positive=positive,
-        decision=decision,
-        labels=last.labels,
-        probabilities=probabilities,
-        mistakes=worst_mistakes(*own, lambda row: (str(row), f"{EVIL} " * 200)),
-        baseline={**metrics["validation"], "model": "logistic regression"},
-        calibration=calibration(scored, fit_temperature(held.logits, held.labels), False),
+        mistakes=worst_mistakes(*rows, lambda row: (str(row), f"{EVIL} " * 200)),
+        baseline=BaselineMetrics.from_dict(baseline),
+        calibration=calibration_of(scored, fit_temperature(held.logits, held.labels), False),
         history=history,
-        best=7,
+        best_epoch=7,
         warnings=[f"a column named {EVIL}"],
         config={"seed": 0, "monitor": "average_precision"},
         versions={"seqclf": "1"},
@@ -70,7 +71,7 @@ def reports():
         "two.html": made(),
         "three.html": made(labels=three, positive=None, decision=Decision()),
         "many.html": made(rows=600, labels=many, positive=None, decision=Decision()),
-        "blind.html": made(apart=0.0, decision=Decision(positive="yes").at("threshold", ["no", "yes"], 99.0)),
+        "blind.html": made(apart=0.0, decision=Decision().with_margin("threshold", ["no", "yes"], 99.0, "yes")),
         "right.html": made(apart=60.0, rows=300),
     }
 
@@ -105,18 +106,18 @@ def test_a_report_takes_less_than_five_seconds(reports, tmp_path):
 def test_rows_that_chose_the_model_are_said_to_flatter_it(positive):
     labels = np.array([0, 1] * 20)
     scored = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
-    block = evaluate_split(scored, ["no", "yes"], positive, Decision(positive=positive), intervals=True)
-    assert "also chose" not in headline(block, "validation", positive)
-    chosen = headline(block | {"used_for": ["epoch", "threshold"]}, "validation", positive)
+    block = evaluate_split(scored, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
+    assert "also chose" not in headline(block, "validation")
+    chosen = headline(replace(block, used_for=["epoch", "threshold"]), "validation")
     assert "These validation rows also chose the epoch and the threshold, so the scores are better" in chosen
     assert "data.split.test=0.2" in chosen
 
 
 def test_the_verdict_comes_first_and_in_words(reports, pages):
     page = words((pages / "two.html").read_text(encoding="utf-8"))
-    block = reports["two.html"].found["positive"]
+    block = reports["two.html"].metrics.positive
     assert page.startswith("cards cards Finds ")
-    assert f"Finds {block['recall']:.1%} of yes (between " in page
+    assert f"Finds {block.recall:.1%} of yes (between " in page
     assert "At least 80.0% of yes found (95% sure, on" in page
     assert "Do not use this model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
@@ -133,7 +134,7 @@ def test_what_is_monitored_stands_in_the_table_of_epochs_and_among_the_curves(pa
 
 def test_alarms_stand_above_all_numbers(pages):
     page = words((pages / "blind.html").read_text(encoding="utf-8"))
-    assert "it never says yes" in page
+    assert "it never predicts yes" in page
     assert page.index("Do not use this model as it is") < page.index("is never predicted") < page.index("Threshold")
 
 
@@ -142,14 +143,14 @@ def test_every_row_right_is_said_so(pages):
 
 
 def test_many_classes_show_the_commonest_mistakes(pages):
-    assert "What is mistaken for what" in (pages / "many.html").read_text(encoding="utf-8")
+    assert "Largest confusions" in (pages / "many.html").read_text(encoding="utf-8")
 
 
 def test_operating_points_are_counted_row_by_row():
     generator = np.random.default_rng(0)
     truth, own = generator.random(500) < 0.1, generator.random(500)
     points, place = operating_points(truth, own, 0.25)
-    assert points[place][0] == 0.25
+    assert points[place].threshold == 0.25
     for threshold, recall, precision, alerts in points:
         chosen = own >= threshold
         assert alerts == chosen.mean() and recall == (chosen & truth).sum() / truth.sum()
@@ -169,7 +170,9 @@ def test_the_page_is_no_wider_than_the_window(reports, pages, width):
 @needs_chromium
 def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
     report = reports["two.html"]
-    points, _ = operating_points(report.labels == 1, report.probabilities[:, 1], report.decision.threshold_of(1))
+    evaluation = report.evaluation
+    threshold = evaluation.decision.threshold_of(1)
+    points, _ = operating_points(report.labels == 1, evaluation.probabilities[:, 1], threshold)
     drive = """
       const slider = document.getElementById("threshold"), told = [];
       for (const place of [0, 40, 120, slider.max]) {

@@ -1,0 +1,50 @@
+"""Base class of evaluation results, which are written to metrics.json, manifests and command output."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar, Self
+
+from seqclf.errors import InputError
+
+
+class JsonResult:
+    """A dataclass with a JSON form.
+
+    Fields named in `OMIT_NONE` are left out of the JSON when they are None. All other fields are always written, so
+    that a reader can tell "not defined" (null) from "not computed" (absent).
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for `json.dumps`. Lists and mappings of plain values are shared, not copied."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {
+            name: _to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE
+        }
+
+    @classmethod
+    def from_dict(cls, state: Mapping[str, Any]) -> Self:
+        """Inverse of `to_dict`. Unknown keys are ignored. Raises InputError that names the first wrong key."""
+        # Imported here: prediction uses these classes but never reads them back, and pydantic takes 0.1 s.
+        from pydantic import TypeAdapter, ValidationError
+
+        try:
+            return TypeAdapter(cls).validate_python(dict(state))
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"])) or cls.__name__
+            raise InputError(f"{key}: {first['msg']}") from None
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, JsonResult):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {key: _to_json(entry) for key, entry in value.items()}
+    # A confusion matrix is a list of lists of ints, so only lists that begin with a result are walked through.
+    if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):
+        return [entry.to_dict() for entry in value]
+    return list(value) if isinstance(value, tuple) else value

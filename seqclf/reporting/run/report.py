@@ -1,0 +1,50 @@
+"""Data of a report, shared by its sections."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
+from seqclf.reporting.run.mistakes import Mistake
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """Everything that a report shows. `history`: the rows of metrics.csv; `best_epoch`: the epoch that was exported."""
+
+    title: str
+    evaluation: Evaluation
+    classes: list[str]
+    positive: str | None
+    mistakes: Sequence[Mistake]
+    baseline: BaselineMetrics | None = None
+    calibration: Calibration | None = None
+    history: Sequence[Mapping[str, Any]] = ()
+    best_epoch: int | None = None
+    warnings: Sequence[str] = ()
+    config: Mapping[str, Any] | None = None
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def split(self) -> str:
+        """Name of the split that the model is judged by."""
+        return self.evaluation.split
+
+    @property
+    def metrics(self) -> SplitMetrics:
+        """Metrics of that split."""
+        return self.evaluation.metrics[self.split]
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) class numbers of that split."""
+        return self.evaluation.last.labels
+
+    @property
+    def positive_index(self) -> int | None:
+        return None if self.positive is None else self.classes.index(self.positive)
