@@ -1,4 +1,4 @@
-"""A trained task → a bundle: the one place where PyTorch and the bundle meet."""
+"""Export of a trained task as a bundle. The only module that needs both PyTorch and the bundle."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ from seqclf.training.module import SequenceTask
 PARITY_SEED = 0
 
 
-def write_bundle(task: SequenceTask, folder: Path, written: Mapping[str, Any]) -> dict[str, Any]:
-    """Export a task to `folder`, prove it equal to PyTorch over the parity grid, and return the proof.
+def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Export a task to `folder`, compare it with PyTorch over the parity grid, and return the result of `parity.check`.
 
-    `written`: what metrics.json of its run holds; without it decisions are the most probable label, and no scores told.
-    The folder appears only when it is whole; an earlier bundle in its place is replaced, anything else is not touched.
+    `run_metrics`: content of the run's metrics.json. If it is empty, the bundle predicts the most probable label and
+    has no metrics. The folder appears only when it is complete. It replaces an earlier bundle, but nothing else.
     """
-    above = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not above.is_dir():
-        raise InputError(f"bundle={folder}: {above} is not a folder; name another")
-    if above == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
-        raise InputError(f"bundle={folder}: is there already and is not a bundle; name another folder")
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise InputError(f"bundle={folder}: {existing} is not a folder; name another")
+    if existing == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
+        raise InputError(f"bundle={folder}: exists and is not a bundle; name another folder")
     dataset = task.hparams["dataset"]
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
-    content = _content(task, written)
+    content = _manifest_content(task, run_metrics)
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
     with explain_disk_errors(folder):
-        return _write(task, folder, written, encoders, content)
+        return _write(task, folder, run_metrics, encoders, content)
 
 
 def _write(
     task: SequenceTask,
     folder: Path,
-    written: Mapping[str, Any],
+    run_metrics: Mapping[str, Any],
     encoders: Mapping[str, Encoder],
     content: dict[str, Any],
 ) -> dict[str, Any]:
@@ -63,16 +63,16 @@ def _write(
             text = json.dumps(encoder.state(), ensure_ascii=False)
             (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
         export_onnx(task.model, dataset["fields"], target / "model.onnx")
-        proof = _prove(task, target)
-        content["parity"] = {key: proof[key] for key in ("max_error", "tolerance")}
-        (target / "MODEL_CARD.md").write_text(model_card(content, written), encoding="utf-8")
+        result = _check_parity(task, target)
+        content["parity"] = {key: result[key] for key in ("max_error", "tolerance")}
+        (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
         manifest.write_manifest(target, content)
-        _exchange(target, folder, work / "earlier")
-    return proof
+        _replace(target, folder, work / "earlier")
+    return result
 
 
-def _exchange(target: Path, folder: Path, earlier: Path) -> None:
-    """Put `target` in the place of `folder`, which becomes `earlier`; if that is broken off, nothing has changed."""
+def _replace(target: Path, folder: Path, earlier: Path) -> None:
+    """Rename `folder` to `earlier` and `target` to `folder`. After an interruption `folder` is as it was."""
     try:
         if folder.exists():
             folder.replace(earlier)
@@ -83,8 +83,8 @@ def _exchange(target: Path, folder: Path, earlier: Path) -> None:
         raise
 
 
-def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
-    """Write `parity.npz` and `parity.json`; raise if the exported model differs."""
+def _check_parity(task: SequenceTask, target: Path) -> dict[str, Any]:
+    """Write `parity.npz` and `parity.json`. Raises InputError if the exported model differs from PyTorch."""
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
     model = task.model.cpu().float().eval()
@@ -95,18 +95,18 @@ def _prove(task: SequenceTask, target: Path) -> dict[str, Any]:
             logits = model(fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]).numpy()
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
-    proof = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
-    (target / "parity.json").write_text(json.dumps(proof, indent=1) + "\n")
-    if not proof["passed"]:
-        worst = max(proof["cells"], key=lambda cell: proof["cells"][cell])
+    result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
+    (target / "parity.json").write_text(json.dumps(result, indent=1) + "\n")
+    if not result["passed"]:
+        worst = max(result["cells"], key=lambda cell: result["cells"][cell])
         raise InputError(
-            f"the exported model differs from PyTorch by {proof['max_error']:.2g} (allowed {proof['tolerance']:.0e}, "
+            f"the exported model differs from PyTorch by {result['max_error']:.2g} (allowed {result['tolerance']:.0e}, "
             f"worst in {worst}); the checkpoint stays usable, please report this with it"
         )
-    return proof
+    return result
 
 
-def _content(task: SequenceTask, written: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> dict[str, Any]:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {
         field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
@@ -115,12 +115,12 @@ def _content(task: SequenceTask, written: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
-        "decision": written.get("decision", Decision().to_dict()),
+        "decision": run_metrics.get("decision", Decision().to_dict()),
         "schema": dataset["schema"],
         "reader": dataset["reader"],
         "inputs": {**inputs, "lengths": ["batch"]},
         "model": {key: value for key, value in model.items() if key != "_target_"},
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
-        "metrics": {split: written[split] for split in SPLITS if split in written},
+        "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},
         "versions": package_versions(),
     }

@@ -51,7 +51,7 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
-    from seqclf.bundle.writers import check_output, open_sink
+    from seqclf.bundle.writers import check_output, open_writer
     from seqclf.data.reading.reader import count_rows
     from seqclf.data.reading.sources import Source, local_files, require_files
 
@@ -80,7 +80,7 @@ def predict_file(classifier: Classifier, config: dict[str, Any]) -> dict[str, An
             raise InputError(f"{source}: has no rows; give a file with a row per sequence")
         has_id = "id" in head[0].columns.schema.names
         schema = predictions_schema(classifier.classes, head[0].columns.column("id").type if has_id else None)
-        with open_sink(output, schema) as sink:
+        with open_writer(output, schema) as sink:
             for batch, found in _chained(head, stream):
                 ids = batch.columns.column("id") if has_id else None
                 table = predictions_table(found, classifier.classes, ids, rows + 1)

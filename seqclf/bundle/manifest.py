@@ -1,7 +1,7 @@
-"""`manifest.json`: what a bundle is, and the hashes that show damage.
+"""`manifest.json` of a bundle: its description, and hashes that reveal damage.
 
 It holds the schema, labels, decision, versions, data fingerprint, metrics, the sha256 of every other file, and a
-digest of itself. A manifest may come from anywhere: its shape is checked before anything relies on it.
+digest of itself. A manifest may come from anywhere, so its shape is checked before anything relies on it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_conte
 FORMAT = 1
 NAME = "manifest.json"
 MODEL = "model.onnx"
-LONGEST = 200_000_000  # bytes
+MOST_BYTES = 200_000_000
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 TARGET = {
@@ -58,12 +58,12 @@ SHAPE = {
 
 
 def encoder_file(field: str) -> str:
-    """The file of a field's encoder in a bundle. `Schema` allows only identifiers as names of fields."""
+    """File of a field's encoder in a bundle. Field names are identifiers (see `Schema`), so no name leads elsewhere."""
     return f"encoders/{field}.json"
 
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
-    """Write the manifest over everything that is in `folder` now."""
+    """Write a manifest with the hash of every file that is in `folder` now."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
     files = {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
     manifest = {"format": FORMAT, **content, "files": files}
@@ -72,22 +72,22 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """The manifest of an undamaged bundle; raises `InputError` naming the file that is missing or has changed."""
-    again = "copy the bundle again, or export it anew"
+    """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
+    remedy = "copy the bundle again, or export it anew"
     if not folder.is_dir():
         raise InputError(f"bundle={folder}: no such folder; give the folder that holds {NAME}")
     path = folder / NAME
     if not path.is_file():
-        raise InputError(f"bundle={folder}: {NAME} is missing; {again}")
-    if path.stat().st_size > LONGEST:
-        raise InputError(f"bundle={folder}: {NAME} has {path.stat().st_size:,} bytes, which no manifest has; {again}")
+        raise InputError(f"bundle={folder}: {NAME} is missing; {remedy}")
+    if path.stat().st_size > MOST_BYTES:
+        raise InputError(f"bundle={folder}: {NAME} has {path.stat().st_size:,} bytes, which no manifest has; {remedy}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         intact = manifest.get("digest") == _digest(manifest)
     except (OSError, ValueError, AttributeError, RecursionError):
         intact = False
     if not intact:
-        raise InputError(f"bundle={folder}: {NAME} has changed since the export; {again}")
+        raise InputError(f"bundle={folder}: {NAME} has changed since the export; {remedy}")
     if manifest.get("format") != FORMAT:
         raise InputError(
             f"bundle={folder}: of format {manifest.get('format')}, this seqclf reads {FORMAT}; export it anew"
@@ -97,14 +97,14 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         _check_files(manifest)
     for name, expected in manifest["files"].items():
         if not (folder / name).is_file():
-            raise InputError(f"bundle={folder}: {name} is missing; {again}")
+            raise InputError(f"bundle={folder}: {name} is missing; {remedy}")
         if _sha256(folder / name) != expected:
-            raise InputError(f"bundle={folder}: {name} has changed since the export; {again}")
+            raise InputError(f"bundle={folder}: {name} has changed since the export; {remedy}")
     return manifest
 
 
 def check_content(manifest: Mapping[str, Any]) -> None:
-    """Raise InputError unless every key that prediction relies on is there and makes sense."""
+    """Raise InputError unless every key that prediction relies on is present and consistent."""
     require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
     classes, decision = manifest["classes"], manifest["decision"]
     if not classes or len(set(classes)) < len(classes):
@@ -117,26 +117,26 @@ def check_content(manifest: Mapping[str, Any]) -> None:
 
 
 def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
-    """Raise unless a decision of the right shape is one between these classes."""
+    """Raise InputError unless a decision of the right shape is consistent with the classes."""
     unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
     if unknown:
         raise InputError(f"decision.{min(unknown)} is no key of a decision")
     if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
         raise InputError("decision.offsets must be a number for each class")
-    positive, index = decision["positive"], decision.get("positive_index")  # bundles of older versions have no index
+    positive, index = decision["positive"], decision.get("positive_index")
     if index is not None and (type(index) is not int or positive is None or index != classes.index(positive)):
         raise InputError("decision.positive_index must be the number of the class decision.positive")
     if decision["threshold"] is not None and positive is None:
         raise InputError("decision.threshold needs decision.positive")
     if decision["rule"] == "threshold" and (decision["threshold"] is None or index is None):
         raise InputError("decision.rule=threshold needs decision.threshold and decision.positive_index")
-    for place, target in enumerate(decision["targets"]):
+    for position, target in enumerate(decision["targets"]):
         if target["label"] not in classes:
-            raise InputError(f"decision.targets[{place}].label must be one of the classes")
+            raise InputError(f"decision.targets[{position}].label must be one of the classes")
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:
-    """Raise unless all that prediction reads has a hash, and no name leads out of the bundle."""
+    """Raise InputError unless every file that prediction reads has a hash, and no name leads out of the bundle."""
     require(manifest, {"files": Each(str)})
     files = manifest["files"]
     for name in (MODEL, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
@@ -154,5 +154,5 @@ def _sha256(path: Path) -> str:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
-    rest = {key: value for key, value in manifest.items() if key != "digest"}
-    return hashlib.sha256(json.dumps(rest, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+    content = {key: value for key, value in manifest.items() if key != "digest"}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""The proof that the exported model computes what the trained one did: PyTorch's logits beside its inputs.
+"""Parity of the exported model with PyTorch, on a grid of batch sizes, widths and length patterns.
 
-`parity.npz` holds `<cell>/<input>` and `<cell>/logits` for every cell of a grid of batch sizes, times and length
-patterns; any machine can repeat the check from it without PyTorch.
+`parity.npz` holds `<cell>/<input>` and PyTorch's `<cell>/logits` for every cell, so that any machine can repeat the
+check without PyTorch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ TIMES = (1, 2, 13, 48)
 
 
 def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Cells as (name, lengths (B,), T): all lengths equal to T, all equal and shorter, and as different as T allows."""
+    """Cells (name, lengths (B,), T) of the grid.
+
+    The lengths are all equal to T, all equal and shorter, or as different as T allows.
+    """
     for batch, time in itertools.product(BATCHES, TIMES):
         patterns = {"full": np.full(batch, time)}
         if time > 1:
@@ -34,8 +37,8 @@ def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]
 def check(session: Any, path: Path) -> dict[str, Any]:
     """Run every cell of a `parity.npz` through an ONNX Runtime session.
 
-    Returns `max_error`, `tolerance`, `passed` and the error of each cell. The error is absolute, relative to the
-    largest logit of the cell where that is above 1.
+    Returns `passed`, `max_error`, `tolerance` and the error of each cell. The error is the largest absolute difference,
+    divided by the largest logit of the cell where that exceeds 1.
     """
     cells: dict[str, dict[str, np.ndarray]] = {}
     with np.load(path, allow_pickle=False) as stored:

@@ -1,4 +1,4 @@
-"""Predictions as a table: one row per input row, in its order."""
+"""Table of predictions: one row per input row, in input order."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from seqclf.bundle.runtime import Predictions
 
 
 def predictions_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
-    """`id`, `prediction`, `probability`, `probability_<label>` for each label, `error`."""
+    """Columns `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`."""
     columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     return pa.schema([*columns, ("error", pa.string())])
 
 
 def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
-    """The same rows for a spreadsheet: texts it would run as formulas get an apostrophe; numbers stay."""
+    """Prefix texts that a spreadsheet would run as formulas with an apostrophe (CSV injection)."""
     columns = [
         pc.replace_substring_regex(column, r"\A([=+\-@\t\r\n])", r"'\1") if pa.types.is_string(column.type) else column
         for column in table.columns
@@ -25,14 +25,19 @@ def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=table.schema)
 
 
-def predictions_table(found: Predictions, classes: list[str], ids: pa.Array | None, first_row: int) -> pa.RecordBatch:
-    """Rows of `table_schema`; without `ids`, rows are numbered from `first_row`. A refused row has only its error."""
-    refused = np.array([error is not None for error in found.errors], dtype=bool)
-    best = np.where(refused, 0, found.chosen)
-    top = found.probabilities[np.arange(len(best)), best]
+def predictions_table(
+    predictions: Predictions, classes: list[str], ids: pa.Array | None, first_row: int
+) -> pa.RecordBatch:
+    """Rows of `predictions_schema`. A refused row has only its id and error.
+
+    `ids`: (N,), or None to number the rows from `first_row`.
+    """
+    refused = np.array([error is not None for error in predictions.errors], dtype=bool)
+    best = np.where(refused, 0, predictions.predicted)
+    top = predictions.probabilities[np.arange(len(best)), best]
     if ids is None:
         ids = pa.array(np.arange(first_row, first_row + len(best)))
     arrays = [ids, pa.array(classes).take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
-    arrays += [pa.array(column, mask=refused) for column in found.probabilities.T]
-    arrays.append(pa.array(found.errors, pa.string()))
+    arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
+    arrays.append(pa.array(predictions.errors, pa.string()))
     return pa.record_batch(arrays, schema=predictions_schema(classes, ids.type))

@@ -1,4 +1,4 @@
-"""A bundle against labelled rows."""
+"""Predictions of a bundle on labelled rows, for evaluation."""
 
 from __future__ import annotations
 
@@ -15,46 +15,69 @@ from seqclf.errors import InputError
 from seqclf.evaluation.results import MOST_MISTAKES, SplitOutputs
 
 
-class Labelled(NamedTuple):
-    """What scoring needs of the rows that could be used; `shown`: the place among them → id and steps of those that are
-    wrong and whose label was called the least probable; `refused`: a line for each row that could not be used."""
+class LabelledPredictions(NamedTuple):
+    """Outputs of the usable rows.
 
-    scored: SplitOutputs
-    shown: dict[int, tuple[str, str]]
+    `mistakes`: position among them → id and tokens of the wrong rows with the lowest probability of their label.
+    `refused`: a line for each row that could not be used.
+    """
+
+    outputs: SplitOutputs
+    mistakes: dict[int, tuple[str, str]]
     refused: list[str]
 
 
-def predict_labelled(classifier: Classifier, source: Source, label: str, table: LabelTable | None) -> Labelled:
-    """Predict every row whose label, in its column or in a `table`, the bundle knows; raises if there is none."""
+class _Mistake(NamedTuple):
+    """A wrong row, in the order of `probability`, that of its label. `position`: among the usable rows."""
+
+    probability: float
+    position: int
+    id: str
+    columns: pa.RecordBatch
+
+
+def predict_labelled(
+    classifier: Classifier, source: Source, label: str, table: LabelTable | None
+) -> LabelledPredictions:
+    """Predict the rows of a source whose label the bundle knows.
+
+    `label`: the column of the label. `table`: a label table to join by id instead. Raises InputError if no row can be
+    used.
+    """
     codes = {name: code for code, name in enumerate(classifier.classes)}
     labels: list[int] = []
     logits, lengths, refused = [], [], []
-    worst: list[tuple[float, int, str, pa.RecordBatch]] = []
-    for batch, found in classifier.predict_source(source, label if table is None else None, table):
-        wrong: list[tuple[float, int, int]] = []  # probability of the truth, place, row of the window
-        truths = batch.columns.column("label").to_pylist()
-        for row, (truth, error) in enumerate(zip(truths, found.errors, strict=True)):
-            if error is None and truth not in codes:
-                error = f"{label} is '{truth}', which the bundle does not know" if truth else f"{label} is empty"
+    mistakes: list[_Mistake] = []
+    for batch, predictions in classifier.predict_source(source, label if table is None else None, table):
+        wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
+        row_labels = batch.columns.column("label").to_pylist()
+        for row, (row_label, error) in enumerate(zip(row_labels, predictions.errors, strict=True)):
+            if error is None and row_label not in codes:
+                error = (
+                    f"{label} is '{row_label}', which the bundle does not know" if row_label else f"{label} is empty"
+                )
             if error is not None:
                 refused.append(f"{batch.file_of(row)}: row {batch.rows[row]}: {error}")
                 continue
-            if found.chosen[row] != codes[truth]:
-                wrong.append((float(found.probabilities[row, codes[truth]]), len(labels), row))
-            labels.append(codes[truth])
-            logits.append(found.logits[row])
-            lengths.append(found.lengths[row])
+            if predictions.predicted[row] != codes[row_label]:
+                wrong.append((float(predictions.probabilities[row, codes[row_label]]), len(labels), row))
+            labels.append(codes[row_label])
+            logits.append(predictions.logits[row])
+            lengths.append(predictions.lengths[row])
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.rows
-        for cost, place, row in sorted(wrong)[:MOST_MISTAKES]:
-            worst.append((cost, place, str(ids[row]), batch.columns.take(pa.array([row]))))
-        worst = sorted(worst, key=lambda entry: entry[:2])[:MOST_MISTAKES]
+        for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
+            columns = batch.columns.take(pa.array([row]))
+            mistakes.append(_Mistake(probability, index, str(ids[row]), columns))
+        mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MOST_MISTAKES]
     if not labels:
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
-    truncation = classifier.schema.truncation
-    shown = {
-        place: (known, decode(classifier.encoders, encode(classifier.encoders, own, truncation).sequences.fields))
-        for _, place, known, own in worst
-    }
-    whole, limit = np.array(lengths), classifier.schema.max_length
-    truncated = np.zeros(len(whole), bool) if limit is None else whole > limit
-    return Labelled(SplitOutputs(np.stack(logits), np.array(labels), whole, truncated), shown, refused)
+    original_lengths, limit = np.array(lengths), classifier.schema.max_length
+    truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
+    outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)
+    decoded = {mistake.position: (mistake.id, _decode(classifier, mistake.columns)) for mistake in mistakes}
+    return LabelledPredictions(outputs, decoded, refused)
+
+
+def _decode(classifier: Classifier, columns: pa.RecordBatch) -> str:
+    sequences = encode(classifier.encoders, columns, classifier.schema.truncation).sequences
+    return decode(classifier.encoders, sequences.fields)

@@ -1,9 +1,9 @@
-"""Arrow batches → a file that appears only when it is whole: Parquet, CSV, JSON lines or Arrow."""
+"""Writers of record batches: Parquet, CSV, JSON lines or Arrow, each file written atomically."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from seqclf.system.atomic_files import atomic_replace
 
 
 class _JsonLines:
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, schema: pa.Schema):
         self.file = path.open("w", encoding="utf-8")
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
@@ -27,46 +27,43 @@ class _JsonLines:
         self.file.close()
 
 
+def _open_arrow(path: Path, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(str(path), schema)
+
+
+WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
+    ".parquet": pq.ParquetWriter,
+    ".csv": arrow_csv.CSVWriter,
+    ".jsonl": _JsonLines,
+    ".ndjson": _JsonLines,
+    ".arrow": _open_arrow,
+    ".feather": _open_arrow,
+}
+
+
 def check_output(path: Path) -> None:
-    """Raise now what would only come up after all the work."""
-    if _kind(path) is None:
+    """Raise InputError unless `path` can be written and its ending is known. Called before the work begins."""
+    if path.suffix.lower() not in WRITERS:
         raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
     check_output_path(path)
 
 
 def check_output_path(path: Path) -> None:
-    """Raise unless a file can be put there, its folders made on the way."""
+    """Raise InputError unless a file can be created at `path`, with its folders."""
     if path.is_dir():
         raise InputError(f"output={path}: is a folder; name a file in it")
-    above = next(parent for parent in path.absolute().parents if parent.exists())
-    if not above.is_dir():
-        raise InputError(f"output={path}: {above} is not a folder; name another")
-
-
-def _kind(path: Path) -> str | None:
-    kinds = {
-        ".parquet": "parquet",
-        ".csv": "csv",
-        ".jsonl": "json",
-        ".ndjson": "json",
-        ".arrow": "arrow",
-        ".feather": "arrow",
-    }
-    return kinds.get(path.suffix.lower())
+    parent = next(folder for folder in path.absolute().parents if folder.exists())
+    if not parent.is_dir():
+        raise InputError(f"output={path}: {parent} is not a folder; name another")
 
 
 @contextmanager
-def open_sink(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """Give a writer with `write_batch`; `path` is replaced at the end, and untouched if anything goes wrong."""
+def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
+    """Yield a writer with a method `write_batch`. `path` is replaced at the end, and untouched after an error."""
     check_output(path)
-    opened = {
-        "parquet": lambda unfinished: pq.ParquetWriter(unfinished, schema),
-        "csv": lambda unfinished: arrow_csv.CSVWriter(unfinished, schema),
-        "json": _JsonLines,
-        "arrow": lambda unfinished: pa.ipc.new_file(str(unfinished), schema),
-    }
+    open_file = WRITERS[path.suffix.lower()]
     try:
-        with atomic_replace(path) as unfinished, closing(opened[_kind(path) or ""](unfinished)) as writer:
+        with atomic_replace(path) as unfinished, closing(open_file(unfinished, schema)) as writer:
             yield writer
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"output={path}: cannot be written: {error}") from None

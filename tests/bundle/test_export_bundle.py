@@ -108,7 +108,7 @@ def test_scores_that_are_none_are_refused_by_name(packed, tmp_path, written):
 
 def test_a_folder_of_something_else_is_not_touched(packed, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="is there already and is not a bundle; name another folder"):
+    with pytest.raises(InputError, match="exists and is not a bundle; name another folder"):
         write_bundle(packed("events").task, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 

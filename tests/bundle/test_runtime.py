@@ -154,7 +154,7 @@ def test_a_typed_sequence_is_its_list(classifier, kind, text):
 def test_a_typed_sequence_of_several_fields_is_json(packed, classifier):
     made, sequence = classifier("card"), packed("card").sequences[0]
     assert made.predict([made.parse(json.dumps(sequence))]) == made.predict([sequence])
-    with pytest.raises(InputError, match=r"is not JSON .* write \{FIELD: \[steps\]"):
+    with pytest.raises(InputError, match=r"is not JSON .* write \{FIELD: \[tokens\]"):
         made.parse("{shop: food}")
 
 

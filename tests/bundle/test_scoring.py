@@ -24,10 +24,10 @@ def test_labels_are_codes_of_the_bundle_beside_what_it_predicts(packed, classifi
         for entry, label in zip(sequences, ["k2", "k0", "k1", "k0", "k2"], strict=True)
     ]
     found = predict_labelled(classifier("events"), lines(tmp_path / "t.jsonl", rows), "label", None)
-    assert found.scored.labels.tolist() == [2, 0, 1, 0, 2] and found.refused == []
+    assert found.outputs.labels.tolist() == [2, 0, 1, 0, 2] and found.refused == []
     expected = [list(entry["probabilities"].values()) for entry in classifier("events").predict(sequences)]
-    np.testing.assert_allclose(softmax(found.scored.logits), expected, atol=1e-6)
-    assert found.scored.lengths.tolist() == [len(entry) for entry in sequences] and not found.scored.truncated.any()
+    np.testing.assert_allclose(softmax(found.outputs.logits), expected, atol=1e-6)
+    assert found.outputs.lengths.tolist() == [len(entry) for entry in sequences] and not found.outputs.truncated.any()
 
 
 def test_rows_that_cannot_be_scored_are_named_with_their_row(packed, classifier, tmp_path):
@@ -41,7 +41,7 @@ def test_rows_that_cannot_be_scored_are_named_with_their_row(packed, classifier,
     ]
     source = lines(tmp_path / "t.jsonl", rows)
     found = predict_labelled(classifier("events"), source, "label", None)
-    assert found.scored.labels.tolist() == [1, 0] and len(found.scored.logits) == 2
+    assert found.outputs.labels.tolist() == [1, 0] and len(found.outputs.logits) == 2
     empty, new, missing = found.refused
     assert empty.startswith(f"{source.path}: row 2: events")
     assert new == f"{source.path}: row 3: label is 'new', which the bundle does not know"

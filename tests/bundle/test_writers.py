@@ -6,14 +6,14 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.writers import check_output, open_sink
+from seqclf.bundle.writers import check_output, open_writer
 from seqclf.errors import InputError
 
 TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None], "probability": [0.1, 1 / 3, None]})
 
 
 def write(path, table):
-    with open_sink(path, table.schema) as sink:
+    with open_writer(path, table.schema) as sink:
         for batch in table.to_batches(max_chunksize=2):
             sink.write_batch(batch)
 
@@ -34,7 +34,7 @@ def test_what_is_written_is_read_back(tmp_path, name):
 def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
     path = tmp_path / name
     path.write_text("old")
-    with pytest.raises(RuntimeError, match="half way"), open_sink(path, TABLE.schema) as sink:
+    with pytest.raises(RuntimeError, match="half way"), open_writer(path, TABLE.schema) as sink:
         sink.write_batch(TABLE.to_batches()[0])
         raise RuntimeError("half way")
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == [name]
