@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from seqclf.data.caching.checksums import Blocks
 from seqclf.data.collect import FILE, Staged
-from seqclf.data.encoding.encoders import Encoder, encode
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import encode_staged
 from seqclf.data.reading.casts import ID, LABEL, ROW
 from seqclf.data.reading.record_batches import Refusal
 from seqclf.data.schema.schema import Schema
@@ -100,7 +101,7 @@ class Writing:
         parts: Mapping[str, _Part],
     ) -> None:
         """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        sequences, original_lengths = encode(self.encoders, batch, self.schema.truncation, staged=True)
+        sequences, original_lengths = encode_staged(self.encoders, batch, self.schema.truncation)
         labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
         labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
         limit = self.schema.max_length

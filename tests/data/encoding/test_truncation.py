@@ -35,14 +35,14 @@ def kept_by(truncation, row):
 def test_lists_and_encoded_tokens_are_cut_alike(rows, truncation):
     flat = np.array([token for row in rows for token in row], np.int32)
     batch = pa.record_batch({"a": rows, "b": [[[token, -token] for token in row] for row in rows], "c": rows})
-    cut = truncation.lists(batch, ["a", "b"])
+    cut = truncation.cut_lists(batch, ["a", "b"])
     expected = [kept_by(truncation, row) for row in rows]
     assert cut.column("a").to_pylist() == expected and cut.column("c").to_pylist() == rows
     assert cut.column("b").to_pylist() == [[[token, -token] for token in row] for row in expected]
     lengths = np.array([len(row) for row in rows])
     assert (ORIGINAL_LENGTH in cut.schema.names) == truncation.cuts
     assert not truncation.cuts or cut.column(ORIGINAL_LENGTH).to_pylist() == lengths.tolist()
-    ragged = truncation.ragged(lengths, {"a": flat, "b": np.stack([flat, -flat], axis=1)})
+    ragged = truncation.cut_tokens(lengths, {"a": flat, "b": np.stack([flat, -flat], axis=1)})
     assert ragged.fields["a"].tolist() == [token for row in expected for token in row]
     assert ragged.fields["b"].tolist() == [[token, -token] for row in expected for token in row]
     assert ragged.lengths.tolist() == [len(row) for row in expected]
