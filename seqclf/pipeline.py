@@ -184,12 +184,12 @@ def _stopping(config: dict[str, Any]) -> list[Callback]:
 
 def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
     """What the order-blind model scores on a split, unless it was not asked for or the data is too large."""
-    steps = sum(counts["steps"] for counts in dataset.report.values())
+    tokens = sum(counts["tokens"] for counts in dataset.report.values())
     if not config["baseline"]:
         return None
-    if steps > config["baseline_limit"]:
+    if tokens > config["baseline_limit"]:
         console.print(
-            f"no order-blind baseline: {steps:,} steps are more than baseline_limit={config['baseline_limit']:,}"
+            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config['baseline_limit']:,}"
         )
         return None
     found = score_baseline(dataset)

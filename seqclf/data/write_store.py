@@ -134,7 +134,7 @@ class Writing:
                 }
                 part.add(kept, labels[keep], batch, keep, **optional)
                 unknown = sum(int((kept.fields[field] == 0).sum()) for field in vocabularies)
-                part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
+                part.counts.update(truncated=int(too_long[keep].sum()), unknown_tokens=unknown)
 
 
 class _Part:
@@ -143,7 +143,7 @@ class _Part:
     def __init__(self, writer: SplitWriter):
         self.writer = writer
         self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = Counter(used=0, truncated=0, steps=0, unknown_steps=0)
+        self.counts = Counter(used=0, truncated=0, tokens=0, unknown_tokens=0)
         self.refused: list[Refusal] = []
 
     def add(
@@ -159,7 +159,7 @@ class _Part:
         self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, **optional)
         for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[part].update(np.ascontiguousarray(values).data)
-        self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))
+        self.counts.update(used=len(keep), tokens=int(sequences.offsets[-1]))
 
     def digest(self) -> dict[str, str]:
         return {part: digest.hexdigest() for part, digest in self.digests.items()}

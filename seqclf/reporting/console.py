@@ -35,13 +35,13 @@ def show_dataset(dataset: Dataset) -> None:
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
     table = Table(box=None, padding=(0, 2, 0, 0))
-    for heading in ("split", "rows", "refused", "cut", "steps", "unknown", "length min/mean/max"):
+    for heading in ("split", "rows", "refused", "cut", "tokens", "unknown", "length min/mean/max"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, counts in dataset.report.items():
         lengths = dataset.splits[name].sequences.lengths
-        unknown = f"{counts['unknown_steps'] / max(1, counts['steps']):.1%}"
+        unknown = f"{counts['unknown_tokens'] / max(1, counts['tokens']):.1%}"
         spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
-        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "steps")), unknown, spread)
+        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "tokens")), unknown, spread)
     console.print(table)
     if any(counts["refused"] for counts in dataset.report.values()):
         console.print(f"  refused, and why: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)

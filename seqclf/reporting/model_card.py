@@ -96,7 +96,7 @@ def _data(manifest: Mapping[str, Any], written: Mapping[str, Any]) -> list[str]:
     report = written.get("data", {})
     if not report:
         return [_table(["split", "rows"], manifest["data"]["rows"].items())]
-    names = ("used", "refused", "truncated", "steps")
+    names = ("used", "refused", "truncated", "tokens")
     parts = [_table(["split", *names], [[split, *(own[name] for name in names)] for split, own in report.items()])]
     found = leak_lines(written["leaks"])
     parts.append(_items(found) if found else "No sequence or id occurs in two splits.")

@@ -26,7 +26,7 @@ SPEC = ("name", "kind", "size", "width")  # what the shape of a model depends on
 class Dataset:
     """An encoded dataset.
 
-    `report` counts rows, refusals, truncations and unknown steps of each split; `leaks` what they share (see
+    `report` counts rows, refusals, truncations and unknown tokens of each split; `leaks` what they share (see
     `leaks.find_leaks`); `digest` is of the content; `reader` says how text files were read. `positive` is, where two
     classes leave it open, the rarer in train.
     """
