@@ -105,7 +105,7 @@ class Scaler(Encoder):
 
     def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Unscaled channels (S, channels) and groups (S,) of each staged record batch."""
-        others = [self.by, None if self.since == "steps" else self.since]
+        others = [self.by, None if self.since == "tokens" else self.since]
         for record_batch in read(self.field.name, *(name for name in others if name is not None)):
             yield self._raw_channels(record_batch).values, self._staged_groups(record_batch)
 
@@ -129,7 +129,7 @@ class Scaler(Encoder):
         if self.since is None:
             return RawChannels(lengths, seen, values)
         clock = np.arange(len(values), dtype=np.float64)
-        if self.since != "steps":
+        if self.since != "tokens":
             clock = list_values(record_batch.column(self.since))
         elapsed = np.maximum(0.0, elapsed_since_seen(seen, lengths, clock))  # clocks may run backwards
         return RawChannels(lengths, seen, np.concatenate([values, np.log1p(elapsed)], axis=1))

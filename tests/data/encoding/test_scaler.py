@@ -44,7 +44,7 @@ def encoded(rows, options, others=None, others_fields=(), width=1):
 
 @given(ROWS, st.sampled_from(["mean", "last", "zero"]))
 def test_missing_values_are_filled_masked_and_dated(rows, missing):
-    found = encoded(rows, {"missing": missing, "since": "steps"})
+    found = encoded(rows, {"missing": missing, "since": "tokens"})
     seen = np.array([value for row in rows for value in row if value is not None])
     mean, deviation = seen.mean(), seen.std()
     deviation = deviation if seen.min() < seen.max() else 1.0
@@ -106,7 +106,7 @@ def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
 def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
     rows = [[1.0, None, 2.0, 3.0, 4.0, -735.0], [5.0, 9000.0]]
     free, clipped = (
-        encoded(rows, {"scale": "robust", "missing": "last", "since": "steps", **more}) for more in ({}, {"clip": 1.5})
+        encoded(rows, {"scale": "robust", "missing": "last", "since": "tokens", **more}) for more in ({}, {"clip": 1.5})
     )
     assert abs(free[:, 0]).max() > 100
     np.testing.assert_allclose(clipped[:, 0], np.clip(free[:, 0], -1.5, 1.5))
@@ -262,9 +262,9 @@ def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
         ({}, [True, True]),
         ({"scale": "none"}, [False, False]),
         ({"missing": "last"}, [True, True, False, False]),
-        ({"missing": "last", "since": "steps"}, [True, True, False, False, True, True]),
-        ({"missing": "mean", "mask": False, "since": "steps"}, [True] * 4),
-        ({"scale": "none", "missing": "zero", "since": "steps"}, [False] * 6),
+        ({"missing": "last", "since": "tokens"}, [True, True, False, False, True, True]),
+        ({"missing": "mean", "mask": False, "since": "tokens"}, [True] * 4),
+        ({"scale": "none", "missing": "zero", "since": "tokens"}, [False] * 6),
     ],
     ids=str,
 )

@@ -83,7 +83,7 @@ MISSING = {"kind": "number", "missing": "last"}
         ({"c": CODES}, {"c": {"kind": "category", "max_size": 3, "min_count": 2}}),
         ({"x": NUMBERS}, {"x": "number"}),
         ({"x": NUMBERS}, {"x": {"kind": "number", "scale": "robust", "log": True}}),
-        ({"x": GAPPED}, {"x": {**MISSING, "since": "steps"}}),
+        ({"x": GAPPED}, {"x": {**MISSING, "since": "tokens"}}),
         ({"x": GAPPED, "at": TIMES}, {"x": {**MISSING, "since": "at"}, "at": {"kind": "time", "cycles": ["hour"]}}),
         ({"x": NUMBERS, "c": CODES}, {"x": {"kind": "number", "by": "c"}, "c": "category"}),
     ],
