@@ -12,7 +12,7 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
-from seqclf.data.encoding.encoders import Encoder
+from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError

@@ -194,7 +194,7 @@ def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> BaselineM
     """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
     if not config["baseline"]:
         return None
-    tokens = sum(counts["steps"] for counts in dataset.report.values())
+    tokens = sum(counts["tokens"] for counts in dataset.report.values())
     if tokens > config["baseline_limit"]:
         console.print(
             f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config['baseline_limit']:,}"

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoders import Encoder
+from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.reading import reader
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
@@ -123,7 +123,7 @@ class _Stage:
     def _staged(self, given: pa.RecordBatch, rows: np.ndarray, files: np.ndarray) -> pa.RecordBatch:
         """Label, staged fields (cut, with their lengths before that), and each row's `id` as text, number and file."""
         fields = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
-        cut = self.schema.truncation.lists(pa.record_batch(fields), fields)
+        cut = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
         columns = dict(zip(cut.schema.names, cut.columns, strict=True))
         row = pa.array(rows)
         ids = as_text(given.column(ID) if ID in given.schema.names else row)

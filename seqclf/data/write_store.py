@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 
 from seqclf.data.caching.checksums import Blocks
 from seqclf.data.collect import FILE, Staged
-from seqclf.data.encoding.encoders import Encoder, encode
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import encode_staged
 from seqclf.data.reading.casts import ID, LABEL, ROW
 from seqclf.data.reading.record_batches import Refusal
 from seqclf.data.schema.schema import Schema
@@ -100,7 +101,7 @@ class Writing:
         parts: Mapping[str, _Part],
     ) -> None:
         """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        sequences, original_lengths = encode(self.encoders, batch, self.schema.truncation, staged=True)
+        sequences, original_lengths = encode_staged(self.encoders, batch, self.schema.truncation)
         labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
         labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
         limit = self.schema.max_length
@@ -133,7 +134,7 @@ class Writing:
                 }
                 part.add(kept, labels[keep], batch, keep, **optional)
                 unknown = sum(int((kept.fields[field] == 0).sum()) for field in vocabularies)
-                part.counts.update(truncated=int(too_long[keep].sum()), unknown_steps=unknown)
+                part.counts.update(truncated=int(too_long[keep].sum()), unknown_tokens=unknown)
 
 
 class _Part:
@@ -142,7 +143,7 @@ class _Part:
     def __init__(self, writer: SplitWriter):
         self.writer = writer
         self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = Counter(used=0, truncated=0, steps=0, unknown_steps=0)
+        self.counts = Counter(used=0, truncated=0, tokens=0, unknown_tokens=0)
         self.refused: list[Refusal] = []
 
     def add(
@@ -158,7 +159,7 @@ class _Part:
         self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, **optional)
         for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[part].update(np.ascontiguousarray(values).data)
-        self.counts.update(used=len(keep), steps=int(sequences.offsets[-1]))
+        self.counts.update(used=len(keep), tokens=int(sequences.offsets[-1]))
 
     def digest(self) -> dict[str, str]:
         return {part: digest.hexdigest() for part, digest in self.digests.items()}

@@ -41,9 +41,9 @@ def show_dataset(dataset: Dataset) -> None:
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, counts in dataset.report.items():
         lengths = dataset.splits[name].sequences.lengths
-        unknown = f"{counts['unknown_steps'] / max(1, counts['steps']):.1%}"
+        unknown = f"{counts['unknown_tokens'] / max(1, counts['tokens']):.1%}"
         spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
-        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "steps")), unknown, spread)
+        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "tokens")), unknown, spread)
     console.print(table)
     if any(counts["refused"] for counts in dataset.report.values()):
         console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)

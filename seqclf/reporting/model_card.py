@@ -102,7 +102,7 @@ def _data(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> list[s
     report = run_metrics.get("data", {})
     if not report:
         return [_table(["split", "rows"], manifest["data"]["rows"].items())]
-    names = ("used", "refused", "truncated", "steps")
+    names = ("used", "refused", "truncated", "tokens")
     counts = [[split, *(row_counts[name] for name in names)] for split, row_counts in report.items()]
     parts = [_table(["split", *names], counts)]
     leaks = leak_lines(run_metrics["leaks"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.encoding.encoders import Encoder
+from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
@@ -15,7 +15,7 @@ from seqclf.survey.baseline import MOST_STEPS
 
 def look_at_field(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, Any]:
     """Kind, what is unknown or missing, and whether it ever changes."""
-    field, spec = encoder.field, encoder.spec()  # type: ignore[attr-defined]
+    field, spec = encoder.field, encoder.spec()
     found: dict[str, Any] = {"kind": field.kind, "columns": list(field.columns), "describe": field.describe()}
     values = {split: sample_split(own, MOST_STEPS, 0).sequences.fields[name] for split, own in dataset.splits.items()}
     train = values["train"]

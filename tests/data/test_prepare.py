@@ -51,7 +51,7 @@ def test_encoders_see_only_the_training_split(make, tmp_path):
         "mean": [pytest.approx(steps.mean())],
         "deviation": [pytest.approx(steps.std())],
     }
-    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_steps"] == 2
+    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_tokens"] == 2
 
 
 def test_every_row_keeps_its_steps_label_id_and_number(make):
@@ -108,7 +108,7 @@ def test_long_sequences_are_cut_and_counted(make, side):
         cut = [row[:2] if side == "keep_first" else row[-2:] for row in own]
         assert [[values[step] for step in steps] for steps in sequences(split)] == cut
         assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in own)
-        assert dataset.report[name]["steps"] == sum(map(len, cut))
+        assert dataset.report[name]["tokens"] == sum(map(len, cut))
 
 
 def test_a_long_sequence_stops_the_run_unless_told_otherwise(make, tmp_path):

@@ -45,7 +45,7 @@ def test_rows_are_cut_kept_in_order_and_counted(options, files, truncate):
         assert part.tolist() == (whole[:4] if truncate == "keep_first" else whole[-4:]).tolist()
     counts = dataset.report["validation"]
     assert counts["used"] == 30 and counts["truncated"] == 15
-    assert counts["steps"] == sum(min(length, 4) for length in LENGTHS)
+    assert counts["tokens"] == sum(min(length, 4) for length in LENGTHS)
 
 
 def test_a_label_unknown_to_train_is_refused_late_and_counted(options, files):

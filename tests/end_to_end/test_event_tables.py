@@ -44,7 +44,8 @@ def test_training_writes_the_baseline_beside_the_model(run):
     assert baseline["split"] == "validation" and baseline["rows"] == metrics["validation"]["rows"] == 40
     assert {"loss", "accuracy", "recall", "positive"} <= set(baseline)
     assert (
-        metrics["data"]["train"]["events"] == metrics["data"]["train"]["steps"] + metrics["data"]["validation"]["steps"]
+        metrics["data"]["train"]["events"]
+        == metrics["data"]["train"]["tokens"] + metrics["data"]["validation"]["tokens"]
     )
     assert metrics["leaks"]["rows"] == 200
 

@@ -57,7 +57,7 @@ def made() -> Callable[..., dict[str, Any]]:
         edges = np.unique(np.geomspace(everything.min(), everything.max() + 1, 41))
         by_class = dict(zip(labels, lengths, strict=True))
         used = {split: sum(max(1, len(own) // (place + 1)) for own in lengths) for place, split in enumerate(SPLITS)}
-        counts = {"truncated": 0, "steps": int(everything.sum()), "unknown_steps": 0, "refused": 0}
+        counts = {"truncated": 0, "tokens": int(everything.sum()), "unknown_tokens": 0, "refused": 0}
         leaks = {"rows": len(everything), "distinct": len(everything) - 1, "ids_seen_before": None, "dropped": {}}
         leaks |= {"seen_before": {"validation": 0, "test": 2}, "conflicting_sequences": 0, "conflicting_rows": 0}
         field = {"kind": "number", "columns": channels or [], "describe": "", "constant": False}

@@ -1,142 +1,133 @@
-"""Steps of a field → numbers a model reads. Each encoder is fit on the training split and saved as JSON.
+"""The encoders of all fields of a dataset: make, fit, encode, decode, save and load.
 
-Id 0 of every vocabulary is the unknown value. Padding needs no id: padded steps are never read.
+Id 0 of every vocabulary is the unknown value. Padding needs no id, as padded tokens are never read.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.encoding.encoder import EncodedField, Encoder, ReadColumns
 from seqclf.data.encoding.scaler import Scaler
-from seqclf.data.encoding.time_gap import Clock
+from seqclf.data.encoding.time_gap import TimeGap
 from seqclf.data.encoding.tokenizer import Tokenizer
 from seqclf.data.encoding.tree_tokenizer import TreeTokenizer
-from seqclf.data.encoding.truncation import ORIGINAL_LENGTH, WHOLE, Truncation
+from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.data.encoding.vocabulary import Vocabulary
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged
 from seqclf.system.stored_state import error_context
 
-Batches = Callable[..., Iterator[pa.RecordBatch]]
+ENCODERS: dict[str, type[Encoder]] = {
+    "category": Vocabulary,
+    "number": Scaler,
+    "time": TimeGap,
+    "text": Tokenizer,
+    "tree": TreeTokenizer,
+}
+FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory
 
 
-class Encoded(NamedTuple):
-    """Rows of a batch as the model gets them, and `original_lengths`: (N,) int64 lengths before truncation."""
+class EncodedRows(NamedTuple):
+    """N encoded rows, and `original_lengths`: (N,) int64 lengths before truncation."""
 
     sequences: Ragged
     original_lengths: np.ndarray
 
 
-class Encoder(Protocol):
-    """`stage` turns a column of accepted rows into what is kept on disk until the splits are known, where category
-    values and words are provisional codes; `bits` gives uint64 (S,) or (S, W) of staged tokens, or (N,) of a staged
-    column that holds no lists, equal where they are; `fit` reads staged training rows, lists cut already; `encode`
-    gives lengths (N,) int64 and the arrays of the field, from canonical columns or (`staged`) from staged ones; `spell`
-    gives a text for each encoded step."""
+def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATION) -> dict[str, Encoder]:
+    """Return an encoder for each field, in the order of the fields. They are not fit yet.
 
-    def stage(self, column: pa.Array) -> pa.Array: ...
-    def token_keys(self, column: pa.Array) -> np.ndarray: ...
-    def fit(self, batches: Batches) -> None: ...
-    def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]: ...
-    def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]: ...
-    def spec(self) -> dict[str, Any]: ...
-    def state(self) -> dict[str, Any]: ...
-
-
-KINDS: dict[str, Any] = {
-    "category": Vocabulary,
-    "number": Scaler,
-    "time": Clock,
-    "text": Tokenizer,
-    "tree": TreeTokenizer,
-}
-FIT_AT_ONCE = 2
-LAST = "number"  # numbers may be scaled within the categories of another field
-
-
-def make_encoders(fields: Iterable[Field], truncation: Truncation = WHOLE) -> dict[str, Encoder]:
-    """One encoder per field, in the order of the fields, not fit yet. `truncation` is needed to fit `bpe` only, whose
-    texts are staged uncut."""
+    `truncation` matters for fitting only. A loaded encoder does not need it.
+    """
     encoders: dict[str, Encoder] = {}
     for field in fields:
-        encoders[field.name] = KINDS[field.kind](field, encoders)
-        if isinstance(encoder := encoders[field.name], Tokenizer):
-            encoder.truncation = truncation
+        # Each encoder gets the mapping itself, as it may depend on a field that comes later.
+        encoders[field.name] = ENCODERS[field.kind](field, encoders, truncation)
     return encoders
 
 
-def fit_encoders(encoders: Mapping[str, Encoder], batches: Batches) -> None:
-    """Fit each on staged training rows, two at a time; `batches(*names)` gives these columns at each call."""
-    with ThreadPoolExecutor(FIT_AT_ONCE) as pool:
-        for last in (False, True):
-            chosen = [encoder for encoder in encoders.values() if (encoder.spec()["kind"] == LAST) is last]
-            list(pool.map(lambda encoder: encoder.fit(batches), chosen))
+def fit_encoders(encoders: Mapping[str, Encoder], read: ReadColumns) -> None:
+    """Fit each encoder on staged training rows, two at a time. `read`: see `ReadColumns`."""
+    with ThreadPoolExecutor(FIT_THREADS) as pool:
+        for after_others in (False, True):
+            group = [encoder for encoder in encoders.values() if encoder.fit_after_others is after_others]
+            list(pool.map(lambda encoder: encoder.fit(read), group))
 
 
-def encode(
-    encoders: Mapping[str, Encoder], batch: pa.RecordBatch, truncation: Truncation, staged: bool = False
-) -> Encoded:
-    """Every field of a batch, cut. The lists of `staged` batches are cut already.
+def encode(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
+    """Truncate and encode canonical columns, as the reader yields them.
 
-    The tokenizer may leave a row without a token; its length is 0 then.
+    A text may have no token that the tokenizer knows. Its length is then 0.
     """
-    if not staged:
-        batch = truncation.lists(batch, encoders)
-    lengths = np.zeros(batch.num_rows, np.int64)
-    arrays: dict[str, np.ndarray] = {}
-    for encoder in encoders.values():
-        lengths, own = encoder.encode(batch, staged)
-        arrays |= own
+    record_batch = truncation.cut_lists(record_batch, encoders)
+    return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
+
+
+def encode_staged(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
+    """Encode staged columns, whose lists were truncated when they were written. See also `encode`."""
+    return _joined(record_batch, [encoder.encode_staged(record_batch) for encoder in encoders.values()], truncation)
+
+
+def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation: Truncation) -> EncodedRows:
+    """Join the fields of a record batch, whose lengths agree. Texts are truncated here, as tokens."""
+    lengths = fields[-1].lengths
+    arrays = {name: array for field in fields for name, array in field.arrays.items()}
     original_lengths = lengths
-    if ORIGINAL_LENGTH in batch.schema.names:
-        original_lengths = batch.column(ORIGINAL_LENGTH).to_numpy(zero_copy_only=False).astype(np.int64)
-    return Encoded(truncation.ragged(lengths, arrays), original_lengths)
+    if ORIGINAL_LENGTH in record_batch.schema.names:
+        original_lengths = record_batch.column(ORIGINAL_LENGTH).to_numpy(zero_copy_only=False).astype(np.int64)
+    return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
 
 
 def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
-    """One encoded sequence as a person reads it; of a long one its first and last steps. `fields[name]`: (T,) or
-    (T, D)."""
+    """Return one encoded sequence as readable text, of a long one the first and last tokens.
+
+    `fields`: name → (T,) or (T, D). At most `most` tokens are shown.
+    """
     count = len(next(iter(fields.values())))
-    ends = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
-    spelled = zip(
-        *(encoder.decode({name: steps[ends] for name, steps in fields.items()}) for encoder in encoders.values()),
-        strict=True,
-    )
-    steps = [" ".join(parts) for parts in spelled]
+    shown = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
+    columns = [
+        encoder.decode({name: tokens[shown] for name, tokens in fields.items()}) for encoder in encoders.values()
+    ]
+    tokens = [" ".join(parts) for parts in zip(*columns, strict=True)]
     if count > most:
-        steps.insert(most // 2, f"… {count - len(ends):,} more …")
-    return (" " if len(encoders) == 1 and isinstance(next(iter(encoders.values())), Tokenizer) else " | ").join(steps)
+        tokens.insert(most // 2, f"… {count - len(shown):,} more …")
+    return next(iter(encoders.values())).token_separator.join(tokens)
 
 
 def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:
+    """Write the state of each encoder to a new folder: NAME.json, and NAME.npy for pretrained vectors."""
     folder.mkdir(parents=True)
     for name, encoder in encoders.items():
         (folder / f"{name}.json").write_text(json.dumps(encoder.state(), ensure_ascii=False), encoding="utf-8")
-        if isinstance(encoder, Tokenizer) and encoder.vectors is not None:
+        if encoder.vectors is not None:
             np.save(folder / f"{name}.npy", encoder.vectors, allow_pickle=False)
 
 
 def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any]]) -> dict[str, Encoder]:
-    """The encoders of `fields`; `states` gives the state of each by name. Raises InputError, which names the encoder,
-    on a state that none can have."""
+    """Return the encoders of `fields`, restored from the state that `states` returns for each name.
+
+    Raises InputError that names the encoder whose state is not valid.
+    """
     encoders = make_encoders(fields)
-    # Numbers last: those scaled within categories have as many scales as the restored vocabulary has values.
-    for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].spec()["kind"] == LAST):
+    # Numbers that are scaled within categories have as many scales as the restored vocabulary has values.
+    for name, encoder in sorted(encoders.items(), key=lambda entry: entry[1].fit_after_others):
         with error_context(f"encoder of {name}", "export or prepare it anew"):
-            encoder.restore(states(name))  # type: ignore[attr-defined]
+            encoder.restore(states(name))
     return encoders
 
 
 def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, Encoder]:
+    """Return the encoders that `save_encoders` wrote."""
     encoders = load_encoders(fields, lambda name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
     for name, encoder in encoders.items():
-        if (folder / f"{name}.npy").is_file() and isinstance(encoder, Tokenizer):
+        if (folder / f"{name}.npy").is_file():
             encoder.vectors = np.load(folder / f"{name}.npy", allow_pickle=False)
     return encoders

@@ -1,68 +1,84 @@
-"""Points in time → how long since the step before, on a log scale; and, when asked, the hour and the weekday."""
+"""Encoder of time fields: gaps between tokens on a log scale, and optionally the hour and the weekday."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.running_moments import Sample
+from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import CYCLES, Field
 from seqclf.system.stored_state import POSITIVE, require
 
-SMALLEST_SHARE = 0.05
-MICROSECONDS = 6  # decimals of a second; seconds since 1970 have hardly more
+RESOLUTION_QUANTILE = 0.05
+MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
 
 
-class Clock:
-    """Seconds → log(1 + gap / resolution), scaled to mean 0 and deviation 1; of each of `cycles` a sine and a cosine.
+class TimeGap(Encoder):
+    """Seconds → log(1 + gap / resolution), scaled to mean 0 and deviation 1.
 
-    Scales are fit on a sample of the steps.
+    The gap is the time since the previous token of the sequence, 0 for the first. A clock that runs backwards gives
+    negative gaps. `resolution` is the 5 % quantile of the positive gaps in training, so that the log scale fits
+    microseconds as well as years. Scales are fit on a sample of the tokens.
 
-    The gap of a first step is 0; where time runs backwards it counts as negative. `resolution` is the gap below which
-    lie 5 % of those above zero in training, so that the scale fits microseconds and years.
+    Each of `cycles` (hour, weekday) adds the sine and the cosine of the position within the cycle.
+
+    >>> gap = TimeGap(Field("at", "time", ("at",)))
+    >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
+    >>> gap.fit(lambda *names: iter([train]))
+    >>> gap.encode(train).arrays["at"].shape
+    (3, 1)
     """
 
-    def __init__(self, field: Field, others: Mapping[str, Any]):
-        self.field = field
-        self.cycles = [CYCLES[name] for name in field.option("cycles")]
+    def __init__(
+        self,
+        field: Field,
+        others: Mapping[str, Encoder] = NO_ENCODERS,
+        truncation: Truncation = NO_TRUNCATION,
+    ):
+        super().__init__(field, others, truncation)
+        self.periods = [CYCLES[name] for name in field.option("cycles")]  # in seconds
         self.resolution, self.mean, self.deviation = 1.0, 0.0, 1.0
 
-    def stage(self, column: pa.Array) -> pa.Array:
-        return column
-
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        """Of the seconds since the first step: the same events at another time are the same sequence, unless hours
-        and weekdays count."""
-        lengths, seconds = _seconds(column)
-        if not self.cycles and len(seconds):
-            seconds = np.round(seconds - np.repeat(seconds[np.cumsum(lengths) - lengths], lengths), MICROSECONDS)
-        return (seconds + 0.0).view(np.uint64)
+        """(S,) keys of the seconds since the first token of the sequence.
 
-    def fit(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
+        The same events at another date are the same sequence. With `cycles`, hours and weekdays tell them apart.
+        """
+        lengths, seconds = list_lengths(column), list_values(column)
+        if not self.periods and len(seconds):
+            first = seconds[np.cumsum(lengths) - lengths]
+            seconds = np.round(seconds - np.repeat(first, lengths), MICROSECONDS)
+        return (seconds + 0.0).view(np.uint64)  # adding 0.0 turns -0.0 into 0.0
+
+    def fit(self, read: ReadColumns) -> None:
         sample = Sample()
-        for batch in batches(self.field.name):
-            sample.update(_gaps(*_seconds(batch.column(self.field.name))))
+        for record_batch in read(self.field.name):
+            column = record_batch.column(self.field.name)
+            sample.update(_gaps(list_lengths(column), list_values(column)))
         rows = sample.rows
         gaps = np.zeros(1) if rows is None or not len(rows) else rows
         if (gaps > 0).any():
-            self.resolution = float(np.quantile(gaps[gaps > 0], SMALLEST_SHARE))
+            self.resolution = float(np.quantile(gaps[gaps > 0], RESOLUTION_QUANTILE))
         logs = self._log(gaps)
         self.mean, self.deviation = float(logs.mean()), float(logs.std()) or 1.0
 
     def _log(self, gaps: np.ndarray) -> np.ndarray:
         return np.sign(gaps) * np.log1p(np.abs(gaps) / self.resolution)
 
-    def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        lengths, seconds = _seconds(batch.column(self.field.name))
-        parts = [(self._log(_gaps(lengths, seconds)) - self.mean) / self.deviation]
-        for period in self.cycles:
+    def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        column = record_batch.column(self.field.name)
+        lengths, seconds = list_lengths(column), list_values(column)
+        channels = [(self._log(_gaps(lengths, seconds)) - self.mean) / self.deviation]
+        for period in self.periods:
             angle = 2 * np.pi * (seconds % period) / period
-            parts += [np.sin(angle), np.cos(angle)]
-        return lengths, {self.field.name: np.stack(parts, axis=1).astype(np.float32)}
+            channels += [np.sin(angle), np.cos(angle)]
+        return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         logs = fields[self.field.name][:, 0] * self.deviation + self.mean
@@ -70,7 +86,7 @@ class Clock:
         return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
 
     def spec(self) -> dict[str, Any]:
-        scaled = [True] + [False] * 2 * len(self.cycles)
+        scaled = [True] + [False] * 2 * len(self.periods)
         return {"name": self.field.name, "kind": "number", "width": len(scaled), "scaled": scaled}
 
     def state(self) -> dict[str, Any]:
@@ -81,13 +97,8 @@ class Clock:
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
 
 
-def _seconds(column: pa.Array) -> tuple[np.ndarray, np.ndarray]:
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    return lengths, pc.list_flatten(column).to_numpy(zero_copy_only=False)
-
-
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """(S,) since the step before in the same sequence, 0 for the first."""
+    """(S,) seconds since the previous token of the same sequence, 0 for the first. `lengths`: (N,), `seconds`: (S,)."""
     gaps = np.diff(seconds, prepend=seconds[:1])
     gaps[np.cumsum(lengths) - lengths] = 0.0
     return gaps

@@ -1,6 +1,6 @@
-"""Bracketed text → trees: `(3 (2 The) (2 Rock))` of a treebank, `[MAX 2 [MIN 4 7 ] ]` of an expression.
+"""Parser of bracketed text: `(3 (2 The) (2 Rock))` of a treebank, `[MAX 2 [MIN 4 7 ] ]` of an expression.
 
-A bracket, round or square, opens a node; the first word after it is the node's tag; what follows are its children,
+A round or square bracket opens a node. The first word after it is the node's tag, and what follows are its children,
 words or nodes.
 """
 
@@ -16,10 +16,10 @@ CLOSES = {")": "(", "]": "["}
 
 
 class Tree(NamedTuple):
-    """Nodes in the order in which they can be computed, children before parents and the root last.
+    """Nodes in an order in which they can be computed: children before parents, the root last.
 
-    `tokens`: the word of each node, empty for a node without one; `tags`: its tag, empty for a bare word; `parents`:
-    the place of its parent, -1 for the root.
+    `tokens`: the word of each node, empty for a node without one. `tags`: its tag, empty for a bare word. `parents`:
+    (nodes,) int32 index of its parent, -1 for the root.
     """
 
     tokens: list[str]
@@ -27,7 +27,7 @@ class Tree(NamedTuple):
     parents: np.ndarray
 
 
-class _Node:
+class _OpenNode:
     __slots__ = ("bracket", "children", "tag", "tagged")
 
     def __init__(self, bracket: str):
@@ -38,67 +38,92 @@ class _Node:
 
 
 class MalformedError(ValueError):
-    """A text that is no tree; the message says why, as a continuation of the column's name."""
+    """A text that is not a tree. The message continues the name of the column."""
 
 
 def parse(text: str, tagged_words: bool = True) -> Tree:
-    """Raises MalformedError. A text of one word and no bracket is a tree of one leaf.
+    """Parse a tree. A text of one word and no bracket is a tree of one leaf. Raises MalformedError.
 
     With `tagged_words`, as in treebanks, `(2 The)` is the leaf `The` with the tag 2, not a node with a leaf below.
+
+    >>> tree = parse("(3 (2 The) (2 Rock))")
+    >>> tree.tokens, tree.tags, tree.parents.tolist()
+    (['The', 'Rock', ''], ['2', '2', '3'], [2, 2, -1])
     """
-    tokens: list[str] = []
-    tags: list[str] = []
-    parents: list[int] = []
-    open_nodes: list[_Node] = []
-    roots = 0
-
-    def close(token: str, tag: str, children: list[int]) -> None:
-        nonlocal roots
-        place = len(tokens)
-        tokens.append(token)
-        tags.append(tag)
-        parents.append(-1)
-        for child in children:
-            parents[child] = place
-        if open_nodes:
-            open_nodes[-1].children.append(place)
-        else:
-            roots += 1
-
+    builder = _Builder(tagged_words)
     for word in WORDS.findall(text):
         if word in "([":
-            if open_nodes:
-                open_nodes[-1].tagged = True
-            open_nodes.append(_Node(word))
+            builder.open(word)
         elif word in ")]":
-            if not open_nodes or open_nodes[-1].bracket != CLOSES[word]:
-                raise MalformedError(f"is no tree: '{word}' closes nothing; balance the brackets")
-            node = open_nodes.pop()
-            if not node.children and not node.tag:
-                raise MalformedError("is no tree: a node is empty; remove its brackets")
-            if not node.children:
-                close(node.tag, "", [])
-            elif tagged_words and node.tag and len(node.children) == 1 and tokens[-1] and not tags[-1]:
-                tags[-1] = node.tag
-                if open_nodes:
-                    open_nodes[-1].children.append(len(tokens) - 1)
-                else:
-                    roots += 1
-            else:
-                close("", node.tag, node.children)
-        elif open_nodes and not open_nodes[-1].tagged:
-            open_nodes[-1].tag, open_nodes[-1].tagged = word, True
+            builder.close(word)
         else:
-            close(word, "", [])
-    if open_nodes:
-        raise MalformedError(f"is no tree: '{open_nodes[-1].bracket}' is never closed; balance the brackets")
-    if roots != 1:
-        raise MalformedError(f"is no tree: has {roots} roots; put one bracket around all")
-    return Tree(tokens, tags, np.array(parents, np.int32))
+            builder.add_word(word)
+    return builder.tree()
+
+
+class _Builder:
+    """Parsing without recursion, as trees may be deeper than Python's stack."""
+
+    def __init__(self, tagged_words: bool):
+        self.tagged_words = tagged_words
+        self.tokens: list[str] = []
+        self.tags: list[str] = []
+        self.parents: list[int] = []
+        self.open_nodes: list[_OpenNode] = []
+        self.roots = 0
+
+    def open(self, bracket: str) -> None:
+        if self.open_nodes:
+            self.open_nodes[-1].tagged = True  # the first child was a node, so there is no tag
+        self.open_nodes.append(_OpenNode(bracket))
+
+    def add_word(self, word: str) -> None:
+        if self.open_nodes and not self.open_nodes[-1].tagged:
+            self.open_nodes[-1].tag, self.open_nodes[-1].tagged = word, True
+        else:
+            self._append(word, "", [])
+
+    def close(self, bracket: str) -> None:
+        if not self.open_nodes or self.open_nodes[-1].bracket != CLOSES[bracket]:
+            raise MalformedError(f"is not a tree: '{bracket}' closes nothing; balance the brackets")
+        node = self.open_nodes.pop()
+        if not node.children and not node.tag:
+            raise MalformedError("is not a tree: a node is empty; remove its brackets")
+        if not node.children:
+            self._append(node.tag, "", [])
+        elif self.tagged_words and node.tag and len(node.children) == 1 and self.tokens[-1] and not self.tags[-1]:
+            # The node holds one bare word, which is the last node so far: a tagged leaf.
+            self.tags[-1] = node.tag
+            self._attach(len(self.tokens) - 1)
+        else:
+            self._append("", node.tag, node.children)
+
+    def _append(self, token: str, tag: str, children: list[int]) -> None:
+        index = len(self.tokens)
+        self.tokens.append(token)
+        self.tags.append(tag)
+        self.parents.append(-1)
+        for child in children:
+            self.parents[child] = index
+        self._attach(index)
+
+    def _attach(self, index: int) -> None:
+        if self.open_nodes:
+            self.open_nodes[-1].children.append(index)
+        else:
+            self.roots += 1
+
+    def tree(self) -> Tree:
+        if self.open_nodes:
+            bracket = self.open_nodes[-1].bracket
+            raise MalformedError(f"is not a tree: '{bracket}' is never closed; balance the brackets")
+        if self.roots != 1:
+            raise MalformedError(f"is not a tree: has {self.roots} roots; put one bracket around all")
+        return Tree(self.tokens, self.tags, np.array(self.parents, np.int32))
 
 
 def problem(text: str) -> str | None:
-    """Why a text is no tree, or None."""
+    """Return the reason why a text is not a tree, or None if it is one."""
     try:
         parse(text)
     except MalformedError as error:

@@ -1,99 +1,120 @@
-"""Category values → ids: a vocabulary fit on the training rows, or hashed into a fixed number of ids."""
+"""Encoder of category fields: values → ids, by a vocabulary or by hashing."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.list_columns import list_lengths, list_offsets, list_values
+from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import CodeHashes
-from seqclf.data.validation.row_checks import flatten
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
 MISSING_CODE = 0
 
 
-class Vocabulary:
-    """Values → ids, the most frequent first; values seen fewer than `min_count` times are unknown, id 0.
+class Vocabulary(Encoder):
+    """Values → ids. Id 1 is the most frequent value, id 0 stands for unknown ones.
 
-    With `hash_size`, nothing is counted or stored: id is 1 + a hash of the value below that size, so values may share
-    one. A missing value, where it is allowed, is a value like any other.
+    Values seen fewer than `min_count` times in training are unknown too, as are those beyond the `max_size` most
+    frequent. A missing value, where the field allows it, is a value like any other.
+
+    With `hash_size` nothing is counted or stored: the id is 1 + a hash of the value below that size. Different values
+    may then share an id.
+
+    >>> vocabulary = Vocabulary(Field("shop", "category", ("shop",)))
+    >>> train = pa.record_batch({"shop": vocabulary.stage(pa.array([["fuel", "cafe"], ["cafe"]]))})
+    >>> vocabulary.fit(lambda *names: iter([train]))
+    >>> vocabulary.encode(pa.record_batch({"shop": [["cafe", "hotel", "fuel"]]})).arrays["shop"].tolist()
+    [1, 0, 2]
     """
 
-    def __init__(self, field: Field, others: Mapping[str, Any]):
-        self.field = field
+    def __init__(
+        self,
+        field: Field,
+        others: Mapping[str, Encoder] = NO_ENCODERS,
+        truncation: Truncation = NO_TRUNCATION,
+    ):
+        super().__init__(field, others, truncation)
         self.hash_size: int | None = field.option("hash_size")
-        self.codes: dict[Any, int] = {None: MISSING_CODE}
+        self.codes: dict[Any, int] = {None: MISSING_CODE}  # value → provisional code
         self.hashes = CodeHashes(self.codes)
-        self.ids = np.zeros(1, np.int32)
-        self._hold([])
+        self.ids = np.zeros(1, np.int32)  # provisional code → id
+        self._set_values([])
 
-    def _hold(self, values: list[Any]) -> None:
+    def _set_values(self, values: list[Any]) -> None:
         kind = pa.int64() if self.field.values == "integer" else pa.string()
         self.values = pa.array(values, kind)
 
     def stage(self, column: pa.Array) -> pa.Array:
-        """Values → provisional codes, which grow with every value that is new; or the hashed ids."""
+        """Return lists of provisional codes, which grow with every new value, or of hashed ids."""
         elements = pc.list_flatten(column)
-        staged = self._hashed(elements) if self.hash_size else self._coded(elements)
-        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        return pa.ListArray.from_arrays(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32), staged)
-
-    def _coded(self, elements: pa.Array) -> np.ndarray:
-        codes = self.codes
-        return _by_distinct(elements, lambda value: codes.setdefault(value, len(codes)))
-
-    def _hashed(self, elements: pa.Array) -> np.ndarray:
-        size = self.hash_size or 1
-        return _by_distinct(elements, lambda value: 1 + zlib.crc32(f"{value}".encode()) % size)
-
-    def _known(self, elements: pa.Array) -> np.ndarray:
-        encoded = elements.dictionary_encode()
-        # One place more than there are values: that of null.
-        values = pa.concat_arrays([encoded.dictionary.cast(self.values.type), pa.nulls(1, self.values.type)])
-        table = pc.fill_null(pc.index_in(values, value_set=self.values), -1).to_numpy(zero_copy_only=False) + 1
-        return table[pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)]
+        staged = self._hashed_ids(elements) if self.hash_size else self._codes_of(elements)
+        return pa.ListArray.from_arrays(list_offsets(list_lengths(column)).astype(np.int32), staged)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
-        codes = pc.list_flatten(column).to_numpy(zero_copy_only=False)
+        codes = list_values(column)
         return codes.astype(np.uint64) if self.hash_size else self.hashes.of(codes)
 
-    def fit(self, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
+    def fit(self, read: ReadColumns) -> None:
         if self.hash_size:
             return
         counts = np.zeros(len(self.codes), np.int64)
-        for batch in batches(self.field.name):
-            codes = pc.list_flatten(batch.column(self.field.name)).to_numpy(zero_copy_only=False)
-            counts += np.bincount(codes, minlength=len(counts))
-        least, most = self.field.option("min_count"), self.field.option("max_size")
-        seen = [(value, int(counts[code])) for value, code in self.codes.items() if counts[code] >= max(1, least)]
-        kept = sorted(seen, key=lambda entry: (-entry[1], entry[0] is not None, entry[0]))[:most]
-        self._hold([value for value, _ in kept])
+        for record_batch in read(self.field.name):
+            counts += np.bincount(list_values(record_batch.column(self.field.name)), minlength=len(counts))
+        # Rows of other splits have codes too, so a value may have a count of 0.
+        min_count = max(1, self.field.option("min_count"))
+        frequent = [(value, int(counts[code])) for value, code in self.codes.items() if counts[code] >= min_count]
+        # Ties are broken by value, null first, so that ids do not depend on the order of rows.
+        frequent.sort(key=lambda entry: (-entry[1], entry[0] is not None, entry[0]))
+        values = [value for value, _ in frequent[: self.field.option("max_size")]]
+        self._set_values(values)
         self.ids = np.zeros(len(self.codes), np.int32)
-        for place, (value, _) in enumerate(kept, start=1):
-            self.ids[self.codes[value]] = place
+        for id, value in enumerate(values, start=1):
+            self.ids[self.codes[value]] = id
 
-    def encode(self, batch: pa.RecordBatch, staged: bool) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        steps: Any
-        lengths, steps = flatten(batch.column(self.field.name), self.field)
-        if staged:
-            codes = steps.to_numpy(zero_copy_only=False)
-            ids = codes if self.hash_size else self.ids[codes]
-        else:
-            ids = self._hashed(steps) if self.hash_size else self._known(steps)
-        return lengths, {self.field.name: ids.astype(np.int32, copy=False)}
+    def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
+        column = record_batch.column(self.field.name)
+        elements = pc.list_flatten(column)
+        return self._encoded(column, self._hashed_ids(elements) if self.hash_size else self._vocabulary_ids(elements))
+
+    def encode_staged(self, record_batch: pa.RecordBatch) -> EncodedField:
+        column = record_batch.column(self.field.name)
+        codes = list_values(column)
+        return self._encoded(column, codes if self.hash_size else self.ids[codes])
+
+    def _encoded(self, column: pa.Array, ids: np.ndarray) -> EncodedField:
+        return EncodedField(list_lengths(column), {self.field.name: ids.astype(np.int32, copy=False)})
+
+    def _codes_of(self, elements: pa.Array) -> np.ndarray:
+        codes = self.codes
+        return _map_distinct(elements, lambda value: codes.setdefault(value, len(codes)))
+
+    def _hashed_ids(self, elements: pa.Array) -> np.ndarray:
+        size = self.hash_size or 1
+        return _map_distinct(elements, lambda value: 1 + zlib.crc32(f"{value}".encode()) % size)
+
+    def _vocabulary_ids(self, elements: pa.Array) -> np.ndarray:
+        """(S,) id of each element, 0 for unknown ones."""
+        encoded = elements.dictionary_encode()
+        # One entry more than there are distinct values: that of null.
+        values = pa.concat_arrays([encoded.dictionary.cast(self.values.type), pa.nulls(1, self.values.type)])
+        ids = pc.fill_null(pc.index_in(values, value_set=self.values), -1).to_numpy(zero_copy_only=False) + 1
+        return ids[pc.fill_null(encoded.indices.cast(pa.int64()), len(values) - 1).to_numpy(zero_copy_only=False)]
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         ids = fields[self.field.name].tolist()
         if self.hash_size:
-            return [f"#{place}" for place in ids]
-        return ["?" if place == 0 else str(self.values[place - 1]) for place in ids]
+            return [f"#{id}" for id in ids]
+        return ["?" if id == 0 else str(self.values[id - 1]) for id in ids]
 
     def spec(self) -> dict[str, Any]:
         size = self.hash_size or len(self.values)
@@ -105,16 +126,16 @@ class Vocabulary:
     def restore(self, state: dict[str, Any]) -> None:
         require(state, {"values": list})
         try:
-            self._hold(state["values"])
+            self._set_values(state["values"])
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
             raise InputError(f"values must be a list of {self.field.values}s") from None
 
 
-def _by_distinct(elements: pa.Array, code: Callable[[Any], int]) -> np.ndarray:
-    """(S,) int32: `code` of each element, asked once per distinct value; null is None."""
+def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:
+    """(S,) int32 number of each element. `number_of` is called once per distinct value, with None for null."""
     encoded = elements.dictionary_encode()
-    table = np.fromiter((code(value) for value in encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
+    numbers = np.fromiter(map(number_of, encoded.dictionary.to_pylist()), np.int32, len(encoded.dictionary))
     if not encoded.null_count:
-        return table[encoded.indices.to_numpy(zero_copy_only=False)]
-    places = pc.fill_null(encoded.indices.cast(pa.int64()), len(table)).to_numpy(zero_copy_only=False)
-    return np.append(table, np.int32(code(None)))[places]
+        return numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+    indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(numbers)).to_numpy(zero_copy_only=False)
+    return np.append(numbers, np.int32(number_of(None)))[indices]

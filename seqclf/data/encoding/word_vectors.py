@@ -1,9 +1,9 @@
-"""Files of pretrained word vectors."""
+"""Reader of pretrained word vectors in the text format of fastText and GloVe."""
 
 from __future__ import annotations
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Container
 from pathlib import Path
 
 import numpy as np
@@ -11,33 +11,34 @@ import numpy as np
 from seqclf.errors import InputError
 
 
-def read_vectors(path: str, wanted: Mapping[str, int], key: str) -> tuple[list[str], np.ndarray]:
-    """The wanted words of a text file of word vectors (a word and its numbers a line; the line of counts with which
-    fastText begins is skipped) and their vectors, (words, D) float32."""
+def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[str], np.ndarray]:
+    """Return the words of a file that are in `vocabulary`, and their vectors, (words, D) float32.
+
+    Each line holds a word and its numbers. The header of fastText, two counts, is skipped. `key` is the config key for
+    errors. Raises InputError for a file that is missing, malformed or without any of the words.
+    """
     file = Path(path).expanduser()
     if not file.is_file():
         raise InputError(f"{key}={path}: no such file; give a .vec or .txt file of word vectors")
-    words: list[str] = []
-    rows: list[np.ndarray] = []
-    size = None
+    vectors: dict[str, np.ndarray] = {}
+    size = previous = None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             head, _, rest = line.rstrip().partition(b" ")
             if number == 1 and len(rest.split()) == 1:
                 continue
             word = head.decode("utf-8", "replace")
-            if word not in wanted or (words and word == words[-1]):
+            if word not in vocabulary or word == previous:  # of a word listed twice in a row, the first counts
                 continue
             try:
-                row = np.array(rest.split(), np.float32)
+                vector = np.array(rest.split(), np.float32)
             except ValueError:
-                raise InputError(f"{file}: line {number}: is no word followed by numbers; mend it") from None
-            size = size or len(row)
-            if len(row) != size or not np.isfinite(row).all():
-                raise InputError(f"{file}: line {number}: has {len(row)} numbers where {size} are expected; mend it")
-            words.append(word)
-            rows.append(row)
-    if not words:
-        raise InputError(f"{key}={path}: has a vector of no word of the training texts; check file and lowercase")
-    unique = dict(zip(words, rows, strict=True))
-    return list(unique), np.stack(list(unique.values()))
+                raise InputError(f"{file}: line {number}: is not a word followed by numbers; fix it") from None
+            size = size or len(vector)
+            if len(vector) != size or not np.isfinite(vector).all():
+                raise InputError(f"{file}: line {number}: has {len(vector)} numbers where {size} are expected; fix it")
+            vectors[word] = vector
+            previous = word
+    if not vectors:
+        raise InputError(f"{key}={path}: has no vector for any word of the training texts; check file and lowercase")
+    return list(vectors), np.stack(list(vectors.values()))

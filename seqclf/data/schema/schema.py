@@ -186,7 +186,7 @@ def _check_together(fields: tuple[Field, ...]) -> None:
             )
         for option, kind in (("since", "time"), ("by", "category")):
             other = entry.options.get(option)
-            if other is not None and kinds.get(other) != kind and (option, other) != ("since", "steps"):
+            if other is not None and kinds.get(other) != kind and (option, other) != ("since", "tokens"):
                 raise InputError(f"data.fields.{entry.name}.{option}={other}: must be the name of a {kind} field")
         if entry.options.get("since") and entry.option("missing") == "refuse":
             raise InputError(f"data.fields.{entry.name}.since: needs missing=last, mean or zero")

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoders import Encoder
+from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.splitting.hashing import hash_rows
 
 

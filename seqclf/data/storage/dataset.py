@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from seqclf.data.caching.checksums import DamagedError, verify
-from seqclf.data.encoding.encoders import Encoder, load_encoder_files, load_encoders
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
 from seqclf.data.schema.schema import Schema
 from seqclf.data.storage.ragged import Split, open_split
 from seqclf.errors import InputError
@@ -25,7 +26,7 @@ SPEC = ("name", "kind", "size", "width")  # what the shape of a model depends on
 class Dataset:
     """An encoded dataset.
 
-    `report` counts rows, refusals, truncations and unknown steps of each split; `leaks` what they share (see
+    `report` counts rows, refusals, truncations and unknown tokens of each split; `leaks` what they share (see
     `leaks.find_leaks`); `digest` is of the content; `reader` says how text files were read. `positive` is, where two
     classes leave it open, the rarer in train.
     """
@@ -58,8 +59,7 @@ class Dataset:
 
     def vectors(self) -> dict[str, np.ndarray]:
         """Pretrained vectors of the fields that have them, (size, D) float32 each."""
-        found = {name: getattr(encoder, "vectors", None) for name, encoder in self.encoders.items()}
-        return {name: vectors for name, vectors in found.items() if vectors is not None}
+        return {name: encoder.vectors for name, encoder in self.encoders.items() if encoder.vectors is not None}
 
 
 def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from seqclf.data.encoding import tree_parser
 from seqclf.data.reading.casts import ID, LABEL, raw_column
 from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
+from seqclf.data.schema.cell_types import is_list
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 
@@ -136,7 +137,7 @@ def _inspect_list(columns: pa.RecordBatch, column: pa.Array, field: Field, probl
 
 
 def _inspect_numbers(elements: pa.Array, owners: np.ndarray, field: Field, problems: Problems, may_miss: bool) -> None:
-    if is_vector(elements.type):
+    if is_list(elements.type):
         widths = pc.fill_null(pc.list_value_length(elements), 0).to_numpy(zero_copy_only=False)
         bad = np.flatnonzero(widths != field.width)
         rows, first = np.unique(owners[bad], return_index=True)
@@ -165,22 +166,6 @@ def _inspect_numbers(elements: pa.Array, owners: np.ndarray, field: Field, probl
         bad = bad if of_step is None else np.unique(of_step[bad])
         reason = "has NaN, an infinite number, one beyond float32, or text that is none; replace it or remove the row"
         problems.mark_steps(bad, owners, field.column, reason)
-
-
-def is_vector(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def flatten(column: pa.Array, field: Field) -> tuple[np.ndarray, pa.Array | np.ndarray]:
-    """Lengths (N,) and the steps of accepted rows, end to end: (S,) values, or (S, width) float64 for numbers, with NaN
-    where one is missing."""
-    lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
-    elements = pc.list_flatten(column)
-    if field.kind == "category":
-        return lengths, elements
-    if is_vector(elements.type):
-        elements = pc.list_flatten(elements)
-    return lengths, elements.to_numpy(zero_copy_only=False).reshape(-1, field.width or 1)
 
 
 def too_long_reason(lengths: np.ndarray, limit: int | None) -> str:

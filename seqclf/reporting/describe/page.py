@@ -261,6 +261,6 @@ def _baseline(found: dict[str, Any]) -> Html:
 
 
 def _rows(found: dict[str, Any]) -> Html:
-    names = {"used": "rows", "refused": "refused", "truncated": "cut", "steps": "steps"}
+    names = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
     rows = [[split, *(number(counts[key]) for key in names)] for split, counts in found["rows"].items()]
     return section("Splits", table({"split": "text", **dict.fromkeys(names.values(), "number")}, rows))

@@ -18,7 +18,7 @@ from seqclf.data.encoding.encoders import (
     make_encoders,
     save_encoders,
 )
-from seqclf.data.encoding.truncation import WHOLE
+from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.fields import Field
 
 CATEGORIES = st.lists(st.lists(st.sampled_from("abcdeé "), min_size=1, max_size=6), min_size=1, max_size=12)
@@ -40,7 +40,7 @@ class Fitted:
 
 def encoded(encoders, column):
     """Lengths and steps of the field."""
-    sequences = encode(encoders, pa.record_batch({"x": column}), WHOLE).sequences
+    sequences = encode(encoders, pa.record_batch({"x": column}), NO_TRUNCATION).sequences
     return sequences.lengths, sequences.fields["x"]
 
 
@@ -82,14 +82,14 @@ def test_scaler_agrees_with_numpy_whatever_the_batches(rows, size, offset):
     batches = [pa.array(rows[start : start + size], kind) for start in range(0, len(rows), size)]
     scaler = fitted(Field("x", "number", ("x",), width=2), *batches)
     steps = np.array([step for row in rows for step in row])
-    np.testing.assert_allclose(scaler.encoder.mean[0], steps.mean(0), rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(scaler.encoder.scales.mean[0], steps.mean(0), rtol=1e-9, atol=1e-9)
     spread = steps.std(0)
-    expected = np.where(spread > 1e-9 * np.maximum(1, abs(steps.mean(0))), spread, scaler.encoder.deviation[0])
-    np.testing.assert_allclose(scaler.encoder.deviation[0], expected, rtol=1e-6, atol=1e-9)
+    expected = np.where(spread > 1e-9 * np.maximum(1, abs(steps.mean(0))), spread, scaler.encoder.scales.deviation[0])
+    np.testing.assert_allclose(scaler.encoder.scales.deviation[0], expected, rtol=1e-6, atol=1e-9)
     lengths, scaled = scaler.encode(pa.array(rows, kind))
     assert scaled.dtype == np.float32 and scaled.shape == (lengths.sum(), 2)
     np.testing.assert_allclose(
-        scaled, (steps - scaler.encoder.mean[0]) / scaler.encoder.deviation[0], rtol=1e-5, atol=1e-5
+        scaled, (steps - scaler.encoder.scales.mean[0]) / scaler.encoder.scales.deviation[0], rtol=1e-5, atol=1e-5
     )
 
 

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import write
 
-from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
+from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, make_encoders
 from seqclf.data.encoding.running_moments import Moments
-from seqclf.data.encoding.truncation import WHOLE
+from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field, check_option
 from seqclf.errors import InputError
@@ -29,19 +29,22 @@ def encoded(rows, options, others=None, others_fields=(), width=1):
     encoders = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
     fit_encoders(encoders, lambda *names: iter([staged.slice(0, 1), staged.slice(1)]))
-    one, other = encode(encoders, staged, WHOLE, staged=True).sequences, encode(encoders, batch, WHOLE).sequences
+    one, other = (
+        encode_staged(encoders, staged, NO_TRUNCATION).sequences,
+        encode(encoders, batch, NO_TRUNCATION).sequences,
+    )
     np.testing.assert_array_equal(one.fields["x"], other.fields["x"])
     assert one.fields["x"].shape[1] == encoders["x"].spec()["width"]
     restored = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     for name, encoder in restored.items():
         encoder.restore(json.loads(json.dumps(encoders[name].state(), allow_nan=False)))
-    np.testing.assert_array_equal(encode(restored, batch, WHOLE).sequences.fields["x"], one.fields["x"])
+    np.testing.assert_array_equal(encode(restored, batch, NO_TRUNCATION).sequences.fields["x"], one.fields["x"])
     return one.fields["x"]
 
 
 @given(ROWS, st.sampled_from(["mean", "last", "zero"]))
 def test_missing_values_are_filled_masked_and_dated(rows, missing):
-    found = encoded(rows, {"missing": missing, "since": "steps"})
+    found = encoded(rows, {"missing": missing, "since": "tokens"})
     seen = np.array([value for row in rows for value in row if value is not None])
     mean, deviation = seen.mean(), seen.std()
     deviation = deviation if seen.min() < seen.max() else 1.0
@@ -103,7 +106,7 @@ def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
 def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
     rows = [[1.0, None, 2.0, 3.0, 4.0, -735.0], [5.0, 9000.0]]
     free, clipped = (
-        encoded(rows, {"scale": "robust", "missing": "last", "since": "steps", **more}) for more in ({}, {"clip": 1.5})
+        encoded(rows, {"scale": "robust", "missing": "last", "since": "tokens", **more}) for more in ({}, {"clip": 1.5})
     )
     assert abs(free[:, 0]).max() > 100
     np.testing.assert_allclose(clipped[:, 0], np.clip(free[:, 0], -1.5, 1.5))
@@ -120,7 +123,7 @@ def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options=options)])["x"]
     batch = pa.record_batch({"x": pa.array([[-735.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9000.0]])})
     encoder.fit(lambda *names: iter([batch]))
-    low, *inside, high = encoder.decode(encoder.encode(batch, False)[1])
+    low, *inside, high = encoder.decode(encoder.encode(batch).arrays)
     assert low.startswith("≤") and high.startswith("≥")
     assert inside[2] == "3" and not any(mark in "".join(inside[1:4]) for mark in "≤≥")
 
@@ -226,7 +229,7 @@ def test_broken_readings_of_one_kind_do_not_scale_kinds_that_training_did_not_ho
         kinds = [["a"] * len(NOISE) + ["b"] * len(more)]
         batch = pa.record_batch({"x": pa.array([[*NOISE, *more]]), "kind": encoders["kind"].stage(pa.array(kinds))})
         fit_encoders(encoders, lambda *names: iter([batch]))
-        return encoders["x"].encode(new, False)[1]["x"][:, 0], encoders["x"].encode(batch, True)[1]["x"]
+        return encoders["x"].encode(new).arrays["x"][:, 0], encoders["x"].encode_staged(batch).arrays["x"]
 
     (expected, _), (found, trained) = unseen([]), unseen(broken)
     np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
@@ -242,7 +245,7 @@ def deviation_of(values):
 def test_what_prediction_meets_stays_finite_in_the_model():
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
     encoder.fit(lambda *names: iter([pa.record_batch({"x": pa.array([NOISE.tolist()])})]))
-    found = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])}), False)[1]["x"]
+    found = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])})).arrays["x"]
     assert np.isfinite(found).all() and np.isfinite(found * np.float32(1e3)).all()
 
 
@@ -259,9 +262,9 @@ def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
         ({}, [True, True]),
         ({"scale": "none"}, [False, False]),
         ({"missing": "last"}, [True, True, False, False]),
-        ({"missing": "last", "since": "steps"}, [True, True, False, False, True, True]),
-        ({"missing": "mean", "mask": False, "since": "steps"}, [True] * 4),
-        ({"scale": "none", "missing": "zero", "since": "steps"}, [False] * 6),
+        ({"missing": "last", "since": "tokens"}, [True, True, False, False, True, True]),
+        ({"missing": "mean", "mask": False, "since": "tokens"}, [True] * 4),
+        ({"scale": "none", "missing": "zero", "since": "tokens"}, [False] * 6),
     ],
     ids=str,
 )

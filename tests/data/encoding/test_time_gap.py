@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_files import write
 
-from seqclf.data.encoding.time_gap import Clock
+from seqclf.data.encoding.time_gap import TimeGap
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field
 
 
 def encoded(rows, **options):
-    clock = Clock(Field("when", "time", ("when",), width=1, options=options), {})
+    clock = TimeGap(Field("when", "time", ("when",), width=1, options=options))
     batch = pa.record_batch({"when": pa.array(rows, pa.list_(pa.float64()))})
     clock.fit(lambda *names: iter([batch]))
-    lengths, arrays = clock.encode(batch, staged=False)
+    lengths, arrays = clock.encode(batch)
     assert lengths.tolist() == [len(row) for row in rows]
     return clock, arrays["when"].astype(np.float64)
 

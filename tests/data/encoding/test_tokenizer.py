@@ -19,14 +19,14 @@ TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home 
 
 
 def fitted(texts, **options):
-    tokenizer = Tokenizer(Field("text", "text", ("text",), options=options), {})
+    tokenizer = Tokenizer(Field("text", "text", ("text",), options=options))
     parts = [pa.record_batch({"text": tokenizer.stage(pa.array(part))}) for part in (texts[:3], texts[3:])]
     tokenizer.fit(lambda *names: iter(parts))
     return tokenizer
 
 
 def ids_of(tokenizer, text):
-    lengths, arrays = tokenizer.encode(pa.record_batch({"text": [text]}), staged=False)
+    lengths, arrays = tokenizer.encode(pa.record_batch({"text": [text]}))
     assert lengths[0] == len(arrays["text"])
     return arrays["text"].tolist()
 
@@ -43,7 +43,7 @@ def test_bytes_are_never_unknown_and_one_step_each():
 @pytest.mark.parametrize("kind", ["word", "bpe", "character", "byte"])
 def test_a_saved_tokenizer_gives_the_same_ids(kind):
     tokenizer = fitted(TEXTS, tokenizer=kind, min_count=1)
-    other = Tokenizer(tokenizer.field, {})
+    other = Tokenizer(tokenizer.field)
     other.restore(tokenizer.state())
     assert ids_of(tokenizer, "free prizes, you!") == ids_of(other, "free prizes, you!")
 
@@ -65,12 +65,11 @@ def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, 
             ("text",),
             options={"tokenizer": kind, "lowercase": lowercase, "min_count": min_count} | ({"max_size": max_size}),
         ),
-        {},
     )
     batch = pa.record_batch({"text": pa.array(texts)})
     staged = pa.record_batch({"text": tokenizer.stage(batch.column("text"))})
     tokenizer.fit(lambda *names: iter([staged]))
-    one, other = (tokenizer.encode(given, place) for given, place in ((staged, True), (batch, False)))
+    one, other = tokenizer.encode_staged(staged), tokenizer.encode(batch)
     np.testing.assert_array_equal(one[0], other[0])
     np.testing.assert_array_equal(one[1]["text"], other[1]["text"])
     if kind in ("word", "character"):
@@ -116,8 +115,8 @@ def test_vectors_come_back_with_the_dataset(options, vectors):
     ("text", "message"),
     [
         ("prize 1 2\nhome 1 2 3\n", r"v.vec: line 2: has 3 numbers where 2 are expected"),
-        ("prize 1 x\n", r"v.vec: line 1: is no word followed by numbers"),
-        ("zebra 1 2\n", r"has a vector of no word of the training texts"),
+        ("prize 1 x\n", r"v.vec: line 1: is not a word followed by numbers"),
+        ("zebra 1 2\n", r"has no vector for any word of the training texts"),
     ],
 )
 def test_files_that_are_no_vectors_are_refused(vectors, text, message):

@@ -72,7 +72,7 @@ def test_expressions_keep_their_operators():
 def test_what_is_no_tree_is_said_why(text, reason):
     with pytest.raises(MalformedError, match=reason):
         parse(text)
-    assert problem(text).startswith("is no tree: ")
+    assert problem(text).startswith("is not a tree: ")
 
 
 def test_deep_trees_need_no_recursion():

@@ -35,14 +35,14 @@ def kept_by(truncation, row):
 def test_lists_and_encoded_tokens_are_cut_alike(rows, truncation):
     flat = np.array([token for row in rows for token in row], np.int32)
     batch = pa.record_batch({"a": rows, "b": [[[token, -token] for token in row] for row in rows], "c": rows})
-    cut = truncation.lists(batch, ["a", "b"])
+    cut = truncation.cut_lists(batch, ["a", "b"])
     expected = [kept_by(truncation, row) for row in rows]
     assert cut.column("a").to_pylist() == expected and cut.column("c").to_pylist() == rows
     assert cut.column("b").to_pylist() == [[[token, -token] for token in row] for row in expected]
     lengths = np.array([len(row) for row in rows])
     assert (ORIGINAL_LENGTH in cut.schema.names) == truncation.cuts
     assert not truncation.cuts or cut.column(ORIGINAL_LENGTH).to_pylist() == lengths.tolist()
-    ragged = truncation.ragged(lengths, {"a": flat, "b": np.stack([flat, -flat], axis=1)})
+    ragged = truncation.cut_tokens(lengths, {"a": flat, "b": np.stack([flat, -flat], axis=1)})
     assert ragged.fields["a"].tolist() == [token for row in expected for token in row]
     assert ragged.fields["b"].tolist() == [[token, -token] for row in expected for token in row]
     assert ragged.lengths.tolist() == [len(row) for row in expected]
@@ -83,7 +83,7 @@ MISSING = {"kind": "number", "missing": "last"}
         ({"c": CODES}, {"c": {"kind": "category", "max_size": 3, "min_count": 2}}),
         ({"x": NUMBERS}, {"x": "number"}),
         ({"x": NUMBERS}, {"x": {"kind": "number", "scale": "robust", "log": True}}),
-        ({"x": GAPPED}, {"x": {**MISSING, "since": "steps"}}),
+        ({"x": GAPPED}, {"x": {**MISSING, "since": "tokens"}}),
         ({"x": GAPPED, "at": TIMES}, {"x": {**MISSING, "since": "at"}, "at": {"kind": "time", "cycles": ["hour"]}}),
         ({"x": NUMBERS, "c": CODES}, {"x": {"kind": "number", "by": "c"}, "c": "category"}),
     ],
@@ -122,7 +122,7 @@ def test_words_that_are_cut_are_in_no_vocabulary(options, tmp_path, side, kind):
     assert dataset.splits["train"].sequences.lengths.tolist() == [LIMIT] * 32
     if kind == "word":
         assert (
-            dataset.report["train"]["unknown_steps"] == 0
+            dataset.report["train"]["unknown_tokens"] == 0
             and dataset.splits["train"].original_lengths.tolist() == [14] * 32
         )
 

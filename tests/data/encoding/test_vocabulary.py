@@ -14,18 +14,18 @@ VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size
 
 def fitted(rows, options, values="string"):
     """The encoder and its ids of the same rows, staged and plain."""
-    vocabulary = Vocabulary(Field("x", "category", ("x",), values, options=options), {})
+    vocabulary = Vocabulary(Field("x", "category", ("x",), values, options=options))
     kind = pa.list_(pa.string() if values == "string" else pa.int64())
     batch = pa.record_batch({"x": pa.array(rows, kind)})
     parts = [batch.slice(0, 1), batch.slice(1)]
     staged = [pa.record_batch({"x": vocabulary.stage(part.column("x"))}) for part in parts if part.num_rows]
     vocabulary.fit(lambda *names: iter(staged))
-    late = np.concatenate([vocabulary.encode(part, staged=True)[1]["x"] for part in staged])
-    plain = vocabulary.encode(batch, staged=False)[1]["x"]
+    late = np.concatenate([vocabulary.encode_staged(part).arrays["x"] for part in staged])
+    plain = vocabulary.encode(batch).arrays["x"]
     np.testing.assert_array_equal(late, plain)
-    other = Vocabulary(vocabulary.field, {})
+    other = Vocabulary(vocabulary.field)
     other.restore(vocabulary.state())
-    np.testing.assert_array_equal(other.encode(batch, staged=False)[1]["x"], plain)
+    np.testing.assert_array_equal(other.encode(batch).arrays["x"], plain)
     return vocabulary, plain
 
 
@@ -68,6 +68,6 @@ def test_dictionary_columns_are_read_like_plain_ones():
     vocabulary, _ = fitted([["a", "b", "a"]], {})
     coded = pa.ListArray.from_arrays([0, 3], pa.array(["b", "zebra", "a"]).dictionary_encode())
     plain = pa.array([["b", "zebra", "a"]])
-    one, other = (vocabulary.encode(pa.record_batch({"x": x}), staged=False)[1]["x"] for x in (coded, plain))
+    one, other = (vocabulary.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
     np.testing.assert_array_equal(one, other)
     assert one.tolist() == [2, 0, 1]

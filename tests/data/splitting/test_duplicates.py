@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.table_files import write, write_lines
 
 from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.encoding.truncation import WHOLE, Truncation
+from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import read
 from seqclf.data.reading.sources import Source
@@ -96,7 +96,7 @@ PIECES = st.sampled_from([" ", "\u2581", "a", "B", "\t", "\n", "\u00a0", "e\u030
 @given(st.lists(PIECES, max_size=8).map("".join), st.booleans())
 def test_a_text_that_is_not_split_for_its_key_is_spelled_like_its_joined_words(text, lowercase):
     tokenizer = SUBWORDS[lowercase]
-    assert tokenizer._spaced(text) == "".join(tokenizer._tokens(text))
+    assert tokenizer._joined_words(text) == "".join(tokenizer._tokens(text))
 
 
 def test_with_cycles_the_hour_counts():
@@ -116,9 +116,9 @@ def test_many_different_sequences_have_different_keys(seed):
     assert len(np.unique(keys)) == len({tuple(row) for row in column.to_pylist()})
 
 
-def text_keys(texts, kind="text", truncation=WHOLE, **options):
+def text_keys(texts, kind="text", truncation=NO_TRUNCATION, **options):
     encoders = make_encoders([Field("text", kind, ("text",), options=options)], truncation)
-    staged = truncation.lists(pa.record_batch({"text": encoders["text"].stage(pa.array(texts))}), ["text"])
+    staged = truncation.cut_lists(pa.record_batch({"text": encoders["text"].stage(pa.array(texts))}), ["text"])
     return sequence_keys(staged, encoders).tolist()
 
 

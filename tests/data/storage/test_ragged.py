@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.truncation import WHOLE
+from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.storage.ragged import SplitWriter, open_split
 
 ROWS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=12)
@@ -37,7 +37,7 @@ def test_what_is_written_in_batches_is_read_back_as_one(batches):
     with tempfile.TemporaryDirectory() as folder:
         with SplitWriter(Path(folder) / "train") as writer:
             for rows in batches:
-                sequences = WHOLE.ragged(*ragged(rows))
+                sequences = NO_TRUNCATION.cut_tokens(*ragged(rows))
                 ids = pa.array([f"é{len(row)}" for row in rows])
                 writer.append(sequences, sequences.lengths % 3, ids, np.arange(len(rows)))
         split = open_split(Path(folder) / "train")
@@ -51,7 +51,7 @@ def test_what_is_written_in_batches_is_read_back_as_one(batches):
 
 def written(folder, rows=((1, 2), (3,))):
     with SplitWriter(folder) as writer:
-        sequences = WHOLE.ragged(*ragged(rows))
+        sequences = NO_TRUNCATION.cut_tokens(*ragged(rows))
         writer.append(sequences, np.zeros(len(rows)), pa.array(["x"] * len(rows)), np.arange(len(rows)))
     return folder
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
-from seqclf.data.validation.row_checks import Problems, flatten, inspect, too_long_reason
+from seqclf.data.validation.row_checks import Problems, inspect, too_long_reason
 
 STEP = st.none() | st.floats(-5, 5) | st.sampled_from([math.nan, math.inf, -math.inf, 1e39])
 VECTOR = st.none() | st.lists(STEP, max_size=3)
@@ -139,15 +139,6 @@ def test_missing_values_are_good_where_they_may_be(events, missing):
     assert found.usable.tolist() == [True, False] and found.found[1].column == "n col"  # infinity is never good
     holes = pa.record_batch({"n": pa.array([[None, math.nan, 1.0]])})
     assert inspect(holes, Schema((number,))).usable.all() and not inspect(holes, Schema((NUMBER,))).usable.any()
-
-
-@given(st.lists(st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=1, max_size=4), min_size=1))
-def test_flatten_puts_steps_end_to_end(rows):
-    lengths, steps = flatten(pa.array(rows, pa.list_(pa.list_(pa.float64()))), VECTORS)
-    assert lengths.tolist() == [len(row) for row in rows]
-    assert steps.tolist() == [step for row in rows for step in row]
-    sliced = flatten(pa.array([[[9.0, 9.0]], *rows], pa.list_(pa.list_(pa.float64()))).slice(1), VECTORS)
-    np.testing.assert_array_equal(sliced[1], steps)
 
 
 def test_the_remedies_of_a_long_sequence_are_named():
