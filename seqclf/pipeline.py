@@ -42,6 +42,7 @@ from seqclf.training.holdout import hold_out
 from seqclf.training.inference import predict_logits
 from seqclf.training.loggers import finish, log_verdict, make_logger
 from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.wandb_summary import RunSummary
@@ -49,35 +50,37 @@ from seqclf.training.wandb_summary import RunSummary
 THRESHOLD = "threshold"  # the validation rows kept apart for it
 
 
-def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
+def train(config: TrainConfig, dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
     """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0).
 
     `warned`: what stood out in the data, for the report.
     """
     started = time.perf_counter()
+    plain = config.model_dump()  # for checkpoints, loggers and config.yaml, which take plain values
+    decision = plain["decision"]
     _set_up(config)
-    rule, _ = parse_rule(config["decision"], dataset.classes, dataset.positive)
-    dataset, apart = hold_out(dataset, config["decision"], rule)
+    rule, _ = parse_rule(decision, dataset.classes, dataset.positive)
+    dataset, apart = hold_out(dataset, decision, rule)
     splits = dataset.splits if apart is None else {**dataset.splits, THRESHOLD: apart}
-    batches = SequenceDataModule(splits, seed=config["seed"], **config["batching"])
+    batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
     task = SequenceTask(
-        dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
+        dataset.description(), plain["model"], plain["loss"], plain["optimizer"], config.monitor, config.seed
     )
     for name, vectors in dataset.vectors().items():
         task.model.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
     record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
-    folder, resumed = run / "checkpoints", config["checkpoint"] and Path(config["checkpoint"])
-    best, last, *inside = callbacks.checkpoints(folder, config["checkpoint_every"], resumed)
+    folder, resumed = run / "checkpoints", None if config.checkpoint is None else Path(config.checkpoint)
+    best, last, *inside = callbacks.checkpoints(folder, config.checkpoint_every, resumed)
     hooks = [*_stopping(config), record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
-    trainer = _trainer(config["trainer"], hooks, run)
-    if config["checkpoint"] is not None:
+    trainer = _trainer(plain["trainer"], hooks, run)
+    if config.checkpoint is not None:
         batches.trainer = trainer  # whose devices share out the batches
-        check_resumable(config, task, batches)
+        check_resumable(plain, task, batches)
     logger = None
     if trainer.is_global_zero:
-        logger = make_logger(config["logger"], run, config)
-        _open_run(config, dataset, run)
+        logger = make_logger(plain["logger"], run, plain)
+        _open_run(plain, dataset, run)
         count = sum(weight.numel() for weight in task.parameters())
         console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
     trainer.loggers = [logger] if logger is not None else []
@@ -86,7 +89,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
-        if config["trainer"]["fast_dev_run"]:
+        if config.trainer["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
         trained = time.perf_counter() - started
         chosen = best.best_model_path or last.best_model_path or resumed  # the last, if no epoch was validated
@@ -94,7 +97,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
         if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
             write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
-        task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
+        task = load_task(chosen, trust=_packages(plain)).to(trainer.strategy.root_device)
         summary = _score_and_export(config, dataset, batches, task, run, logger, record, warned)
     except Terminated as end:
         if _is_launched(trainer):
@@ -138,7 +141,7 @@ def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
 
 
-def _set_up(config: dict[str, Any]) -> None:
+def _set_up(config: TrainConfig) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     for noise in (
         ".*does not have many workers.*",
@@ -150,10 +153,10 @@ def _set_up(config: dict[str, Any]) -> None:
         ".*It is recommended to use `sync_dist=True`.*",  # the tally is synchronised already
     ):
         warnings.filterwarnings("ignore", noise)
-    if config["runtime"]["threads"]:
-        torch.set_num_threads(config["runtime"]["threads"])
-    torch.set_flush_denormal(config["runtime"]["flush_denormal"])
-    pl.seed_everything(config["seed"], workers=True, verbose=False)
+    if config.runtime.threads:
+        torch.set_num_threads(config.runtime.threads)
+    torch.set_flush_denormal(config.runtime.flush_denormal)
+    pl.seed_everything(config.seed, workers=True, verbose=False)
 
 
 def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.Trainer:
@@ -178,18 +181,18 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
     return trainer
 
 
-def _stopping(config: dict[str, Any]) -> list[Callback]:
-    return [] if config["patience"] is None else [callbacks.early_stopping(config["patience"])]
+def _stopping(config: TrainConfig) -> list[Callback]:
+    return [] if config.patience is None else [callbacks.early_stopping(config.patience)]
 
 
-def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> dict[str, Any] | None:
+def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> dict[str, Any] | None:
     """What the order-blind model scores on a split, unless it was not asked for or the data is too large."""
     steps = sum(counts["steps"] for counts in dataset.report.values())
-    if not config["baseline"]:
+    if not config.baseline:
         return None
-    if steps > config["baseline_limit"]:
+    if steps > config.baseline_limit:
         console.print(
-            f"no order-blind baseline: {steps:,} steps are more than baseline_limit={config['baseline_limit']:,}"
+            f"no order-blind baseline: {steps:,} steps are more than baseline_limit={config.baseline_limit:,}"
         )
         return None
     found = score_baseline(dataset)
@@ -210,17 +213,18 @@ def _scored(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spli
 
 
 def _outcome(
-    config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
+    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
 ) -> tuple[Outcome, SplitOutputs]:
     """Score a task on every split and choose how it decides; the outcome and the rows that chose it."""
     scored = {split: _scored(task, batches, split) for split in dataset.splits}
     held = _scored(task, batches, THRESHOLD) if THRESHOLD in batches.splits else scored["validation"]
-    decision = choose_decision(config["decision"], held.logits, held.labels, dataset.classes, dataset.positive)
+    settings = config.decision.model_dump()
+    decision = choose_decision(settings, held.logits, held.labels, dataset.classes, dataset.positive)
     metrics = {
         split: evaluate_split(own, dataset.classes, dataset.positive, decision, intervals=split != "train")
         for split, own in scored.items()
     }
-    metrics["validation"]["used_for"] = _used_for(config["decision"], decision.rule, epochs)
+    metrics["validation"]["used_for"] = _used_for(settings, decision.rule, epochs)
     return Outcome(scored, decision, metrics), held
 
 
@@ -234,7 +238,7 @@ def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
 
 
 def _score_and_export(
-    config: dict[str, Any],
+    config: TrainConfig,
     dataset: Dataset,
     batches: SequenceDataModule,
     task: SequenceTask,
@@ -252,7 +256,7 @@ def _score_and_export(
         **metrics,
         **({"baseline": baseline} if baseline is not None else {}),
         "decision": outcome.decision.to_dict(),
-        "calibration": calibration(outcome.scored, temperature, config["decision"]["calibrate"]),
+        "calibration": calibration(outcome.scored, temperature, config.decision.calibrate),
         "data": dataset.report,
         "holdout": {"rows": len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0},
         "leaks": dataset.leaks,
@@ -261,18 +265,18 @@ def _score_and_export(
     write_output(run / "metrics.json", json.dumps(written, indent=1, ensure_ascii=False) + "\n")
     show_scores(metrics, baseline)
     show_decision(outcome.decision, metrics[split], split)
-    bundle = run / "bundle" if config["export"] else None
+    bundle = run / "bundle" if config.export else None
     proof = None
     if bundle is not None:
         proof = write_bundle(task, bundle, written)
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, outcome)
     try:
-        page = run_report(config, dataset, outcome, written, record.history, warned, mistakes)
+        page = run_report(config.model_dump(), dataset, outcome, written, record.history, warned, mistakes)
         write_report(page, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    log_verdict(logger, RunSummary(config["data"]["name"], dataset, outcome, mistakes, bundle), config["logger"])
+    log_verdict(logger, RunSummary(config.data.name, dataset, outcome, mistakes, bundle), config.logger.model_dump())
     return {
         "bundle": bundle and str(bundle),
         "split": split,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.config.checks import label_text
+from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import softmax
 from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
