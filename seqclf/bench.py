@@ -1,39 +1,40 @@
-"""`python -m seqclf.bench`: the price of dynamic against static graphs, on this machine and this data."""
+"""`python -m seqclf.bench`: the cost of dynamic against static graphs, on this machine and this data."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
 
+if TYPE_CHECKING:
+    from seqclf.benchmark.options import BenchConfig
 
-@command("bench")
-def main(config: dict[str, Any]) -> dict[str, Any]:
-    """Race, watch the memory, change the structure, judge, show."""
+
+@command("bench", "seqclf.benchmark.options.BenchConfig")
+def main(config: BenchConfig) -> dict[str, Any]:
+    """Time the modes, watch the memory, change the structure, judge, show."""
     import time
 
     from seqclf.benchmark.benchmark import bench, make_workloads, settings_of
     from seqclf.bundle.writers import check_output_path
-    from seqclf.config.checks import check_ranges
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
     from seqclf.reporting.bench.tables import show_bench, show_workload
     from seqclf.reporting.console import console
 
     started = time.perf_counter()
-    output = config["output"] and Path(str(config["output"]))
+    output = Path(config.output) if config.output else None
     if output:
         check_output_path(output.with_suffix(".html"))
-    check_ranges(config)
     settings = settings_of(config)
-    found = bench(config, settings, make_workloads(config), show_workload)
-    show_bench(found)
+    result = bench(config, settings, make_workloads(config), show_workload)
+    show_bench(result)
     if output:
-        write_picture(found, output.with_suffix(".png"))
-        write_page(found, output.with_suffix(".html"))
+        write_picture(result, output.with_suffix(".png"))
+        write_page(result, output.with_suffix(".html"))
         console.print(f"written: {output.with_suffix('.html')}, {output.with_suffix('.png')}", soft_wrap=True)
-    return {**found, "seconds": round(time.perf_counter() - started, 1)}
+    return {**result, "seconds": round(time.perf_counter() - started, 1)}
 
 
 if __name__ == "__main__":

@@ -1,40 +1,43 @@
-"""`python -m seqclf.describe`: a dataset looked over before it is trusted."""
+"""`python -m seqclf.describe`: a dataset inspected before it is trusted."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command
 
+if TYPE_CHECKING:
+    from seqclf.survey.options import DescribeConfig
 
-@command("describe")
-def main(config: dict[str, Any]) -> dict[str, Any]:
+
+@command("describe", "seqclf.survey.options.DescribeConfig")
+def main(config: DescribeConfig) -> dict[str, Any]:
     """Prepare, survey, show."""
     import json
     import time
 
     from seqclf.bundle.writers import check_output_path
-    from seqclf.data.prepare import DataOptions, prepare
+    from seqclf.data.prepare import prepare
     from seqclf.reporting.console import console, show_dataset
     from seqclf.reporting.describe.page import write_page
     from seqclf.reporting.describe.tables import show_survey
     from seqclf.survey.survey import survey_dataset
 
     started = time.perf_counter()
-    output = config["output"] and Path(str(config["output"]))
+    output = Path(config.output) if config.output else None
     if output:
         check_output_path(output)
-    options = DataOptions.build(**config["data"])
-    dataset = prepare(options)
+    dataset = prepare(config.data)
     show_dataset(dataset)
-    found = survey_dataset(dataset, options, config["batching"], baseline=config["baseline"])
-    show_survey(found)
+    survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=config.baseline)
+    show_survey(survey)
     if output:
-        write_page(found, output)
+        write_page(survey, output)
         console.print(f"page: {output}", soft_wrap=True)
-    result = json.loads(json.dumps({key: value for key, value in found.items() if key != "lengths"}))
-    return {**result, "lengths": found["lengths"]["all"], "seconds": round(time.perf_counter() - started, 2)}
+    # The lengths of each split fill pages; the JSON line holds those of all rows.
+    result = json.loads(json.dumps({key: value for key, value in survey.items() if key != "lengths"}))
+    return {**result, "lengths": survey["lengths"]["all"], "seconds": round(time.perf_counter() - started, 2)}
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""The one kind of error that is the user's to mend."""
+"""The error that users can fix themselves."""
 
-LONGEST = 590  # characters
+MAX_CHARACTERS = 590
 
 
 class InputError(ValueError):
-    """Something the user gave cannot be used.
+    """A file, a row or a setting cannot be used.
 
-    The text is one line that names the file, row or key and the remedy. Commands print it and exit with code 2.
-    Names and cells it quotes may hold anything: control characters are shown escaped, the middle of a long text is cut.
+    The text is one line that names the file, row or key and the remedy. Commands print it and exit with code 2. It may
+    quote names and cells that hold anything: control characters are escaped, and the middle of a long text is cut.
+
+    >>> print(InputError("train.csv: row 2: a\\nb is no number; fix the cell"))
+    train.csv: row 2: a\\nb is no number; fix the cell
     """
 
     def __init__(self, text: str):
         line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
-        super().__init__(line if len(line) <= LONGEST else f"{line[: LONGEST // 2]} … {line[-LONGEST // 2 :]}")
+        half = MAX_CHARACTERS // 2
+        super().__init__(line if len(line) <= MAX_CHARACTERS else f"{line[:half]} … {line[-half:]}")

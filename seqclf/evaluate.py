@@ -10,60 +10,77 @@ from seqclf.config.command import command
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
+    from seqclf.bundle.options import EvaluateConfig
     from seqclf.bundle.runtime import Classifier
+    from seqclf.data.options import DataOptions
+    from seqclf.data.reading.label_table import LabelTable
+    from seqclf.data.reading.sources import Source
     from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 
 
-@command("evaluate")
-def main(config: dict[str, Any]) -> dict[str, Any]:
+@command("evaluate", "seqclf.bundle.options.EvaluateConfig")
+def main(config: EvaluateConfig) -> dict[str, Any]:
     """Predict `data.test` and compare with its labels."""
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
     from seqclf.bundle.writers import check_output_path
-    from seqclf.data.prepare import DataOptions, with_generated
-    from seqclf.data.reading.label_table import LabelTable
-    from seqclf.data.reading.sources import require_files
     from seqclf.data.storage.dataset import check_positive
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
     from seqclf.reporting.console import console, show_scores
     from seqclf.system.atomic_files import write_output
 
-    output = config["output"] and Path(str(config["output"]))
-    for place in (output, config["report"] and Path(str(config["report"]))):
-        if place:
-            check_output_path(place)
-    classifier = Classifier(str(config["bundle"]), device=config["device"], threads=config["threads"])
-    schema, given = classifier.schema, config["data"]
-    # What the training files were like, where nothing else is said.
-    usual = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
-    known = {key: value for key, value in usual.items() if given[key] is None}
-    options = with_generated(DataOptions.build(**{**given, **known, "group_by": schema.group_by}))
-    source = options.source("test")
-    if source is None:
-        raise InputError("data.test is not set; give the labelled file to score: data.test=test.parquet")
-    keys = schema.group_by or (str(options.id),)
-    require_files(source)
-    where = options.source("labels")
-    if where is not None:
-        require_files(where)
-    table = None if where is None else LabelTable(where, keys, options.label, None, None)
+    output, report = (Path(path) if path else None for path in (config.output, config.report))
+    for path in (output, report):
+        if path is not None:
+            check_output_path(path)
+    classifier = Classifier(config.bundle, device=config.device, threads=config.threads)
+    options = _data_options(classifier, config)
+    source, label_table = _sources(classifier, options)
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
-    classifier.decision = override_threshold(classifier.decision, config["threshold"], positive, classifier.classes)
-    outputs, mistakes, refused = predict_labelled(classifier, source, options.label, table)
+    classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
+    outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
     metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
     show_scores({"test": metrics})
-    if config["report"] is not None:
-        title = f"Evaluation on {Path(str(source.path)).name}"
-        _write_report(Path(str(config["report"])), title, classifier, positive, outputs, mistakes, refused, metrics)
+    if report is not None:
+        title = f"Evaluation on {Path(source.path).name}"
+        _write_report(report, title, classifier, positive, outputs, mistakes, refused, metrics)
     result = {**metrics.to_dict(), "refused": len(refused)}
-    if output:
+    if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
     return result
+
+
+def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions:
+    """Return the options of the labelled file: as the training files were, where the config leaves a key null."""
+    from seqclf.data.options import DataOptions
+    from seqclf.data.prepare import with_generated
+
+    schema = classifier.schema
+    trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
+    missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
+    return with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))
+
+
+def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, LabelTable | None]:
+    """Return where the rows, and the labels where they have a file of their own, are read from."""
+    from seqclf.data.reading.label_table import LabelTable
+    from seqclf.data.reading.sources import require_files
+
+    source = options.source("test")
+    if source is None:
+        raise InputError("data.test is not set; give the labelled file to score: data.test=test.parquet")
+    require_files(source)
+    labels = options.source("labels")
+    if labels is None:
+        return source, None
+    require_files(labels)
+    keys = classifier.schema.group_by or (str(options.id),)
+    return source, LabelTable(labels, keys, options.label, None, None)
 
 
 def _write_report(
@@ -76,6 +93,7 @@ def _write_report(
     refused: list[str],
     metrics: SplitMetrics,
 ) -> None:
+    """Write the report page. `mistakes`: id and tokens of the worst mistakes by row."""
     from seqclf.evaluation.results import Evaluation
     from seqclf.reporting.run.mistakes import worst_mistakes
     from seqclf.reporting.run.page import write_report

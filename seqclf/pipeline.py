@@ -1,23 +1,22 @@
-"""The training recipe: a prepared dataset and a config → a run folder."""
+"""Training pipeline: a prepared dataset and a config become a run folder."""
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import time
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
-import numpy as np
 import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, RichProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
@@ -25,150 +24,136 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import package_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
-from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decision import choose_decision, parse_rule, uses_holdout
-from seqclf.evaluation.metrics import MAIN_METRICS
-from seqclf.evaluation.results import (
-    BaselineMetrics,
-    Evaluation,
-    RunMetrics,
-    SplitOutputs,
-    calibration_of,
-    evaluate_split,
-)
-from seqclf.export_bundle import write_bundle
-from seqclf.reporting.console import console, show_decision, show_epoch, show_scores
-from seqclf.reporting.run.content import run_mistakes, run_report
-from seqclf.reporting.run.page import write_report
-from seqclf.survey.predictability import score_baseline
+from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
+from seqclf.evaluation.decision import parse_rule
+from seqclf.reporting.console import console, show_epoch
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training import callbacks
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
 from seqclf.training.holdout import hold_out
-from seqclf.training.inference import predict_logits
-from seqclf.training.loggers import finish, log_verdict, make_logger
+from seqclf.training.loggers import finish, make_logger
 from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
-from seqclf.training.wandb_summary import RunSummary
 
-THRESHOLD = "threshold"  # the validation rows kept apart for it
+# Warnings of Lightning that do not concern the user.
+IGNORED_WARNINGS = (
+    ".*does not have many workers.*",
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory.*",
+    ".*The number of training batches.*",
+    ".*dirpath has changed.*",
+    ".*could not find the monitored key.*",
+    ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
+)
 
 
-def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[str] = ()) -> dict[str, Any] | None:
-    """Train, score the best epoch on every split, export it; fills `run` and returns the summary (on rank 0).
+def train(config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Sequence[str] = ()) -> dict[str, Any] | None:
+    """Train a model, evaluate its best epoch on every split, and export it.
 
-    `warned`: what stood out in the data, for the report.
+    Fills the folder `run` and returns the summary that the command prints; None on ranks other than 0.
+    `data_warnings`: those of the survey, for the report.
     """
     started = time.perf_counter()
+    plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     _set_up(config)
-    rule, _ = parse_rule(config["decision"], dataset.classes, dataset.positive)
-    dataset, apart = hold_out(dataset, config["decision"], rule)
-    splits = dataset.splits if apart is None else {**dataset.splits, THRESHOLD: apart}
-    batches = SequenceDataModule(splits, seed=config["seed"], **config["batching"])
-    task = SequenceTask(
-        dataset.description(), config["model"], config["loss"], config["optimizer"], config["monitor"], config["seed"]
-    )
-    for name, vectors in dataset.vectors().items():
-        task.model.load_vectors(name, vectors)
-    task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
-    record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
-    folder, resumed = run / "checkpoints", config["checkpoint"] and Path(config["checkpoint"])
-    best, last, *inside = callbacks.checkpoints(folder, config["checkpoint_every"], resumed)
-    hooks = [*_stopping(config), record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
-    trainer = _trainer(config["trainer"], hooks, run)
-    if config["checkpoint"] is not None:
-        batches.trainer = trainer  # whose devices share out the batches
-        check_resumable(config, task, batches)
-    logger = None
-    if trainer.is_global_zero:
-        logger = make_logger(config["logger"], run, config)
-        _open_run(config, dataset, run)
-        count = sum(weight.numel() for weight in task.parameters())
-        console.print(f"model: {count:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
+    rule, _ = parse_rule(plain["decision"], dataset.classes, dataset.positive)
+    dataset, held_out = hold_out(dataset, plain["decision"], rule)
+    splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
+    batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
+    task = _make_task(plain, dataset)
+    hooks = _Hooks.build(config, run)
+    trainer = _make_trainer(plain["trainer"], hooks.all, run)
+    resumed = hooks.resumed
+    if resumed is not None:
+        batches.trainer = trainer  # knows how many devices share the batches
+        check_resumable(plain, task, batches)
+    logger = _open_run(plain, dataset, run, task, trainer) if trainer.is_global_zero else None
     trainer.loggers = [logger] if logger is not None else []
     try:
         with deferred_signals():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
-        if config["trainer"]["fast_dev_run"]:
+        if config.trainer["fast_dev_run"]:
             return {"run": str(run), "fast_dev_run": True}
-        trained = time.perf_counter() - started
-        chosen = best.best_model_path or last.best_model_path or resumed  # the last, if no epoch was validated
-        if not chosen:
+        trained_s = time.perf_counter() - started
+        checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
+        if not checkpoint:
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
-        if resumed and not (folder / "last.ckpt").is_file():  # all its epochs were trained elsewhere
-            write_checkpoint(folder / "last.ckpt", resumed.read_bytes())
-        task = load_task(chosen, trust=_packages(config)).to(trainer.strategy.root_device)
-        summary = _evaluate_and_export(config, dataset, batches, task, run, logger, record, warned)
+        if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another folder
+            write_checkpoint(hooks.last_path, resumed.read_bytes())
+        task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
+        summary = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
     except Terminated as end:
-        if _is_launched(trainer):
-            end.code = 0  # where a rank fails, the launcher kills the first one, which may still be writing
-        end.advice = _how_to_go_on(folder / "last.ckpt", resumed)
+        if _is_launched_rank(trainer):
+            end.code = 0  # the launcher kills rank 0, which may still be writing, if another rank fails
+        end.advice = _resume_advice(hooks.last_path, resumed)
         raise
     finally:
         finish(logger)
-    total = time.perf_counter() - started
-    epochs = len(record.history)
-    return {"run": str(run), "epochs": epochs, **summary, "train_s": round(trained, 2), "total_s": round(total, 2)}
+    total_s = time.perf_counter() - started
+    epochs = len(hooks.record.history)
+    times = {"train_s": round(trained_s, 2), "total_s": round(total_s, 2)}
+    return {"run": str(run), "epochs": epochs, **summary, **times}
 
 
-def _is_launched(trainer: pl.Trainer) -> bool:
-    """Whether this process is a rank that Lightning's launcher started, which watches its exit code."""
-    environment = getattr(trainer.strategy, "cluster_environment", None)
-    return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
+@dataclass(frozen=True)
+class _Hooks:
+    """Callbacks of a run. `resumed`: the checkpoint it continues."""
+
+    record: callbacks.EpochRecord
+    best: ModelCheckpoint
+    last: ModelCheckpoint
+    all: list[Callback]
+    last_path: Path
+    resumed: Path | None
+
+    @classmethod
+    def build(cls, config: TrainConfig, run: Path) -> _Hooks:
+        folder = run / "checkpoints"
+        resumed = None if config.checkpoint is None else Path(config.checkpoint)
+        record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
+        best, last, *inside = callbacks.checkpoints(folder, config.checkpoint_every, resumed)
+        stopping = [] if config.patience is None else [callbacks.early_stopping(config.patience)]
+        hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
+        return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
-def _how_to_go_on(last: Path, resumed: Path | None) -> str:
-    """The advice to somebody who stopped a run; it names only a file that exists."""
-    left = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
-    return "no step was trained; start again" if left is None else f"go on with checkpoint={left}"
-
-
-def _packages(config: dict[str, Any]) -> set[str]:
-    """The packages that the user's own config names, whose code has run already."""
-    return {package_of(config[part]["_target_"]) for part in ("model", "loss")}
-
-
-def _open_run(config: dict[str, Any], dataset: Dataset, run: Path) -> None:
-    """Delete stale outputs of an earlier run, and write what is known before training."""
-    resumed = is_resumed(run, config["checkpoint"])
-    for name in ["quarantine.jsonl", *(("metrics.json", "report.html", "bundle") if resumed else run_outputs(run))]:
-        if (run / name).is_dir():
-            shutil.rmtree(run / name)
-        else:
-            (run / name).unlink(missing_ok=True)
-    write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
-    if (dataset.folder / "quarantine.jsonl").is_file():
-        shutil.copy(dataset.folder / "quarantine.jsonl", run)
-
-
-def _set_up(config: dict[str, Any]) -> None:
+def _set_up(config: TrainConfig) -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for noise in (
-        ".*does not have many workers.*",
-        ".*isinstance.treespec, LeafSpec.*",
-        ".*Checkpoint directory.*",
-        ".*The number of training batches.*",
-        ".*dirpath has changed.*",
-        ".*could not find the monitored key.*",
-        ".*It is recommended to use `sync_dist=True`.*",  # the tally is synchronised already
-    ):
-        warnings.filterwarnings("ignore", noise)
-    if config["runtime"]["threads"]:
-        torch.set_num_threads(config["runtime"]["threads"])
-    torch.set_flush_denormal(config["runtime"]["flush_denormal"])
-    pl.seed_everything(config["seed"], workers=True, verbose=False)
+    for pattern in IGNORED_WARNINGS:
+        warnings.filterwarnings("ignore", pattern)
+    if config.runtime.threads:
+        torch.set_num_threads(config.runtime.threads)
+    # Back-propagation through 200 and more tokens makes denormal gradients, which CPUs compute 7 to 10 times as slowly.
+    torch.set_flush_denormal(config.runtime.flush_denormal)
+    pl.seed_everything(config.seed, workers=True, verbose=False)
 
 
-def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.Trainer:
-    bar = settings["enable_progress_bar"] and console.is_terminal
+def _make_task(config: dict[str, Any], dataset: Dataset) -> SequenceTask:
+    task = SequenceTask(
+        dataset.description(),
+        config["model"],
+        config["loss"],
+        config["optimizer"],
+        config["monitor"],
+        config["seed"],
+    )
+    for name, vectors in dataset.vectors().items():
+        task.model.load_vectors(name, vectors)
+    task.make_optimizer(steps=1)  # raises on impossible settings before anything is written
+    return task
+
+
+def _make_trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.Trainer:
+    show_bar = settings["enable_progress_bar"] and console.is_terminal
     fixed = {
-        "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if bar else hooks,
-        "enable_progress_bar": bar,
+        "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if show_bar else hooks,
+        "enable_progress_bar": show_bar,
         "logger": False,
         "default_root_dir": run,
         "plugins": [AtomicCheckpointIO()],
@@ -180,120 +165,44 @@ def _trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.T
         raise InputError(f"trainer: {str(error).strip().splitlines()[0]}") from None
     if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
         raise InputError(
-            f"trainer.strategy={settings['strategy']}: its processes are copies of this one, which do not give back "
-            "what they trained; use trainer.strategy=ddp"
+            f"trainer.strategy={settings['strategy']}: its processes are forks, whose training is lost to this one; "
+            "use trainer.strategy=ddp"
         )
     return trainer
 
 
-def _stopping(config: dict[str, Any]) -> list[Callback]:
-    return [] if config["patience"] is None else [callbacks.early_stopping(config["patience"])]
+def _open_run(
+    config: dict[str, Any], dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer
+) -> Logger | None:
+    """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
+    logger = make_logger(config["logger"], run, config)
+    resumed = is_resumed(run, config["checkpoint"])
+    stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
+    for name in ("quarantine.jsonl", *stale):
+        if (run / name).is_dir():
+            shutil.rmtree(run / name)
+        else:
+            (run / name).unlink(missing_ok=True)
+    write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
+    if (dataset.folder / "quarantine.jsonl").is_file():
+        shutil.copy(dataset.folder / "quarantine.jsonl", run)
+    weights = sum(weight.numel() for weight in task.parameters())
+    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
+    return logger
 
 
-def _baseline(config: dict[str, Any], dataset: Dataset, split: str) -> BaselineMetrics | None:
-    """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
-    if not config["baseline"]:
-        return None
-    tokens = sum(counts["tokens"] for counts in dataset.report.values())
-    if tokens > config["baseline_limit"]:
-        console.print(
-            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config['baseline_limit']:,}"
-        )
-        return None
-    baseline = score_baseline(dataset)
-    metrics = baseline["models"][baseline["model"]][split]
-    return BaselineMetrics.from_dict({"model": baseline["model"], "split": split, **metrics})
+def _trusted_packages(config: dict[str, Any]) -> set[str]:
+    """Packages that the user's config names. Their code has run already."""
+    return {package_of(config[part]["_target_"]) for part in ("model", "loss")}
 
 
-def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
-    """Run the model on a split."""
-    rows = batches.splits[split]
-    lengths = rows.lengths_before_truncation
-    if not len(rows.sequences):  # a class has too few validation rows to hold one out
-        classes = len(task.hparams["dataset"]["classes"])
-        return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
-    labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
+def _is_launched_rank(trainer: pl.Trainer) -> bool:
+    """Whether Lightning's launcher started this process and watches its exit code."""
+    environment = getattr(trainer.strategy, "cluster_environment", None)
+    return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
 
 
-def _evaluate(
-    config: dict[str, Any], dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
-) -> tuple[Evaluation, SplitOutputs]:
-    """Evaluate a task on every split and choose its decision.
-
-    Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
-    """
-    outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
-    held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
-    decision = choose_decision(config["decision"], held_out.logits, held_out.labels, dataset.classes, dataset.positive)
-    used_for = {"validation": _used_for(config["decision"], decision.rule, epochs)}
-    metrics = {
-        split: evaluate_split(
-            rows,
-            dataset.classes,
-            dataset.positive,
-            decision,
-            with_intervals=split != "train",  # training rows say nothing of new data
-            used_for=used_for.get(split),
-        )
-        for split, rows in outputs.items()
-    }
-    return Evaluation(outputs, decision, metrics), held_out
-
-
-def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
-    """Choices that the validation rows made about the model, so that their metrics flatter it."""
-    used = ["epoch"] if epochs > 1 else []
-    if not uses_holdout(settings, rule):
-        used += ["threshold"] if rule != "argmax" else []
-        used += ["temperature"] if settings["calibrate"] else []
-    return used
-
-
-def _evaluate_and_export(
-    config: dict[str, Any],
-    dataset: Dataset,
-    batches: SequenceDataModule,
-    task: SequenceTask,
-    run: Path,
-    logger: Logger | None,
-    record: callbacks.EpochRecord,
-    data_warnings: Sequence[str],
-) -> dict[str, Any]:
-    """Evaluate a task, export it, and write metrics.json, report and logs. Returns the summary."""
-    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(record.history))
-    split = evaluation.split
-    result = evaluation.metrics[split]
-    temperature = fit_temperature(held_out.logits, held_out.labels)
-    metrics = RunMetrics(
-        splits=evaluation.metrics,
-        decision=evaluation.decision,
-        calibration=calibration_of(evaluation.outputs, temperature, config["decision"]["calibrate"]),
-        baseline=_baseline(config, dataset, split),
-        data=dataset.report,
-        leaks=dataset.leaks,
-        holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
-        trained_steps=task.step,
-    )
-    write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    show_scores(evaluation.metrics, metrics.baseline)
-    show_decision(evaluation.decision, result, split)
-    bundle = run / "bundle" if config["export"] else None
-    proof = None
-    if bundle is not None:
-        proof = write_bundle(task, bundle, metrics.to_dict())
-        console.print(f"bundle: {bundle}, differs from PyTorch by at most {proof['max_error']:.1e}", soft_wrap=True)
-    mistakes = run_mistakes(dataset, evaluation)
-    try:
-        report = run_report(config, dataset, evaluation, metrics, record.history, data_warnings, mistakes)
-        write_report(report, run / "report.html")
-    except Exception as error:  # a page must never cost a trained model
-        warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    log_verdict(logger, RunSummary(config["data"]["name"], dataset, evaluation, mistakes, bundle), config["logger"])
-    return {
-        "bundle": bundle and str(bundle),
-        "split": split,
-        "independent": not result.used_for,
-        **{name: round(getattr(result, name), 6) for name in MAIN_METRICS},
-        "parity": proof and proof["max_error"],
-    }
+def _resume_advice(last: Path, resumed: Path | None) -> str:
+    """How to continue a terminated run. Names only a checkpoint that exists."""
+    checkpoint = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
+    return "no step was trained; start again" if checkpoint is None else f"go on with checkpoint={checkpoint}"

@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqclf.config.command import command, run_folder, sweep_name
 
+if TYPE_CHECKING:
+    from seqclf.training.options import TrainConfig
 
-@command("train")
-def main(config: dict[str, Any]) -> dict[str, Any] | None:
+
+@command("train", "seqclf.training.options.TrainConfig")
+def main(config: TrainConfig) -> dict[str, Any] | None:
     """Prepare, train, score, export."""
-    from seqclf.config.checks import check_ranges
     from seqclf.system.run_lock import claim_run_folder
 
-    check_ranges(config)
-    if config["logger"].get("group", "") is None:
-        config["logger"]["group"] = sweep_name()
-    with claim_run_folder(run_folder(), config["checkpoint"], config["overwrite"]):
-        return _train(config)
+    with claim_run_folder(run_folder(), config.checkpoint, config.overwrite):
+        return _train(_with_group(config))
 
 
-def _train(config: dict[str, Any]) -> dict[str, Any] | None:
-    from seqclf.data.prepare import DataOptions, prepare
+def _with_group(config: TrainConfig) -> TrainConfig:
+    """Let the runs of a multirun share a group in Weights & Biases, unless one is set."""
+    if config.logger.name != "wandb" or config.logger.group is not None:
+        return config
+    return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})
+
+
+def _train(config: TrainConfig) -> dict[str, Any] | None:
+    from seqclf.data.prepare import prepare
     from seqclf.data.splitting.leakage import leak_lines
     from seqclf.reporting.console import console, show_dataset, warn
     from seqclf.survey.survey import survey_dataset
+    from seqclf.training.check_targets import check_targets
 
-    options = DataOptions.build(**config["data"])
-    dataset = prepare(options)
+    check_targets(config)  # loads PyTorch; a wrong argument must not come up after hours of preparation
+    dataset = prepare(config.data)
     show_dataset(dataset)
-    found = survey_dataset(dataset, options, config["batching"], baseline=False)
-    for line in found["warnings"]:
-        if line not in leak_lines(dataset.leaks):
+    survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
+    for line in survey["warnings"]:
+        if line not in leak_lines(dataset.leaks):  # `show_dataset` has printed those
             warn(line)
-    from seqclf import pipeline  # PyTorch is loaded only once the data is known to be good
+    from seqclf import pipeline  # loads Lightning, which only good data needs
 
     run = run_folder()
-    result = pipeline.train(config, dataset, run, found["warnings"])
+    result = pipeline.train(config, dataset, run, survey["warnings"])
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

@@ -21,6 +21,10 @@ LIGHT = [
     "evaluation.thresholds",
     "bundle.runtime",
     "bundle.predictions",
+    "bundle.options",
+    "training.options",
+    "benchmark.options",
+    "tuning.options",
     "predict",
     "evaluate",
     "survey.survey",
@@ -34,6 +38,13 @@ def test_data_and_prediction_load_neither_torch_nor_lightning_nor_wandb():
     script = f"import sys, {imports}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
     assert not HEAVY & set(done.stdout.split())
+
+
+def test_the_runtime_of_a_bundle_loads_no_config_library():
+    """A service that predicts must start fast."""
+    script = "import sys, seqclf.bundle.runtime; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"pydantic", "hydra", "omegaconf"} & set(done.stdout.split())
 
 
 def test_no_door_is_named_like_a_standard_module():

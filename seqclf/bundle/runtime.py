@@ -16,7 +16,6 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
-from seqclf.config.checks import require_whole
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
 from seqclf.data.reading import reader
@@ -56,7 +55,8 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
     """
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device}: must be auto, cpu or cuda")
-    require_whole("threads", threads, 1, optional=True)
+    if threads is not None and (type(threads) is not int or threads < 1):
+        raise InputError(f"threads={threads}: must be a whole number of at least 1, or null")
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
     if device == "cuda" and not has_cuda:
         raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")

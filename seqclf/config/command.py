@@ -1,6 +1,7 @@
-"""What every command shares: its Hydra config, its exit codes, its last line.
+"""The frame of every command: Hydra config in, one JSON line out, exit codes.
 
-A user's error ends with one line on stderr and exit code 2; anything else is a bug and shows its traceback.
+An error that the user can fix ends with one line on stderr and exit code 2. Anything else is a bug and shows its
+traceback.
 """
 
 from __future__ import annotations
@@ -12,21 +13,26 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
+from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.checks import check_types
+from seqclf.config.instantiate import locate
+from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
+
+if TYPE_CHECKING:
+    from seqclf.config.options import CommandOptions
 
 PACKAGED = Path(__file__).parents[1] / "conf"
 CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
@@ -34,36 +40,44 @@ CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 NEARLY_FULL = 2**20  # bytes
 
 
-def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[], None]]:
-    """Make `function(config)` a command configured by conf/`name`.yaml; what it returns is printed as one JSON line."""
+def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callable[[], None]]:
+    """Make `function(config)` a command that is configured by conf/`name`.yaml.
 
-    def decorate(function: Callable[[dict[str, Any]], Any]) -> Callable[[], None]:
-        begun = []
+    `options`: dotted path of the pydantic model that checks the config. It is imported only when the command runs, so
+    that `--help` stays fast. What the function returns is printed as one JSON line.
+    """
+
+    def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:
+        begun = False
 
         def run(config: DictConfig) -> None:
-            begun.append(True)
+            nonlocal begun
+            begun = True
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                check_types(plain, _defaults(name))
+                checked = check_config(name, options, plain)
                 with signals.raised():
-                    result = function(plain)
+                    result = function(checked)
             except signals.Terminated:
-                _forget_empty_run()
+                _remove_empty_run()
                 raise
             except (InputError, OmegaConfBaseException, OSError) as error:
                 if isinstance(error, OSError) and error.errno not in DISK:
                     raise
-                _forget_empty_run()
-                _fail(error)
+                _remove_empty_run()
+                _fail(error, name)
             if result is not None:
                 print(json.dumps(result, separators=(",", ":"), default=str))
 
+        # Hydra derives the name of its job, and of the module to document, from the function.
         run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name
         run.__doc__ = function.__doc__
         main = hydra.main(version_base="1.3", config_path=str(CONF), config_name=name)(run)
 
         def entry() -> None:
-            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's own report
+            nonlocal begun
+            begun = False
+            os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's report
             signals.install()
             try:
                 with signals.raised():
@@ -75,77 +89,105 @@ def command(name: str) -> Callable[[Callable[[dict[str, Any]], Any]], Callable[[
             except Exception as error:
                 if begun:
                     raise
-                _fail(error)  # the configuration could not be put together, or its folder not be made
+                _fail(error, name)  # the config could not be composed, or the run folder not be created
 
         return entry
 
     return decorate
 
 
-def _defaults(name: str) -> dict[str, Any]:
-    """conf/`name`.yaml with the groups that were chosen and no value overridden; what has no default there is null."""
-    chosen = [text for text in HydraConfig.get().overrides.task if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
-    plain = OmegaConf.to_container(hydra.compose(name, chosen), resolve=False)
-    return _without_open_values(plain)
+def check_config(name: str, options: str, plain: dict[str, Any]) -> CommandOptions:
+    """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
+    from seqclf.config.options import parse_options
+    from seqclf.config.validation_errors import unknown_key
+
+    model = locate(options)
+    extra = plain.keys() - model.model_fields.keys()
+    # An experiment may define variables for its interpolations; only then are the defaults composed again.
+    if extra and (unknown := sorted(str(key) for key in extra - _composed_keys(name))):
+        raise unknown_key(unknown[0], list(model.model_fields))
+    return parse_options(model, plain)
 
 
-def _without_open_values(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {str(key): _without_open_values(entry) for key, entry in value.items()}
-    return None if isinstance(value, str) and ("${" in value or value == "???") else value
+def _composed_keys(name: str) -> set[Any]:
+    """Return the top-level keys of conf/`name`.yaml with the groups that were chosen, before any `+key=value`."""
+    typed = HydraConfig.get().overrides.task
+    groups = [text for text in typed if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
+    return set(compose(name, groups))
 
 
 def run_folder() -> Path:
-    """The folder of this run, `hydra.run.dir`."""
+    """Return the folder of this run, `hydra.run.dir`."""
     return Path(HydraConfig.get().runtime.output_dir)
 
 
-def given_overrides() -> list[str]:
-    """What was typed of the config, as it was typed."""
+def typed_overrides() -> list[str]:
+    """Return the overrides of the command line, as they were typed."""
     return list(HydraConfig.get().overrides.task)
 
 
 def sweep_name() -> str | None:
-    """What the runs of a multirun have in common: the name of its folder."""
+    """Return the name of a multirun's folder, which its runs share; None outside of one."""
     hydra_config = HydraConfig.get()
     return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
 
 
-def _forget_empty_run() -> None:
-    """Remove the run's folder if nothing was made in it, and the folders above that were made for it alone."""
-    run, here = run_folder(), Path.cwd()
-    if run.resolve() == here:
+def _remove_empty_run() -> None:
+    """Remove the run's folder if it is empty, and the folders above that were created for it alone."""
+    run, working_folder = run_folder(), Path.cwd()
+    if run.resolve() == working_folder:
         return
-    with suppress(OSError):  # another run that failed in the same folder was quicker, or the disk is read-only
+    with suppress(OSError):  # another failing run in the same folder was quicker, or the disk is read-only
         for folder in (run, *run.parents):
-            inside = here in folder.resolve().parents or folder == run
+            inside = working_folder in folder.resolve().parents or folder == run
             if inside and folder.is_dir() and not any(folder.iterdir()):
                 folder.rmdir()
 
 
-def _fail(error: BaseException) -> NoReturn:
+def _fail(error: BaseException, name: str) -> NoReturn:
+    """Print one line for an error that the user can fix, and exit with code 2. `name`: of the command."""
     while not str(error).strip() and error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    unknown = re.match(r"Could not override '(.+?)'", lines[0])
-    if isinstance(error, InputError):
-        text = lines[0]
-    elif isinstance(error, OSError) and error.errno in DISK:
-        text = _disk_text(error)
-    elif unknown:
-        text = f"{unknown[1]}: no such key or group; --help lists the groups, --cfg job all keys"
-    elif missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
-        text = f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
-    elif "override_grammar" in str(error):
-        text = f"{' '.join(lines[:2])}: cannot be read; put the value in quotes of its own: \"KEY='VALUE'\""
-    else:
-        text = " ".join(lines[:8])
-    print(f"error: {text}", file=sys.stderr)
+    print(f"error: {_error_text(error, name)}", file=sys.stderr)
     sys.exit(2)
 
 
+def _error_text(error: BaseException, name: str) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    if isinstance(error, InputError):
+        return lines[0]
+    if isinstance(error, OSError) and error.errno in DISK:
+        return _disk_text(error)
+    # The texts of Hydra and OmegaConf, which have no type of their own for these errors.
+    if unknown := re.match(r"Could not override '(.+?)'", lines[0]):
+        hint = _nearest_key(name, unknown[1])
+        return f"{unknown[1]}: no such key or group; {hint}--help lists the groups, --cfg job all keys"
+    if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
+        return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
+    if "override_grammar" in str(error):
+        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes of its own: \"KEY='VALUE'\""
+    return " ".join(lines[:8])
+
+
+def _nearest_key(name: str, typed: str) -> str:
+    """Return a hint for a key that Hydra does not know, or "" where no key is similar."""
+    with suppress(Exception), initialize_config_dir(str(CONF), version_base="1.3"):
+        groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+        plain: Any = OmegaConf.to_container(compose(name), resolve=False)
+        hint = did_you_mean(typed, [*groups, *_dotted_keys(plain)])
+        return f"{hint} " if hint else ""
+    return ""
+
+
+def _dotted_keys(values: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in values.items():
+        yield f"{above}{key}"
+        if isinstance(value, dict):
+            yield from _dotted_keys(value, f"{above}{key}.")
+
+
 def _disk_text(error: OSError) -> str:
-    """Name the file, or where the error comes without one (from a write to an open file) the folders that are full."""
+    """Name the file or, where a write to an open file failed and no name is known, the folders that are full."""
     where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders())
     remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
     return f"{where or 'a file'}: {error.strerror}; {remedy}"

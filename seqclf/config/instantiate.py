@@ -1,6 +1,6 @@
 """`_target_` dicts → objects, without Hydra, so that a checkpoint can rebuild itself.
 
-What the user's own config names may be of any package. What a checkpoint names is code that somebody else chose, and
+A user's config may name classes of any package. A checkpoint from elsewhere names code that somebody else chose, which
 has to be trusted before it is imported (see `require_trusted`).
 """
 
@@ -9,35 +9,53 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 
 Trust = bool | Iterable[str]  # packages, or True for any
 
+# What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.
+REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError)
+NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
-def locate(target: Any) -> Any:
-    """The object at a dotted path."""
-    module, _, name = str(target).rpartition(".")
+
+def locate(target: Any, key: str = "_target_") -> Any:
+    """Return the object at a dotted path. Raises InputError, which names `key`, where there is none.
+
+    >>> locate("collections.Counter")
+    <class 'collections.Counter'>
+    >>> locate("collections.Conter")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: _target_=collections.Conter: cannot be imported (module 'collections' has no attribute \
+'Conter'); did you mean 'Counter'?
+    """
+    module_name, _, name = str(target).rpartition(".")
     try:
-        return getattr(importlib.import_module(module), name)
+        return getattr(importlib.import_module(module_name), name)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
-        raise InputError(f"_target_={target}: cannot be imported ({error})") from None
+        module = sys.modules.get(module_name)
+        hint = did_you_mean(name, vars(module)) if module is not None and name else ""
+        suffix = f"; {hint}" if hint else ""
+        raise InputError(f"{key}={target}: cannot be imported ({error}){suffix}") from None
 
 
 def package_of(target: str) -> str:
+    """Return the top-level package of a dotted path."""
     return target.partition(".")[0]
 
 
-def read_trust(given: Any) -> Trust:
-    """`trust` as it is set: a package, a list of them, true or null."""
-    if given is None or isinstance(given, bool):
-        return bool(given)
-    packages = [given] if isinstance(given, str) else given
+def read_trust(value: Any) -> bool | tuple[str, ...]:
+    """Return the key `trust`, a package, a list of them, true or null, as a tuple of packages or a boolean."""
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    packages = [value] if isinstance(value, str) else value
     if not isinstance(packages, (list, tuple)) or not all(_is_dotted(name) for name in packages):
-        raise InputError(f"trust={given}: must be a package, a list of packages, true or null")
+        raise InputError(f"trust={value}: must be a package, a list of packages, true or null")
     return tuple(packages)
 
 
@@ -56,39 +74,75 @@ def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -
 
 
 def build(config: Mapping[str, Any], kind: type, **extra: Any) -> Any:
-    """Call `config["_target_"]` with the other keys and `extra`. Only a subclass of `kind` is ever called."""
+    """Call `config["_target_"]` with the other keys and `extra`. Only a subclass of `kind` is ever called.
+
+    >>> from collections import Counter
+    >>> build({"_target_": "collections.Counter", "apples": 2}, dict, pears=3)
+    Counter({'pears': 3, 'apples': 2})
+    """
     arguments = {key: value for key, value in config.items() if key != "_target_"}
-    made = locate(config["_target_"])
-    if not (isinstance(made, type) and issubclass(made, kind)):
-        raise InputError(f"_target_={config['_target_']}: is not a {kind.__name__}")
-    return _called(made, config["_target_"], {**arguments, **extra})
+    constructor = locate_subclass(config["_target_"], kind)
+    return _call(constructor, config["_target_"], {**arguments, **extra})
+
+
+def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
+    """Return the class at a dotted path. Raises InputError, which names `key`, unless it is a subclass of `kind`."""
+    located = locate(target, key)
+    if not (isinstance(located, type) and issubclass(located, kind)):
+        raise InputError(f"{key}={target}: is not a {kind.__name__}")
+    return located
+
+
+def check_arguments(
+    key: str, function: Callable[..., Any], arguments: Collection[str], provided: Collection[str]
+) -> None:
+    """Raise InputError unless `function` takes the arguments of a `_target_` dict, and no other one is missing.
+
+    `key`: the config group, for the error line. `provided`: names that the caller adds.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some functions in C have no signature
+        return
+    known = [parameter.name for parameter in parameters if parameter.kind in NAMED and parameter.name not in provided]
+    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+    unknown = [name for name in arguments if name not in known]
+    if unknown and not takes_any:
+        hint = did_you_mean(unknown[0], known) or f"it takes {', '.join(known)}"
+        raise InputError(f"{key}.{unknown[0]}: no such argument of {function.__qualname__}; {hint}")
+    for parameter in parameters:
+        required = parameter.kind in NAMED and parameter.default is parameter.empty
+        if required and parameter.name not in arguments and parameter.name not in provided:
+            raise InputError(f"{key}.{parameter.name}: is missing; {function.__qualname__} needs it")
 
 
 def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
-    """The function at `config["_target_"]`, which writes the files of a dataset into its argument `folder`.
+    """Return the function at `config["_target_"]`, which writes the files of a dataset into its argument `folder`.
 
-    Raises InputError unless it says so itself: a function in Python, with that argument, of no standard module.
+    Raises InputError unless it is a Python function outside of the standard library that takes this argument and the
+    other keys.
     """
     target = config.get("_target_")
     key = f"data.generator._target_={target}"
     if package_of(str(target)) in sys.stdlib_module_names:
         raise InputError(f"{key}: is of Python itself; name a function that writes a dataset")
-    made = locate(target)
-    if not inspect.isfunction(made) or "folder" not in inspect.signature(made).parameters:
+    function = locate(target, "data.generator._target_")
+    if not inspect.isfunction(function) or "folder" not in inspect.signature(function).parameters:
         raise InputError(f"{key}: is not a function that writes a dataset into its argument folder")
-    return made
+    check_arguments("data.generator", function, config.keys() - {"_target_"}, {"folder"})
+    return function
 
 
 def generate(config: Mapping[str, Any], folder: Path) -> None:
     """Call the function of a generator (see `locate_generator`) with the other keys of its config."""
     arguments = {name: value for name, value in config.items() if name != "_target_"}
-    _called(locate_generator(config), config["_target_"], {**arguments, "folder": folder})
+    _call(locate_generator(config), config["_target_"], {**arguments, "folder": folder})
 
 
-def _called(made: Any, target: str, arguments: dict[str, Any]) -> Any:
+def _call(function: Callable[..., Any], target: str, arguments: dict[str, Any]) -> Any:
     try:
-        return made(**arguments)
+        return function(**arguments)
     except InputError:
         raise
-    except (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError) as error:
+    except REFUSALS as error:
         raise InputError(f"{target}: {error}") from error

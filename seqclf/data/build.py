@@ -41,16 +41,8 @@ class Preparation:
         self.target = work / "dataset"
         self.quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
         self.without_group = 0  # rows that have no value of the split column
-        chosen = options.split
-        self.split_column = None if chosen["column"] is None else str(chosen["column"])
-        self.shares = {name: chosen[name] for name in ("validation", "test") if name not in given}
-        assignment.check(chosen["by"], self.split_column, self.shares, chosen["seed"])
-        if chosen["by"] == "fold":
-            assignment.check_fold(chosen["folds"], chosen["fold"], "test" in given)
-        if chosen["on_leak"] not in leakage.WAYS:
-            raise InputError(f"data.split.on_leak={chosen['on_leak']}: must be one of {', '.join(leakage.WAYS)}")
-        if self.shares.get("validation") == 0:
-            raise InputError("data.split.validation=0 leaves no validation; give data.validation=FILE or a share")
+        self.split_column = options.split.column
+        self.shares = options.split.shares(set(given))
 
     def run(self) -> None:
         self.table = self._label_table()
@@ -126,7 +118,7 @@ class Preparation:
 
     def _split_key(self) -> str | None:
         """The SQL of what rows of one split share, where a column says it."""
-        by, column = self.options.split["by"], quote_identifier(self.split_column or "")
+        by, column = self.options.split.by, quote_identifier(self.split_column or "")
         if self.split_column is None:
             return None
         if by == "time":
@@ -137,7 +129,7 @@ class Preparation:
     def _assign(self, train: Staged) -> np.ndarray:
         """(N,) which of SPLITS each row of the training source belongs to."""
         chosen = self.options.split
-        by, column = chosen["by"], chosen["column"]
+        by, column = chosen.by, chosen.column
         keys = train.contents if by == "distinct" else train.keys
         if keys is not None and np.isnan(keys.astype(np.float64)).any():
             raise InputError(
@@ -148,13 +140,13 @@ class Preparation:
             self.without_group = int((keys == assignment.NO_KEY).sum())
             keys = assignment.fill_missing_keys(keys, train.contents)
         shares = {name: float(self.shares.get(name, 0.0)) for name in ("validation", "test")}
-        fold = (chosen["fold"], chosen["folds"]) if by == "fold" else None
+        fold = (chosen.fold, chosen.folds) if by == "fold" else None
         if fold is not None:
             shares["test"] = 1 / fold[1]
             shares["validation"] *= 1 - shares["test"]
         every = {"train": 1 - sum(shares.values()), **shares}
         codes = _codes(train.labels) if keys is None else _ranks(train.labels)
-        parts = assignment.assign(codes, every, by, keys, chosen["seed"], fold)
+        parts = assignment.assign(codes, every, by, keys, chosen.seed, fold)
         try:
             assignment.check_filled(parts, every, by, None if by == "distinct" else column, keys, fold and fold[1])
         except InputError as error:
@@ -163,7 +155,7 @@ class Preparation:
 
     def _groups(self, staged: Mapping[str, Staged]) -> dict[str, np.ndarray | None]:
         """(N,) what the rows of each source share that `data.split.by` keeps together."""
-        by = self.options.split["by"]
+        by = self.options.split.by
         if by == "distinct":
             return {name: own.contents.view(np.int64) for name, own in staged.items()}
         return {name: None if by == "time" else own.keys for name, own in staged.items()}
@@ -186,7 +178,7 @@ class Preparation:
         labels = _codes(pa.chunked_array([chunk for own in staged.values() for chunk in own.labels.chunks]))
         contents = np.concatenate([own.contents for own in staged.values()])
         self.leaks, leaking = leakage.find_leaks(contents, labels, parts, SPLITS, keys)
-        way = self.options.split["on_leak"]
+        way = self.options.split.on_leak
         if way == "error" and leaking.any():
             raise InputError(
                 f"{'; '.join(leakage.leak_lines(self.leaks, only_across=True))}; split by data.split.by=distinct or "

@@ -1,81 +1,129 @@
-"""The keys of data.*, as the library takes them."""
+"""The keys of data.*, checked."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from seqclf.config.checks import label_text
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from seqclf.config.instantiate import locate_generator
+from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
 from seqclf.data.reading.sources import Source
+from seqclf.data.splitting import assignment
 from seqclf.errors import InputError
 
+NAME = re.compile(r"\w[\w.-]*")
 
-@dataclass(frozen=True)
-class DataOptions:
-    """The keys of conf/data/files.yaml, which explains each and holds the defaults."""
 
-    name: str
-    generator: Mapping[str, Any] | None
-    train: str | None
-    validation: str | None
-    test: str | None
-    labels: str | None
-    label: str
-    positive: str | None
-    id: str | None
-    group_by: tuple[str, ...]
-    order_by: tuple[str, ...]
-    fields: Mapping[str, Any] | None
+def require_folder_name(value: str) -> str:
+    """Refuse a name that is no plain folder name: the prepared data is cached under it."""
+    if not NAME.fullmatch(value):
+        raise ValueError("names a folder; use letters, digits, - and _")
+    return value
+
+
+def require_label(value: Any) -> Any:
+    """Refuse a label column that is not set."""
+    if value is None:
+        raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
+    return value
+
+
+def require_generator(value: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a generator that cannot be called."""
+    if not isinstance(value.get("_target_"), str):
+        raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
+    locate_generator(value)
+    return value
+
+
+class SplitOptions(Options):
+    """How train is divided where no file is given, see the block split of conf/data/files.yaml."""
+
+    by: Literal["random", "distinct", "group", "time", "fold"]
+    column: Text | None
+    validation: Share
+    test: Share
+    folds: Annotated[int, Field(ge=2)]
+    fold: ZeroOrMore
+    seed: ZeroOrMore
+    on_leak: Literal["warn", "error", "drop"]
+
+    def shares(self, given: set[str]) -> dict[str, float]:
+        """Return the share of each split that is cut from train. `given`: the splits that have a file."""
+        shares = {"validation": self.validation, "test": self.test}
+        return {name: share for name, share in shares.items() if name not in given}
+
+
+class DataOptions(Options):
+    """conf/data/files.yaml, which explains each key and holds its default.
+
+    Kinds and options of `fields` are checked against the file, because both can be inferred from it.
+    """
+
+    name: Annotated[Text, AfterValidator(require_folder_name)]
+    generator: Annotated[dict[str, Any], AfterValidator(require_generator)] | None
+    train: Text | None
+    validation: Text | None
+    test: Text | None
+    labels: Text | None
+    label: Annotated[Text, BeforeValidator(require_label)]
+    positive: Text | None
+    id: Text | None
+    group_by: Texts
+    order_by: Texts
+    fields: dict[Any, Any] | None
     header: bool
-    encoding: str
-    quote: str | None
-    delimiter: str | None
-    list_separator: str | None
-    max_length: int | None
-    truncate: str
-    on_bad_row: str
-    max_bad_share: float
-    split: Mapping[str, Any]
-    memory_limit: str | None
-    cache_dir: str
+    encoding: Text
+    quote: Text | None
+    delimiter: Text | None
+    list_separator: FullText | None
+    max_length: Count | None
+    truncate: Literal["error", "keep_first", "keep_last"]
+    on_bad_row: Literal["quarantine", "drop", "error"]
+    max_bad_share: Share
+    split: SplitOptions
+    memory_limit: Text | None
+    cache_dir: Text
     verify_cache: bool
 
     @classmethod
     def build(cls, **options: Any) -> DataOptions:
-        unknown = sorted(set(options) - {entry.name for entry in dataclass_fields(cls)})
-        if unknown:
-            raise InputError(f"data.{unknown[0]}: no such key; conf/data/files.yaml explains those there are")
-        if not re.fullmatch(r"\w[\w.-]*", str(options["name"])):
-            raise InputError(f"data.name={options['name']}: names a folder; use letters, digits, - and _")
-        generator = options["generator"]
-        target = generator.get("_target_") if isinstance(generator, Mapping) else None
-        if generator is not None and not isinstance(target, str):
-            raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
-        if options["label"] is None:
-            raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
-        if not isinstance(options["verify_cache"], bool):
-            raise InputError(f"data.verify_cache={options['verify_cache']}: must be true or false")
-        # Hydra reads a name such as 3 as a number.
-        texts = {key: None if options[key] is None else label_text(options[key]) for key in ("label", "positive", "id")}
-        lists = {key: _listed(options[key]) for key in ("group_by", "order_by")}
-        if options["labels"] is not None and not lists["group_by"] and texts["id"] is None:
+        """Return the options, one argument for each key of data.*. Raises InputError, which names the key.
+
+        >>> DataOptions.build(name="my/data")
+        Traceback (most recent call last):
+            ...
+        seqclf.errors.InputError: data.name=my/data: names a folder; use letters, digits, - and _
+        """
+        return parse_options(cls, options, "data")
+
+    @model_validator(mode="after")
+    def _check_split(self) -> DataOptions:
+        """Compare keys that depend on each other."""
+        if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels: is joined by data.id; name the id that both files have: data.id=COLUMN")
-        return cls(**{**options, **texts, **lists})
+        shares = self.split.shares(self.given_splits())
+        assignment.check(self.split.by, self.split.column, shares, self.split.seed)
+        if self.split.by == "fold":
+            assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
+        if shares.get("validation") == 0:
+            raise InputError("data.split.validation=0 leaves no validation; give data.validation=FILE or a share")
+        return self
+
+    def given_splits(self) -> set[str]:
+        """Return the splits that have a file of their own. A generator writes all of them."""
+        names = ("train", "validation", "test")
+        return {name for name in names if self.generator is not None or getattr(self, name) is not None}
 
     def source(self, split: str) -> Source | None:
+        """Return where a split, or `labels`, is read from; None where it has no file."""
         path = getattr(self, split)
-        key = f"data.{split}"
-        quote, delimiter = (None if mark is None else str(mark) for mark in (self.quote, self.delimiter))
-        limit = None if self.memory_limit is None else str(self.memory_limit)
+        if not path:
+            return None
         spill = str(Path(self.cache_dir).expanduser() / ".spill")
-        return path and Source(str(path), key, self.header, str(self.encoding), quote, delimiter, limit, spill)
-
-
-def _listed(value: Any) -> tuple[str, ...]:
-    """One column or a list of them."""
-    values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
-    return tuple(str(entry) for entry in values)
+        return Source(
+            path, f"data.{split}", self.header, self.encoding, self.quote, self.delimiter, self.memory_limit, spill
+        )

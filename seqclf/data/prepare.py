@@ -11,7 +11,6 @@ import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -120,4 +119,5 @@ def with_generated(options: DataOptions) -> DataOptions:
             write_checksums(work / "files", {})
             _publish(work / "files", folder)
     train, validation, test = (str(folder / f"{name}.parquet") for name in SPLITS)
-    return replace(options, generator=None, train=train, validation=validation, test=test)
+    files = {"train": train, "validation": validation, "test": test}
+    return options.model_copy(update={"generator": None, **files})

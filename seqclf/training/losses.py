@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.config.checks import label_text
+from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 
 

@@ -1,4 +1,4 @@
-"""What may be chosen for each key."""
+"""The search space: the values that each key may have."""
 
 from __future__ import annotations
 
@@ -8,46 +8,57 @@ from typing import Any
 
 from seqclf.errors import InputError
 
-RANGE = {"low", "high", "log", "step"}
-FIXED = {"decision.holdout", "decision.provisional"}  # trials that keep other rows apart would see those of each other
+RANGE_KEYS = {"low", "high", "log", "step"}
+# Trials with another holdout would train on rows that other trials keep apart for a guarantee.
+NOT_SEARCHABLE = {"decision.holdout", "decision.provisional"}
 
 
 def check_space(space: Mapping[str, Any]) -> None:
-    """Raise unless each key has a list of choices, or a range `{low, high, log, step}`."""
-    for key, given in space.items():
-        named = f"search.space: {key}={given}"
-        if key in FIXED:
-            raise InputError(f"{named}: the rows that a promise rests on stay the same; set {key} outside of the space")
-        if isinstance(given, list):
-            if not given:
-                raise InputError(f"{named}: has no choice")
-        elif not isinstance(given, Mapping) or not {"low", "high"} <= set(given) <= RANGE:
-            raise InputError(f"{named}: must be a list, or a range {{low: 1, high: 9}} with log: true or step: 2")
-        elif not all(_is_number(given[end]) for end in ("low", "high")) or not given["low"] < given["high"]:
-            raise InputError(f"{named}: low must be a number below high")
-        elif given.get("log") and (given["low"] <= 0 or given.get("step")):
-            raise InputError(f"{named}: a range on a log scale is above 0 and has no step")
+    """Raise InputError unless each key has a list of choices, or a range `{low, high, log, step}`.
+
+    >>> check_space({"model.layers": [1, 2], "optimizer.lr": {"low": 1e-4, "high": 1e-2, "log": True}})
+    """
+    for key, values in space.items():
+        setting = f"search.space: {key}={values}"
+        if key in NOT_SEARCHABLE:
+            raise InputError(
+                f"{setting}: the rows that a guarantee rests on stay the same; set {key} outside of the space"
+            )
+        if isinstance(values, list):
+            if not values:
+                raise InputError(f"{setting}: has no choice")
+        elif not isinstance(values, Mapping) or not {"low", "high"} <= set(values) <= RANGE_KEYS:
+            raise InputError(f"{setting}: must be a list, or a range {{low: 1, high: 9}} with log: true or step: 2")
+        elif not all(_is_number(values[end]) for end in ("low", "high")) or not values["low"] < values["high"]:
+            raise InputError(f"{setting}: low must be a number below high")
+        elif values.get("log") and (values["low"] <= 0 or values.get("step")):
+            raise InputError(f"{setting}: a range on a log scale is above 0 and has no step")
 
 
 def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
-    """A value for each key, by an Optuna `trial`."""
-    return {key: _value(trial, key, given) for key, given in space.items()}
+    """Return a value for each key, drawn by an Optuna `trial`."""
+    return {key: _suggest_value(trial, key, values) for key, values in space.items()}
 
 
-def as_overrides(chosen: Mapping[str, Any]) -> list[str]:
-    """For Hydra's command line."""
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in chosen.items()]
+def as_overrides(settings: Mapping[str, Any]) -> list[str]:
+    """Return settings as arguments for Hydra's command line.
+
+    >>> as_overrides({"model.pooling": "max", "patience": None})
+    ['model.pooling=max', 'patience=null']
+    """
+    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
 
 
-def _value(trial: Any, key: str, given: Any) -> Any:
-    if isinstance(given, list):
-        if all(choice is None or isinstance(choice, (bool, int, float, str)) for choice in given):
-            return trial.suggest_categorical(key, given)
-        return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in given]))
-    log, step = bool(given.get("log")), given.get("step")
-    if all(isinstance(given[end], int) for end in ("low", "high")) and (step is None or isinstance(step, int)):
-        return trial.suggest_int(key, given["low"], given["high"], step=step or 1, log=log)
-    return trial.suggest_float(key, given["low"], given["high"], step=step, log=log)
+def _suggest_value(trial: Any, key: str, values: Any) -> Any:
+    if isinstance(values, list):
+        if all(choice is None or isinstance(choice, (bool, int, float, str)) for choice in values):
+            return trial.suggest_categorical(key, values)
+        # Optuna stores scalars only.
+        return json.loads(trial.suggest_categorical(key, [json.dumps(choice) for choice in values]))
+    log, step = bool(values.get("log")), values.get("step")
+    if all(isinstance(values[end], int) for end in ("low", "high")) and (step is None or isinstance(step, int)):
+        return trial.suggest_int(key, values["low"], values["high"], step=step or 1, log=log)
+    return trial.suggest_float(key, values["low"], values["high"], step=step, log=log)
 
 
 def _is_number(value: Any) -> bool:

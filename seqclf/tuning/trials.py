@@ -1,4 +1,4 @@
-"""Trials: each a training command of its own, with settings of Optuna's choice."""
+"""Trials of a search: each is a training command in a process of its own, with settings that Optuna proposes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,41 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seqclf.errors import InputError
 from seqclf.tuning.space import as_overrides, suggest
 
+if TYPE_CHECKING:
+    from seqclf.tuning.options import SearchOptions
+
 DATABASE = "search.db"
-MOST_FAILURES = 5
+MAX_FAILURES = 5  # failed trials in a row that end a search
 
 
-def open_study(folder: Path, settings: Mapping[str, Any], overrides: Sequence[str]) -> Any:
-    """The study in `folder`, begun or gone on with; its trials are in an SQLite file.
+@dataclass(frozen=True)
+class Trial:
+    """A trial that has ended. `settings`: value by dotted key. `value`: of the metric, None if the trial failed."""
+
+    number: int
+    settings: dict[str, Any]
+    value: float | None
+    error: str | None
+
+    @property
+    def score(self) -> float:
+        """The value of a trial that did not fail."""
+        assert self.value is not None, f"trial {self.number} failed"
+        return self.value
+
+
+def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
+    """Return the Optuna study in `folder`, a new one or that of an earlier search; an SQLite file holds its trials.
 
     `overrides`: of the training, the same for all trials. Trials of other data or another decision were scored on other
-    rows and cannot be compared; they may even have seen the rows that a promise keeps apart.
+    rows and cannot be compared. They may even have seen the rows that are held out for a guarantee.
     """
     try:
         import optuna
@@ -31,63 +51,72 @@ def open_study(folder: Path, settings: Mapping[str, Any], overrides: Sequence[st
     study = optuna.create_study(
         study_name="search",
         storage=f"sqlite:///{folder / DATABASE}",
-        sampler=optuna.samplers.TPESampler(seed=settings["seed"]),
-        direction=settings["direction"],
+        sampler=optuna.samplers.TPESampler(seed=options.seed),
+        direction=options.direction,
         load_if_exists=True,
     )
-    known = study.user_attrs.get("metric")
-    if known not in (None, settings["metric"]):
+    earlier_metric = study.user_attrs.get("metric")
+    if earlier_metric not in (None, options.metric):
         raise InputError(
-            f"search.metric={settings['metric']}: the search in {folder} is for {known}; name another folder"
+            f"search.metric={options.metric}: the search in {folder} is for {earlier_metric}; name another folder"
         )
-    begun = study.user_attrs.get("overrides")
-    if begun is not None and begun != sorted(overrides):
+    earlier_overrides = study.user_attrs.get("overrides")
+    if earlier_overrides is not None and earlier_overrides != sorted(overrides):
+        earlier = " ".join(earlier_overrides) or "the defaults"
         raise InputError(
-            f"hydra.run.dir={folder}: holds trials of other settings ({' '.join(begun) or 'the defaults'}); give the "
-            "same, or name another folder"
+            f"hydra.run.dir={folder}: holds trials of other settings ({earlier}); give the same, or name another folder"
         )
     study.set_user_attr("overrides", sorted(overrides))
     return study
 
 
-def run_trials(
-    study: Any,
-    space: Mapping[str, Any],
-    settings: Mapping[str, Any],
-    overrides: Sequence[str],
-    folder: Path,
-    tell: Callable[[Any], None],
-) -> None:
-    """Run trials until `settings["trials"]` of the study have ended well; `tell` of each as it ends.
+def completed_trials(study: Any) -> list[Trial]:
+    """Return the trials that did not fail, the best first."""
+    trials = [_trial(trial) for trial in study.trials if trial.state.name == "COMPLETE"]
+    sign = -1 if study.direction.name == "MAXIMIZE" else 1
+    return sorted(trials, key=lambda trial: sign * trial.score)
 
-    A trial that cannot be trained is recorded as failed. A first one that fails, or `MOST_FAILURES` in a row, end the
-    search with what the last one said.
+
+def _trial(frozen: Any) -> Trial:
+    """Return an Optuna trial as plain values."""
+    return Trial(frozen.number, dict(frozen.params), frozen.value, frozen.user_attrs.get("error"))
+
+
+def run_trials(
+    study: Any, options: SearchOptions, overrides: Sequence[str], folder: Path, report: Callable[[Trial], None]
+) -> None:
+    """Run trials until `options.trials` of the study did not fail; `report` gets each as it ends.
+
+    A trial that cannot be trained is recorded as failed. A first one that fails, or `MAX_FAILURES` in a row, end the
+    search with the error of the last one.
     """
     import optuna
 
-    state = optuna.trial.TrialState
-    for lost in study.get_trials(deepcopy=False, states=[state.RUNNING]):  # of a search that was broken off
-        study.tell(lost.number, state=state.FAIL)
+    states = optuna.trial.TrialState
+    space = options.space or options.usual
+    # A search that was killed left its trial running, which Optuna would wait for.
+    for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
+        study.tell(abandoned.number, state=states.FAIL)
     failures = 0
-    while len(study.get_trials(deepcopy=False, states=[state.COMPLETE])) < settings["trials"]:
+    while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
         trial = study.ask()
-        chosen = suggest(trial, space)
-        value, error = _train([*overrides, *as_overrides(chosen)], folder / f"trial-{trial.number}", settings["metric"])
+        settings = as_overrides(suggest(trial, space))
+        value, error = _train([*overrides, *settings], folder / f"trial-{trial.number}", options.metric)
         if value is not None:
             failures = 0
             study.tell(trial, value)
-            study.set_user_attr("metric", settings["metric"])
+            study.set_user_attr("metric", options.metric)
         else:
             failures += 1
             trial.set_user_attr("error", error)
-            study.tell(trial, state=state.FAIL)
-            if trial.number == 0 or failures == MOST_FAILURES:
-                raise InputError(f"trial {trial.number} ({' '.join(as_overrides(chosen))}): {error}")
-        tell(study.trials[-1])
+            study.tell(trial, state=states.FAIL)
+            if trial.number == 0 or failures == MAX_FAILURES:
+                raise InputError(f"trial {trial.number} ({' '.join(settings)}): {error}")
+        report(_trial(study.trials[-1]))
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
-    """The metric of a training command, or what it said instead."""
+    """Run a training command. Return its metric and no error, or None and the last line of its error."""
     command = [
         sys.executable,
         "-m",
@@ -96,17 +125,21 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
         f"hydra.run.dir={run}",
         "export=false",
         "baseline=false",
-        "decision.provisional=true",  # the rows of a promise's threshold must not choose the settings
+        "decision.provisional=true",  # the rows held out for a guarantee must not choose the settings
     ]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
         return None, lines[-1].removeprefix("error: ")
-    return metric_of(json.loads((run / "metrics.json").read_text(encoding="utf-8")), metric), ""
+    return read_metric(json.loads((run / "metrics.json").read_text(encoding="utf-8")), metric), ""
 
 
-def metric_of(metrics: Mapping[str, Any], name: str) -> float:
-    """A number in metrics.json by its dotted name: `validation.positive.average_precision`."""
+def read_metric(metrics: Mapping[str, Any], name: str) -> float:
+    """Return a number of metrics.json by its dotted name. Raises InputError where there is none.
+
+    >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
+    0.75
+    """
     value: Any = metrics
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None

@@ -1,6 +1,5 @@
 """Every option of every group composes, builds, and has its default in one place."""
 
-import dataclasses
 import inspect
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
-import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
@@ -91,22 +89,9 @@ def test_every_batching_builds_as_it_is(option):
     SequenceDataModule({}, seed=0, **composed("train", f"batching={option}")["batching"])
 
 
-def test_the_keys_of_the_data_are_those_that_are_read():
-    stated = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))
-    assert set(stated) == {field.name for field in dataclasses.fields(DataOptions)}
-
-
-CONSTRUCTORS = [DataOptions, SequenceDataModule]
-
-
-@pytest.mark.parametrize("made", CONSTRUCTORS, ids=lambda made: made.__name__)
-def test_constructors_hold_no_defaults(made):
-    defaults = {
-        name: parameter.default
-        for name, parameter in inspect.signature(made).parameters.items()
-        if parameter.default is not inspect.Parameter.empty
-    }
-    assert not defaults
+def test_the_datamodule_holds_no_defaults():
+    parameters = inspect.signature(SequenceDataModule).parameters.values()
+    assert all(parameter.default is parameter.empty for parameter in parameters)
 
 
 def refused(command, *arguments, cwd: Path):

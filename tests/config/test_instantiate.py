@@ -91,8 +91,10 @@ def write_rows(*, folder, rows):
 def test_a_function_of_any_package_writes_a_dataset(tmp_path):
     generate({"_target_": f"{HERE}.write_rows", "rows": 3}, tmp_path)
     assert (tmp_path / "rows").read_text() == "3"
-    with pytest.raises(InputError, match="unexpected keyword argument 'columns'"):
+    with pytest.raises(InputError, match=r"^data\.generator\.columns: no such argument of write_rows; it takes rows"):
         generate({"_target_": f"{HERE}.write_rows", "columns": 3}, tmp_path)
+    with pytest.raises(InputError, match=r"^data\.generator\.rows: is missing; write_rows needs it"):
+        generate({"_target_": f"{HERE}.write_rows"}, tmp_path)
 
 
 @pytest.mark.parametrize("given", [5, [], ["a", 5], {"a": 1}, "a b", "a;b", ""])

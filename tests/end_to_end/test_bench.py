@@ -50,14 +50,14 @@ def test_own_data_is_benchmarked(shell):
 @pytest.mark.parametrize(
     ("wrong", "line"),
     [
-        ("modes=[dynamic,eager]", "error: modes=eager: must be some of dynamic, packed, static, compiled"),
+        ("modes=[dynamic,eager]", "error: modes=eager: must be one of dynamic, packed, static, compiled"),
         ("modes=[dynamic]", "error: modes: must hold dynamic and static, which are compared"),
-        ("lengths=[normal]", "error: lengths=normal: must be some of equal, uniform"),
+        ("lengths=[normal]", "error: lengths=normal: must be one of equal, uniform"),
         (
             "precision=16-mixed device=cpu",
             "error: precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed",
         ),
-        ("precision=8-bit", "error: precision=8-bit: must be one of 32-true, bf16-mixed, 16-mixed"),
+        ("precision=8-bit", "error: precision=8-bit: must be 32-true, bf16-mixed or 16-mixed"),
         ("batch_size=100", "error: batch_size=100: there are only 64 sequences; take a smaller one"),
         ("updates=0", "error: updates=0"),
         ("leak_steps=5", "error: leak_steps=5"),

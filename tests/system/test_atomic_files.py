@@ -16,9 +16,9 @@ from seqclf.system.atomic_files import atomic_replace, scratch_folder, write_byt
 KILLED = """
 import sys, time
 from pathlib import Path
-from seqclf.system.atomic_files import replacing, scratch_folder
+from seqclf.system.atomic_files import atomic_replace, scratch_folder
 path = Path(sys.argv[2])
-make = replacing(path) if sys.argv[1] == "file" else scratch_folder(path.parent, ".making-")
+make = atomic_replace(path) if sys.argv[1] == "file" else scratch_folder(path.parent, ".making-")
 with make as made:
     (made if made.is_file() else made / "inside").write_text("half")
     print("written", flush=True)

@@ -14,8 +14,8 @@ from seqclf.system.run_lock import RANKS, claim_run_folder, is_first_rank, locke
 HOLDER = """
 import sys, time
 from pathlib import Path
-from seqclf.system.run_lock import occupied
-with occupied(Path(sys.argv[1]), None, False):
+from seqclf.system.run_lock import claim_run_folder
+with claim_run_folder(Path(sys.argv[1]), None, False):
     print("held", flush=True)
     time.sleep(60)
 """

@@ -4,7 +4,7 @@ import pytest
 
 from seqclf.errors import InputError
 from seqclf.tuning.space import as_overrides, check_space, suggest
-from seqclf.tuning.trials import metric_of
+from seqclf.tuning.trials import read_metric
 
 optuna = pytest.importorskip("optuna")
 
@@ -42,11 +42,11 @@ def test_what_is_no_space_is_refused_by_name(given):
 
 def test_a_metric_is_a_number_by_its_dotted_name():
     metrics = {"validation": {"recall": 0.5, "positive": {"average_precision": 1}, "confusion": [[1]]}}
-    assert metric_of(metrics, "validation.recall") == 0.5
-    assert metric_of(metrics, "validation.positive.average_precision") == 1.0
+    assert read_metric(metrics, "validation.recall") == 0.5
+    assert read_metric(metrics, "validation.positive.average_precision") == 1.0
     for name in ("validation.beauty", "validation", "validation.confusion", "recall.of.what"):
         with pytest.raises(InputError, match=f"search.metric={name}: metrics.json has no such number"):
-            metric_of(metrics, name)
+            read_metric(metrics, name)
 
 
 def test_the_rows_a_promise_rests_on_are_not_searched():

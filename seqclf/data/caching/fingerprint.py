@@ -8,7 +8,6 @@ import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -61,7 +60,7 @@ def _every(options: DataOptions, given: Mapping[str, Source]) -> list[Source]:
 
 
 def fingerprint(options: DataOptions, given: Mapping[str, Source], states: list[dict[str, Any]]) -> str:
-    keys = {key: value for key, value in asdict(options).items() if key not in NOT_CONTENT}
+    keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
     chance = os.urandom(8).hex() if any(sources.is_volatile(source) for source in _every(options, given)) else None
     text = json.dumps([__version__, code_digest(), keys, states, chance], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -70,7 +70,7 @@ def test_tables_that_cannot_be_trained_on(options, tmp_path, columns, message, k
         ({"truncate": "cut"}, r"data.truncate=cut: must be error, keep_first or keep_last"),
         ({"encoding": "klingon"}, r"data.encoding=klingon: not supported"),
         ({"on_bad_row": "skip"}, r"data.on_bad_row=skip: must be quarantine, drop or error"),
-        ({"max_bad_share": 2}, r"data.max_bad_share=2: must be between 0 and 1"),
+        ({"max_bad_share": 2}, r"data.max_bad_share=2: must be at most 1"),
         ({"test": "nope.csv"}, r"data.test=nope.csv: no such file"),
         ({"validation": "nope.csv"}, r"data.validation=nope.csv: no such file"),
         ({"train": None}, r"data.train is not set; give a file"),
@@ -157,7 +157,7 @@ def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
 def test_options_are_those_of_the_configuration(options):
     with pytest.raises(InputError, match=r"data.label is not set; name the column that holds the label"):
         options(label=None)
-    with pytest.raises(InputError, match=r"data.bogus: no such key; conf/data/files.yaml explains those there are"):
+    with pytest.raises(InputError, match=r"data.bogus: no such key; --cfg job lists all keys"):
         options(label="label", bogus=1)
     chosen = options(label=3, id=4, positive=5)
     assert isinstance(chosen, DataOptions) and (chosen.label, chosen.id, chosen.positive) == ("3", "4", "5")

@@ -1,0 +1,54 @@
+"""The configs of the commands that write or read a bundle: `export`, `predict` and `evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
+
+from seqclf.config.instantiate import read_trust
+from seqclf.config.options import CommandOptions, Count, FullText, Text
+from seqclf.evaluation.options import ThresholdOption
+from seqclf.training.options import CheckpointFile
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+class ExportConfig(CommandOptions):
+    """conf/export.yaml, which explains each key and holds its default."""
+
+    checkpoint: CheckpointFile
+    bundle: FullText
+    trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
+
+
+class PredictConfig(CommandOptions):
+    """conf/predict.yaml, which explains each key and holds its default."""
+
+    bundle: FullText
+    input: Text | None
+    output: Text | None
+    csv_guard: bool
+    sequence: Text | None
+    device: Device
+    threshold: ThresholdOption
+    threads: Count | None
+    header: bool | None
+    encoding: Text | None
+    quote: Text | None
+    delimiter: Text | None
+
+
+class EvaluateConfig(CommandOptions):
+    """conf/evaluate.yaml, which explains each key and holds its default.
+
+    `data` stays a plain mapping: what it leaves null comes from the bundle, and only then is it read as `DataOptions`.
+    """
+
+    data: dict[str, Any]
+    bundle: FullText
+    output: Text | None
+    report: Text | None
+    device: Device
+    threshold: ThresholdOption
+    threads: Count | None

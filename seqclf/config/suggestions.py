@@ -1,0 +1,35 @@
+"""Hints for misspelled names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+FEW = 3  # up to this many choices read well as "a, b or c"
+
+
+def did_you_mean(word: object, known: Iterable[str]) -> str:
+    """Return "did you mean 'name'?" for the known name nearest to `word`, or "" where none is similar.
+
+    >>> did_you_mean("recal", ["loss", "recall"])
+    "did you mean 'recall'?"
+    >>> did_you_mean("colour", ["loss", "recall"])
+    ''
+    """
+    near = difflib.get_close_matches(str(word), list(known), 1)
+    return f"did you mean '{near[0]}'?" if near else ""
+
+
+def must_be_one_of(word: object, known: Iterable[object]) -> str:
+    """Return the part of an error line that lists the allowed names, with a hint where `word` misspells one.
+
+    >>> must_be_one_of("gpu", ["auto", "cpu", "cuda"])
+    "must be auto, cpu or cuda; did you mean 'cpu'?"
+    """
+    names = list(dict.fromkeys(str(name) for name in known))
+    if 1 < len(names) <= FEW:
+        text = f"must be {', '.join(names[:-1])} or {names[-1]}"
+    else:
+        text = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
+    hint = did_you_mean(word, names)
+    return f"{text}; {hint}" if hint else text

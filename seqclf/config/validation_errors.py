@@ -1,0 +1,142 @@
+"""pydantic's report of a failed validation → one line that names the Hydra key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import NoneType, UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+from typing_extensions import get_type_hints, is_typeddict
+
+from seqclf.config.suggestions import did_you_mean, must_be_one_of
+from seqclf.config.yaml_text import label_text
+from seqclf.errors import InputError
+
+KINDS = {
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "string_type": "a text",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+}
+TAG_ERRORS = ("union_tag_invalid", "union_tag_not_found")
+BOUNDS = {
+    "greater_than_equal": ("at least", "ge"),
+    "greater_than": ("above", "gt"),
+    "less_than_equal": ("at most", "le"),
+    "less_than": ("below", "lt"),
+}
+
+
+def input_error(error: ValidationError, model: type[BaseModel], values: Any, above: str = "") -> InputError:
+    """Return the first error as one line: key, value, and what is allowed.
+
+    `values`: what was validated. `above`: its key in the config, "" for the whole config.
+    """
+    details = error.errors(include_url=False)
+    # Each member of a union (a number, or a mapping of them) reports errors for the same value. The member that got
+    # furthest into the value is the one that was meant.
+    start = _path(details[0], values)
+    same_key = [detail for detail in details if _path(detail, values)[: len(start)] == start]
+    first = max(same_key, key=lambda detail: len(_path(detail, values)))
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, InputError):  # a validator that wrote its own line
+        return cause
+    path = _path(first, values)
+    key = ".".join(filter(None, [above, *path]))
+    if first["type"] in ("missing", "union_tag_not_found"):
+        return InputError(f"{key}: is missing; do not remove it with ~")
+    if first["type"] == "extra_forbidden":
+        known = [name for owner in _types_at(model, path[:-1]) for name in _annotations(owner)]
+        return unknown_key(key, known)
+    same_value = [detail for detail in details if _path(detail, values) == path]
+    requirement = _requirement(same_value, cause)
+    if NoneType in _types_at(model, path) and "null" not in requirement:
+        allowed, separator, hint = requirement.partition("; ")
+        requirement = f"{allowed}, or null{separator}{hint}"
+    value = first["ctx"]["tag"] if first["type"] == "union_tag_invalid" else first["input"]
+    return InputError(f"{key}={_shown(value)}: {requirement}")
+
+
+def unknown_key(key: str, known: list[str]) -> InputError:
+    """Return the error of a key that no model has. `known`: the names that its group has."""
+    hint = did_you_mean(key.rpartition(".")[2], known)
+    return InputError(f"{key}: no such key; {f'{hint} ' if hint else ''}--cfg job lists all keys")
+
+
+def _path(detail: ErrorDetails, values: Any) -> list[str]:
+    """Return the keys that lead to an error.
+
+    pydantic's location also names the member of a union that was tried, and positions in a list. Neither is a key.
+    """
+    path = []
+    value = values
+    for part in detail["loc"]:
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+            path.append(str(part))
+    if detail["type"] == "missing":
+        path.append(str(detail["loc"][-1]))
+    if detail["type"] in TAG_ERRORS:  # a key decides which model the mapping is of; pydantic quotes its name
+        path.append(detail["ctx"]["discriminator"].strip("'"))
+    return path
+
+
+def _requirement(details: list[ErrorDetails], cause: Any) -> str:
+    """Return what a value must be, by the errors that pydantic reports for it."""
+    first = details[0]
+    if isinstance(cause, ValueError):
+        return str(cause)
+    if first["type"] in ("literal_error", "union_tag_invalid"):
+        context = first["ctx"]
+        expected = str(context.get("expected") or context["expected_tags"])
+        value = context.get("tag", first["input"])
+        return must_be_one_of(value, expected.replace("'", "").replace(" or ", ", ").split(", "))
+    if first["type"] == "too_short":
+        return "must have an entry"
+    if first["type"] in BOUNDS:
+        words, limit = BOUNDS[first["type"]]
+        return f"must be {words} {first['ctx'][limit]:.10g}"
+    kinds = dict.fromkeys(KINDS[detail["type"]] for detail in details if detail["type"] in KINDS)
+    if "a number" in kinds:
+        kinds.pop("a whole number", None)
+    return f"must be {' or '.join(kinds)}" if kinds else first["msg"]
+
+
+def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:
+    """Return the types that a key may have, a union's members one by one."""
+    types: list[Any] = [model]
+    for name in path:
+        types = [member for owner in types for member in _members(_annotations(owner).get(name))]
+    return types
+
+
+def _annotations(owner: Any) -> dict[str, Any]:
+    """Return key → type of a model or a TypedDict."""
+    if is_typeddict(owner):
+        return get_type_hints(owner)
+    is_model = isinstance(owner, type) and issubclass(owner, BaseModel)
+    return {name: field.annotation for name, field in owner.model_fields.items()} if is_model else {}
+
+
+def _members(annotation: Any) -> Iterator[Any]:
+    """Yield the members of a union, or the type itself, without what `Annotated` adds."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        yield from _members(get_args(annotation)[0])
+    elif origin in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from _members(member)
+    elif annotation is not None:
+        yield annotation
+
+
+def _shown(value: Any) -> str:
+    return "null" if value is None else label_text(value)

@@ -1,0 +1,150 @@
+"""Evaluation of a trained task on every split: metrics.json, bundle, report and logs of a run."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning.pytorch.loggers import Logger
+
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.data.storage.dataset import Dataset
+from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.decision import choose_decision, uses_holdout
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.results import (
+    BaselineMetrics,
+    Evaluation,
+    RunMetrics,
+    SplitOutputs,
+    calibration_of,
+    evaluate_split,
+)
+from seqclf.export_bundle import write_bundle
+from seqclf.reporting.console import console, show_decision, show_scores
+from seqclf.reporting.run.content import run_mistakes, run_report
+from seqclf.reporting.run.page import write_report
+from seqclf.survey.predictability import score_baseline
+from seqclf.system.atomic_files import write_output
+from seqclf.training.inference import predict_logits
+from seqclf.training.loggers import log_verdict
+from seqclf.training.module import SequenceTask
+from seqclf.training.options import TrainConfig
+from seqclf.training.wandb_summary import RunSummary
+
+THRESHOLD = "threshold"  # name of the split of held-out validation rows
+
+
+def evaluate_and_export(
+    config: TrainConfig,
+    dataset: Dataset,
+    batches: SequenceDataModule,
+    task: SequenceTask,
+    run: Path,
+    logger: Logger | None,
+    history: Sequence[Mapping[str, Any]],
+    data_warnings: Sequence[str],
+) -> dict[str, Any]:
+    """Evaluate a task, export it, and write metrics.json, report and logs. Returns the summary of the run."""
+    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history))
+    split = evaluation.split
+    result = evaluation.metrics[split]
+    temperature = fit_temperature(held_out.logits, held_out.labels)
+    metrics = RunMetrics(
+        splits=evaluation.metrics,
+        decision=evaluation.decision,
+        calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
+        baseline=_baseline(config, dataset, split),
+        data=dataset.report,
+        leaks=dataset.leaks,
+        holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
+        trained_steps=task.step,
+    )
+    write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    show_scores(evaluation.metrics, metrics.baseline)
+    show_decision(evaluation.decision, result, split)
+    bundle = run / "bundle" if config.export else None
+    parity = None
+    if bundle is not None:
+        parity = write_bundle(task, bundle, metrics.to_dict())["max_error"]
+        console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+    mistakes = run_mistakes(dataset, evaluation)
+    try:
+        report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
+        write_report(report, run / "report.html")
+    except Exception as error:  # a page must never cost a trained model
+        warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
+    summary = RunSummary(config.data.name, dataset, evaluation, mistakes, bundle)
+    log_verdict(logger, summary, config.logger.model_dump())
+    return {
+        "bundle": bundle and str(bundle),
+        "split": split,
+        "independent": not result.used_for,
+        **{name: round(getattr(result, name), 6) for name in MAIN_METRICS},
+        "parity": parity,
+    }
+
+
+def _evaluate(
+    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
+) -> tuple[Evaluation, SplitOutputs]:
+    """Evaluate a task on every split and choose its decision.
+
+    Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
+    """
+    outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
+    held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
+    settings = config.decision.model_dump()
+    decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+    used_for = {"validation": _used_for(settings, decision.rule, epochs)}
+    metrics = {
+        split: evaluate_split(
+            rows,
+            dataset.classes,
+            dataset.positive,
+            decision,
+            with_intervals=split != "train",  # training rows say nothing of new data
+            used_for=used_for.get(split),
+        )
+        for split, rows in outputs.items()
+    }
+    return Evaluation(outputs, decision, metrics), held_out
+
+
+def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
+    """Run the model on a split."""
+    rows = batches.splits[split]
+    lengths = rows.lengths_before_truncation
+    if not len(rows.sequences):  # every class has too few validation rows to hold one out
+        classes = len(task.hparams["dataset"]["classes"])
+        return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
+    labels, logits = predict_logits(task, batches.evaluation_loader(split))
+    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
+
+
+def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
+    """Choices that the validation rows made about the model, so that their metrics flatter it."""
+    used = ["epoch"] if epochs > 1 else []
+    if not uses_holdout(settings, rule):
+        used += ["threshold"] if rule != "argmax" else []
+        used += ["temperature"] if settings["calibrate"] else []
+    return used
+
+
+def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetrics | None:
+    """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
+    if not config.baseline:
+        return None
+    tokens = sum(counts["tokens"] for counts in dataset.report.values())
+    if tokens > config.baseline_limit:
+        console.print(
+            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config.baseline_limit:,}"
+        )
+        return None
+    baseline = score_baseline(dataset)
+    metrics = baseline["models"][baseline["model"]][split]
+    return BaselineMetrics.from_dict({"model": baseline["model"], "split": split, **metrics})

@@ -1,0 +1,78 @@
+"""The keys of decision.*, and the threshold that predict and evaluate take, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from seqclf.config.options import Options
+from seqclf.config.yaml_text import label_text
+from seqclf.errors import InputError
+
+RULES = ("min_recall", "min_precision", "max_alerts", "cost")
+
+
+def require_share(value: float) -> float:
+    """Refuse anything but a share between 0 and 1. A percentage is the usual slip."""
+    if 0 < value < 1:
+        return value
+    hint = f"; write {value:g} % as {value / 100:g}" if 1 <= value < 100 else ""
+    raise ValueError(f"must be a number above 0 and below 1{hint}")
+
+
+def read_labels(value: Any) -> Any:
+    """Turn the labels of a mapping label → target into text."""
+    return {label_text(label): target for label, target in value.items()} if isinstance(value, Mapping) else value
+
+
+ShareBetween = Annotated[float, AfterValidator(require_share)]
+TargetShare = Annotated[ShareBetween | dict[str, ShareBetween], BeforeValidator(read_labels)]
+AboveZero = Annotated[float, Field(gt=0)]
+TargetCost = Annotated[AboveZero | dict[str, AboveZero], BeforeValidator(read_labels)]
+
+
+def require_threshold(value: Any) -> Any:
+    """Refuse anything but a probability, `argmax` or null."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if value is None or value == "argmax" or (is_number and 0 <= value <= 1):
+        return value
+    raise ValueError("must be a probability of the positive label, argmax or null")
+
+
+ThresholdOption = Annotated[float | Literal["argmax"] | None, BeforeValidator(require_threshold)]
+
+
+class DecisionOptions(Options):
+    """conf/decision/argmax.yaml, which explains each key and holds its default.
+
+    A target is a number, or a mapping label → number. At most one rule has a target. Labels are compared with those of
+    the data later, by `parse_rule`.
+
+    >>> from seqclf.config.options import parse_options
+    >>> keys = dict.fromkeys(("min_recall", "min_precision", "max_alerts", "cost"))
+    >>> keys |= {"confidence": 0.95, "holdout": 0.5, "provisional": False, "calibrate": False}
+    >>> parse_options(DecisionOptions, {**keys, "min_recall": 0.8}, "decision").min_recall
+    0.8
+    >>> parse_options(DecisionOptions, {**keys, "min_recall": 80}, "decision")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: decision.min_recall=80: must be a number above 0 and below 1; write 80 % as 0.8
+    """
+
+    min_recall: TargetShare | None
+    min_precision: TargetShare | None
+    max_alerts: TargetShare | None
+    cost: TargetCost | None
+    confidence: Annotated[float, Field(ge=0.5, le=0.9999)]
+    holdout: Annotated[float, Field(ge=0, le=0.9)]
+    provisional: bool
+    calibrate: bool
+
+    @model_validator(mode="after")
+    def _one_rule(self) -> DecisionOptions:
+        rules = [rule for rule in RULES if getattr(self, rule) is not None]
+        if len(rules) > 1:
+            raise InputError(f"decision.{rules[0]} and decision.{rules[1]}: set one of them")
+        return self

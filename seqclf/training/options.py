@@ -1,0 +1,235 @@
+"""The config of `train`, checked without PyTorch: its root, the logger, the optimizer, the loss and the trainer."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Required
+
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from typing_extensions import TypedDict
+
+from seqclf.batching.options import BatchingOptions
+from seqclf.config.options import (
+    CommandOptions,
+    Count,
+    Limit,
+    NonNegative,
+    Options,
+    Positive,
+    Seed,
+    Share,
+    Text,
+    ZeroOrMore,
+    one_of,
+)
+from seqclf.config.yaml_text import label_text
+from seqclf.data.options import DataOptions
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.options import DecisionOptions
+from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.models.options import ModelArguments
+
+CLASS_WEIGHTS = ("balanced", "effective")
+
+
+def require_checkpoint_file(value: str) -> str:
+    """Refuse a path that is no readable checkpoint file. Its content is checked when PyTorch reads it."""
+    path = Path(value)
+    if path.is_dir():
+        raise InputError(f"checkpoint={value}: is a folder; name a file in it, such as checkpoints/last.ckpt")
+    try:
+        with path.open("rb"):
+            pass
+    except FileNotFoundError:
+        raise InputError(f"checkpoint={value}: no such file; give RUN/checkpoints/last.ckpt") from None
+    except OSError as error:
+        raise InputError(f"checkpoint={value}: cannot be read ({error.strerror}); name another file") from None
+    if not zipfile.is_zipfile(path):  # torch.save writes a zip archive
+        raise InputError(f"checkpoint={value}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
+    return value
+
+
+def require_class_weights(value: Any) -> Any:
+    """Refuse class weights that are neither a rule nor a mapping label → number of at least 0."""
+    if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be null, balanced, effective or {label: weight}")
+    for label, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+            raise InputError(f"loss.class_weights.{label_text(label)}={weight}: must be a number of at least 0")
+    return {label_text(label): weight for label, weight in value.items()}
+
+
+CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
+ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_class_weights)]
+LossShare = Annotated[float, Field(ge=0, le=0.999)]
+
+
+class RuntimeOptions(Options):
+    """The block runtime of conf/train.yaml and conf/bench.yaml."""
+
+    threads: Count | None
+    flush_denormal: bool
+
+
+class PlainLoggerOptions(Options):
+    """The loggers without settings."""
+
+    name: Literal["tensorboard", "csv", "none"]
+
+
+class WandbOptions(Options):
+    """conf/logger/wandb.yaml, which explains each key and holds its default."""
+
+    name: Literal["wandb"]
+    project: Text
+    run_name: Text | None
+    group: Text | None
+    job_type: Text | None
+    tags: list[Text]
+    notes: Text | None
+    mode: Literal["auto", "online", "offline", "disabled"]
+    log_bundle: bool
+    timeout: Annotated[float, Field(ge=1)]  # seconds
+    finish_timeout: NonNegative  # seconds
+
+
+LoggerOptions = Annotated[WandbOptions | PlainLoggerOptions, Discriminator("name")]
+
+
+class ScheduleOptions(Options):
+    """optimizer.schedule: the learning rate over the steps of a training."""
+
+    warmup: Share
+    decay: Literal["cosine", "linear", "none"]
+    floor: Share
+
+
+class OptimizerArguments(TypedDict, total=False):
+    """conf/optimizer/adamw.yaml. Other keys are compared with the signature of `_target_` once that is imported."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    _target_: Required[str]
+    lr: Required[Positive]
+    weight_decay: NonNegative
+    fused: bool
+    schedule: Required[ScheduleOptions]
+
+
+class BuiltinLossArguments(TypedDict, total=False):
+    """conf/loss/*.yaml. Other keys are compared with the signature of `_target_` once that is imported."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    _target_: Required[str]
+    class_weights: ClassWeights
+    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)]
+    label_smoothing: LossShare
+    gamma: NonNegative
+    tau: NonNegative
+
+
+class CustomLossArguments(TypedDict, total=False):
+    """The arguments of a loss of another package, whose names and values may be anything."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    _target_: Required[str]
+
+
+def _origin(loss: Any) -> str:
+    target = loss.get("_target_") if isinstance(loss, dict) else None
+    return "built-in" if not isinstance(target, str) or target.startswith("seqclf.") else "custom"
+
+
+LossArguments = Annotated[
+    Annotated[BuiltinLossArguments, Tag("built-in")] | Annotated[CustomLossArguments, Tag("custom")],
+    Discriminator(_origin),
+]
+
+# Names of Lightning's own; a test compares them with its signature.
+Precision = Literal[
+    64, 32, 16,
+    "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed", "bf16-true", "bf16-mixed",
+    "32-true", "64-true", "64", "32", "16", "bf16",
+]  # fmt: skip
+Batches = ZeroOrMore | Share  # 1 is one batch, 1.0 is all of them
+
+
+class TrainerArguments(TypedDict, total=False):
+    """The arguments of Lightning's Trainer that a config can hold; null leaves a choice to Lightning.
+
+    conf/trainer/default.yaml holds the usual ones, `+trainer.overfit_batches=2` adds another. Loggers, callbacks and
+    plugins are objects, which `pipeline` makes.
+    """
+
+    __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
+
+    accelerator: str
+    strategy: str
+    devices: Annotated[int, Field(ge=-1)] | str | list[int]
+    num_nodes: Count
+    precision: Precision | None
+    fast_dev_run: Required[bool | ZeroOrMore]
+    max_epochs: Required[Limit | None]
+    min_epochs: ZeroOrMore | None
+    max_steps: Limit
+    min_steps: ZeroOrMore | None
+    max_time: str | dict[str, int] | None
+    limit_train_batches: Batches | None
+    limit_val_batches: Batches | None
+    limit_test_batches: Batches | None
+    limit_predict_batches: Batches | None
+    overfit_batches: Batches
+    val_check_interval: Batches | str | dict[str, int] | None
+    check_val_every_n_epoch: Count | None
+    num_sanity_val_steps: Annotated[int, Field(ge=-1)] | None
+    log_every_n_steps: ZeroOrMore | None
+    enable_checkpointing: bool | None
+    enable_progress_bar: Required[bool | None]
+    accumulate_grad_batches: Count
+    gradient_clip_val: NonNegative | None
+    gradient_clip_algorithm: Literal["norm", "value"] | None
+    deterministic: bool | Literal["warn"] | None
+    benchmark: bool | None
+    inference_mode: bool
+    use_distributed_sampler: bool
+    profiler: Literal["simple", "advanced", "pytorch", "xla"] | None
+    detect_anomaly: bool
+    barebones: bool
+    sync_batchnorm: bool
+    reload_dataloaders_every_n_epochs: ZeroOrMore
+    enable_autolog_hparams: bool
+    model_registry: str | None
+
+
+# Arguments of the Trainer that `pipeline` sets.
+SET_BY_PIPELINE = ("logger", "callbacks", "plugins", "default_root_dir", "enable_model_summary")
+
+
+class TrainConfig(CommandOptions):
+    """conf/train.yaml, which explains each key and holds its default."""
+
+    data: DataOptions
+    model: ModelArguments
+    batching: BatchingOptions
+    loss: LossArguments
+    decision: DecisionOptions
+    optimizer: OptimizerArguments
+    trainer: TrainerArguments
+    logger: LoggerOptions
+    seed: Seed
+    checkpoint: CheckpointFile | None
+    overwrite: bool
+    checkpoint_every: Count | None
+    monitor: Annotated[str, one_of(*MAIN_METRICS, *RANKING_METRICS)]
+    patience: ZeroOrMore | None
+    baseline: bool
+    baseline_limit: ZeroOrMore
+    export: bool
+    runtime: RuntimeOptions

@@ -1,0 +1,295 @@
+"""Config values are of the type and in the range that their model says, and errors name the key."""
+
+import copy
+import inspect
+import re
+from typing import Annotated, Literal, get_args
+
+import lightning.pytorch as pl
+import pytest
+from hydra import compose, initialize_config_dir
+from lightning.fabric.connector import _PRECISION_INPUT
+from omegaconf import OmegaConf
+from pydantic import Discriminator
+from typing_extensions import TypedDict, get_type_hints
+
+from seqclf.batching.options import BatchingOptions
+from seqclf.benchmark import modes, workload
+from seqclf.benchmark.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
+from seqclf.bundle.options import EvaluateConfig, ExportConfig, PredictConfig
+from seqclf.config.command import CONF
+from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
+from seqclf.config.yaml_text import label_text
+from seqclf.data.options import DataOptions, SplitOptions
+from seqclf.data.splitting import assignment
+from seqclf.errors import InputError
+from seqclf.evaluation import decision
+from seqclf.evaluation.options import RULES, DecisionOptions
+from seqclf.models import options as model_options
+from seqclf.models.pooling import POOLINGS
+from seqclf.models.recurrent import CELLS, LAYOUTS
+from seqclf.survey.options import DescribeConfig
+from seqclf.training import loggers, options
+from seqclf.training.options import TrainConfig, TrainerArguments
+from seqclf.tuning.options import SearchConfig, SearchOptions
+
+COMMANDS = {
+    "bench": BenchConfig,
+    "describe": DescribeConfig,
+    "evaluate": EvaluateConfig,
+    "export": ExportConfig,
+    "predict": PredictConfig,
+    "search": SearchConfig,
+    "train": TrainConfig,
+}
+OVERRIDES = {
+    "bench": ["data=toy"],
+    "evaluate": ["bundle=x"],
+    "export": ["checkpoint=x", "bundle=x"],
+    "predict": ["bundle=x"],
+}
+GROUPS = {
+    "batching": BatchingOptions,
+    "data": DataOptions,
+    "data.split": SplitOptions,
+    "decision": DecisionOptions,
+    "logger": options.WandbOptions,
+    "optimizer.schedule": options.ScheduleOptions,
+    "runtime": options.RuntimeOptions,
+}
+
+
+class Arguments(TypedDict, total=False):
+    size: Count
+
+
+class First(Options):
+    name: Literal["first"]
+    mode: Literal["a", "b"]
+
+
+class Second(Options):
+    name: Literal["second"]
+
+
+class Sample(Options):
+    seed: int
+    patience: Count | None
+    rate: NonNegative
+    share: Share
+    export: bool
+    name: Text
+    limit: int | float
+    names: list[str]
+    weights: dict[str, float]
+    arguments: Arguments
+    logger: Annotated[First | Second, Discriminator("name")]
+
+
+SAMPLE = {
+    "seed": 0,
+    "patience": 10,
+    "rate": 0.5,
+    "share": 0.5,
+    "export": True,
+    "name": "a",
+    "limit": 1.0,
+    "names": [],
+    "weights": {},
+    "arguments": {"size": 3},
+    "logger": {"name": "first", "mode": "a"},
+}
+
+
+def with_value(values, key, value):
+    """A copy of the values with one dotted key changed."""
+    changed = copy.deepcopy(values)
+    *groups, name = key.split(".")
+    group = changed
+    for part in groups:
+        group = group[part]
+    group[name] = value
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("seed", 7),
+        ("rate", 1),
+        ("share", 1),
+        ("name", 3),
+        ("patience", None),
+        ("limit", 2),
+        ("weights", {"a": 1}),
+        ("logger", {"name": "second"}),
+    ],
+)
+def test_values_of_the_right_type_pass(key, value):
+    parse_options(Sample, with_value(SAMPLE, key, value))
+
+
+def test_a_whole_number_stays_one_where_both_are_allowed():
+    assert type(parse_options(Sample, with_value(SAMPLE, "limit", 1)).limit) is int, "1 batch is not 1.0 of all batches"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("seed", "abc", "seed=abc: must be a whole number"),
+        ("seed", "3", "seed=3: must be a whole number"),
+        ("seed", True, "seed=true: must be a whole number"),
+        ("seed", 1.5, "seed=1.5: must be a whole number"),
+        ("seed", None, "seed=null: must be a whole number"),
+        ("patience", 0, "patience=0: must be at least 1, or null"),
+        ("patience", "x", "patience=x: must be a whole number, or null"),
+        ("export", "maybe", "export=maybe: must be true or false"),
+        ("export", 1, "export=1: must be true or false"),
+        ("rate", "fast", "rate=fast: must be a number"),
+        ("rate", "0.5", "rate=0.5: must be a number"),
+        ("rate", True, "rate=true: must be a number"),
+        ("rate", float("nan"), "rate=nan: must be a finite number"),
+        ("rate", -1, "rate=-1: must be at least 0"),
+        ("share", 2, "share=2: must be at most 1"),
+        ("name", ["a"], "name=['a']: must be a text"),
+        ("limit", "all", "limit=all: must be a number"),
+        ("names", "a", "names=a: must be a list"),
+        ("names", [1], "names=1: must be a text"),
+        ("weights", None, "weights=null: must be a mapping"),
+        ("weights.a", "x", "weights.a=x: must be a number"),
+        ("arguments.size", 0, "arguments.size=0: must be at least 1"),
+        ("logger.mode", "c", "logger.mode=c: must be one of a, b"),
+        ("logger.name", "frist", "logger.name=frist: must be first or second; did you mean 'first'?"),
+        ("logger.moed", "a", "logger.moed: no such key; did you mean 'mode'? --cfg job lists all keys"),
+        ("sed", 1, "sed: no such key; did you mean 'seed'? --cfg job lists all keys"),
+    ],
+)
+def test_values_of_another_type_are_refused_by_key(key, value, message):
+    message = message.replace("must be one of a, b", "must be a or b")
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        parse_options(Sample, with_value(SAMPLE, key, value))
+    with pytest.raises(InputError, match=f"^{re.escape(f'group.{message}')}$"):
+        parse_options(Sample, with_value(SAMPLE, key, value), "group")
+
+
+@pytest.mark.parametrize("key", ["seed", "logger.name", "logger.mode"])
+def test_a_removed_key_is_named(key):
+    values = copy.deepcopy(SAMPLE)
+    *groups, name = key.split(".")
+    del (values[groups[0]] if groups else values)[name]
+    with pytest.raises(InputError, match=f"^{key}: is missing; do not remove it with ~"):
+        parse_options(Sample, values)
+
+
+def test_labels_read_as_the_data_has_them():
+    assert [label_text(value) for value in (True, False, 3, "True", "é")] == ["true", "false", "3", "True", "é"]
+
+
+def composed(name, *overrides):
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return OmegaConf.to_container(compose(name, list(overrides)), resolve=True)
+
+
+@pytest.fixture(scope="module")
+def train_values():
+    return composed("train")
+
+
+BELOW = {
+    **dict.fromkeys(["seed", "patience", "checkpoint_every", "baseline_limit", "runtime.threads"], -1),
+    **dict.fromkeys([f"batching.{name}" for name in ("max_tokens", "max_sequences", "pool_batches", "edges")], 0),
+    **dict.fromkeys([f"batching.{name}" for name in ("multiple_of", "evaluation_factor")], 0),
+    **dict.fromkeys([f"batching.{name}" for name in ("overhead", "balance", "num_workers")], -1),
+    **dict.fromkeys([f"model.{name}" for name in ("embedding_size", "hidden_size", "layers", "members")], 0),
+    **dict.fromkeys([f"model.{name}" for name in ("dropout", "token_dropout", "number_noise")], -0.1),
+    **dict.fromkeys([f"loss.{name}" for name in ("label_smoothing", "effective_beta")], -0.1),
+    **dict.fromkeys([f"decision.{name}" for name in ("confidence", "holdout")], -0.1),
+    **dict.fromkeys([f"decision.{name}" for name in ("min_recall", "min_precision", "max_alerts", "cost")], 0),
+    **dict.fromkeys(["optimizer.lr", "logger.timeout"], 0),
+    **dict.fromkeys(["optimizer.weight_decay", "optimizer.schedule.warmup", "optimizer.schedule.floor"], -1),
+    **dict.fromkeys(["trainer.max_epochs", "trainer.max_steps", "trainer.accumulate_grad_batches"], 0),
+    **dict.fromkeys(["trainer.check_val_every_n_epoch"], 0),
+    **dict.fromkeys(["trainer.gradient_clip_val", "trainer.limit_val_batches"], -1),
+    **dict.fromkeys(["data.max_bad_share", "data.split.validation", "data.split.seed"], -1),
+    **dict.fromkeys(["data.max_length", "data.split.folds"], 0),
+}
+
+
+@pytest.mark.parametrize(("key", "value"), BELOW.items())
+def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
+    with pytest.raises(InputError, match=rf"^{re.escape(f'{key}={value}')}: must be "):
+        parse_options(TrainConfig, with_value(train_values, key, value))
+
+
+@pytest.mark.parametrize("option", ["focal", "logit_adjusted"])
+@pytest.mark.parametrize("key", ["gamma", "tau"])
+def test_arguments_of_every_loss_are_checked(option, key):
+    values = with_value(composed("train", f"loss={option}"), f"loss.{key}", -1)
+    with pytest.raises(InputError, match=f"^loss.{key}=-1: must be at least 0"):
+        parse_options(TrainConfig, values)
+
+
+def test_arguments_of_other_packages_may_be_anything(train_values):
+    model = {"_target_": "mine.Transformer", "members": 1, "layers": "many", "heads": [4, 8]}
+    loss = {"_target_": "mine.Loss", "gamma": "high"}
+    config = parse_options(TrainConfig, {**train_values, "model": model, "loss": loss})
+    assert (config.model, config.loss) == (model, loss)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_targets_by_label_are_checked_by_label(train_values, rule):
+    config = parse_options(TrainConfig, with_value(train_values, f"decision.{rule}", {True: 0.5, 3: 0.1}))
+    assert getattr(config.decision, rule) == {"true": 0.5, "3": 0.1}
+    with pytest.raises(InputError, match=rf"^decision\.{rule}\.crash=-1: must be "):
+        parse_options(TrainConfig, with_value(train_values, f"decision.{rule}", {"crash": -1}))
+
+
+def test_two_rules_at_once_are_refused(train_values):
+    values = with_value(with_value(train_values, "decision.min_recall", 0.5), "decision.cost", 3)
+    with pytest.raises(InputError, match=r"^decision\.min_recall and decision\.cost: set one of them"):
+        parse_options(TrainConfig, values)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_keys_of_a_command_are_those_of_its_model(name):
+    keys = set(composed(name, *OVERRIDES.get(name, [])))
+    assert set(COMMANDS[name].model_fields) <= keys
+    if name not in ("describe", "bench"):  # experiments set further keys, which these two do not use
+        assert set(COMMANDS[name].model_fields) == keys
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_the_keys_of_a_group_are_those_of_its_model(train_values, group):
+    values = train_values
+    for part in group.split("."):
+        values = values[part]
+    assert list(values) == list(GROUPS[group].model_fields), "in the same order"
+
+
+def test_no_option_has_a_default_outside_of_conf():
+    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, options.PlainLoggerOptions}
+    for model in models:
+        optional = {name for name, field in model.model_fields.items() if not field.is_required()}
+        assert optional == ({"data"} if model is BenchConfig else set()), model
+
+
+def test_choices_are_those_of_the_code_that_reads_them():
+    arguments = get_type_hints(model_options.ClassifierArguments)
+    assert get_args(arguments["cell"]) == tuple(CELLS)
+    assert get_args(arguments["layout"]) == LAYOUTS
+    assert model_options.POOLING_NAMES == POOLINGS
+    assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.WAYS
+    assert get_args(options.WandbOptions.model_fields["mode"].annotation) == loggers.MODES
+    assert RULES == decision.RULES
+    assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTHS) == LENGTHS_NAMES
+
+
+def test_the_precisions_are_lightnings():
+    known = {name for choices in get_args(_PRECISION_INPUT) for name in get_args(choices)}
+    assert set(get_args(options.Precision)) == known
+
+
+def test_the_trainer_arguments_are_lightnings():
+    known = set(inspect.signature(pl.Trainer).parameters)
+    assert set(get_type_hints(TrainerArguments)) | set(options.SET_BY_PIPELINE) == known
+    assert set(composed("train")["trainer"]) <= set(get_type_hints(TrainerArguments))
