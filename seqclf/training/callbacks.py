@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.evaluation.epoch_notes import epoch_note
-from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS, RANKING_METRICS, confusion_metrics
 from seqclf.system.atomic_files import write_output
 from seqclf.system.memory import resident_mb
 from seqclf.training.checkpoint_io import write_checkpoint
@@ -153,11 +153,12 @@ class EpochRecord(Checkpoint):
             **self._speed(task.device),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
-        for split, found in task.found.items():
-            row |= main_scores(split, found)
-        validated = task.found.get("validation")
-        row["observation"] = epoch_note(row, self.history, validated, task.classes, task.positive, task.monitor)
-        task.found = {}
+        for split, result in task.epoch_scores.items():
+            row |= main_scores(split, result)
+        row["observation"] = epoch_note(
+            row, self.history, _validation_scores(task), task.classes, task.positive, task.monitor
+        )
+        task.epoch_scores = {}
         self.history.append(row)
         if trainer.is_global_zero:
             for logger in trainer.loggers:
@@ -184,3 +185,11 @@ class EpochRecord(Checkpoint):
         writer.writeheader()
         writer.writerows(self.history)
         write_output(self.path, text.getvalue())
+
+
+def _validation_scores(task: Any) -> dict[str, Any] | None:
+    """Scores of a confusion matrix, as alarms read them. None if the epoch was not validated."""
+    if "validation" not in task.epoch_scores:
+        return None
+    confusion = task.epoch_scores["validation"].confusion
+    return {**confusion_metrics(confusion, task.classes), "confusion": confusion}
