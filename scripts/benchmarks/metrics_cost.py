@@ -17,12 +17,12 @@ from typing import Any
 
 import seqclf.train
 from seqclf import pipeline
-from seqclf.training.accumulators import Ranks, Tally
 from seqclf.training.callbacks import EpochRecord
+from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.module import SequenceTask
 
 METRICS = [
-    *((kind, "update") for kind in (Tally, Ranks)),
+    *((kind, "update") for kind in (EpochMetrics, EvaluationMetrics)),
     *((SequenceTask, name) for name in ("on_train_epoch_end", "on_validation_epoch_end", "on_train_batch_end")),
     *((EpochRecord, name) for name in ("on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end")),
 ]

@@ -17,7 +17,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from seqclf.batching.datamodule import Batch
 from seqclf.evaluation.epoch_notes import epoch_note
-from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system.atomic_files import write_output
 from seqclf.system.memory import resident_mb
@@ -154,13 +154,12 @@ class EpochRecord(Checkpoint):
             **self._speed(task.device),
             "lr": trainer.optimizers[0].param_groups[0]["lr"],
         }
-        for split, found in task.found.items():
-            row |= main_scores(split, found)
-        validated = task.found.get("validation")
+        for split, result in task.epoch_scores.items():
+            row |= main_scores(split, result)
         row["observation"] = epoch_note(
-            row, self.history, validated and validated["metrics"], task.classes, task.positive, task.monitor
+            row, self.history, _validation_scores(task), task.classes, task.positive, task.monitor
         )
-        task.found = {}
+        task.epoch_scores = {}
         self.history.append(row)
         if trainer.is_global_zero:
             for logger in trainer.loggers:
@@ -187,3 +186,10 @@ class EpochRecord(Checkpoint):
         writer.writeheader()
         writer.writerows(self.history)
         write_output(self.path, text.getvalue())
+
+
+def _validation_scores(task: Any) -> ConfusionMetrics | None:
+    """Metrics of the validation's confusion matrix, for alarms. None if the epoch was not validated."""
+    if "validation" not in task.epoch_scores:
+        return None
+    return confusion_metrics(task.epoch_scores["validation"].confusion, task.classes)

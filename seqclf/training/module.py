@@ -16,13 +16,12 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import Batch
 from seqclf.config.instantiate import Trust, build, locate, package_of
 from seqclf.errors import InputError
-from seqclf.evaluation.calibration import softmax
-from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics
-from seqclf.evaluation.ranking import RANKING_METRICS, ranking_metrics
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
 from seqclf.system.stored_state import error_context
-from seqclf.training.accumulators import Ranks, Tally
 from seqclf.training.checkpoint import check_trusted, check_weights, read_checkpoint
+from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.loop_state import GRADIENTS, finish_progress, load_gradients, save_gradients
 
 MONITORED = "validation/monitor"
@@ -70,16 +69,16 @@ class SequenceTask(pl.LightningModule):
         self.rate = 0.0  # of learning, at the last update
         self.step_loss = torch.tensor(0.0)  # of the last batch
         self.positive: str | None = dataset["positive"]
-        self.found: dict[str, dict[str, Any]] = {}  # the epoch's scores by split
+        self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
         self.gradients: dict[str, Tensor] = {}  # of a checkpoint from between two optimizer steps
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
-        self.train_tally = Tally(len(self.classes))
-        self.validation_tally = Tally(len(self.classes))
-        self.test_tally = Tally(len(self.classes))
-        ranked = monitor in RANKING_METRICS or len(self.classes) <= MOST_LOGGED_CLASSES
-        self.validation_ranks = Ranks() if ranked else None
-        self.test_ranks = Ranks() if ranked else None
+        self.train_metrics = EpochMetrics(len(self.classes))
+        self.evaluation_metrics = EvaluationMetrics(
+            len(self.classes),
+            ranked=monitor in RANKING_METRICS or len(self.classes) <= MOST_LOGGED_CLASSES,
+            positive=None if self.positive is None else self.classes.index(self.positive),
+        )
 
     def forward(self, batch: Batch) -> Tensor:
         """Logits (B, C); those of an ensemble that learns (members, B, C)."""
@@ -96,12 +95,17 @@ class SequenceTask(pl.LightningModule):
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits = self(batch).float()
         if not isinstance(self.model, Ensemble):
-            loss = self._count(logits, batch, self.train_tally)
-            self.step_loss = loss.detach()
+            loss = self.loss(logits, batch.labels)
+            self._count_step(logits, batch, loss)
             return loss * batch.weight
-        # Of an ensemble the vote is what is told; the sum of their losses lets each member learn as it would alone.
-        self.step_loss = self._count(vote(logits.detach()), batch, self.train_tally)
-        return torch.stack([self.loss(own, batch.labels) for own in logits]).sum() * batch.weight
+        # Scores are those of the vote. The sum of the members' losses lets each of them learn as it would alone.
+        mean_logits = vote(logits.detach())
+        self._count_step(mean_logits, batch, self.loss(mean_logits, batch.labels))
+        return torch.stack([self.loss(member_logits, batch.labels) for member_logits in logits]).sum() * batch.weight
+
+    def _count_step(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        self.step_loss = loss.detach()
+        self.train_metrics.update(logits, batch.labels, loss)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         save_gradients(checkpoint, self, self.trainer)
@@ -140,75 +144,51 @@ class SequenceTask(pl.LightningModule):
                 logger.log_metrics({"train/step_loss": loss, "lr": self.rate}, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, self.validation_tally, self.validation_ranks)
+        logits = self(batch).float()
+        self.evaluation_metrics.update(logits, batch.labels, self.loss(logits, batch.labels))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
-        self._evaluate(batch, self.test_tally, self.test_ranks)
+        self.validation_step(batch, batch_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Prediction:
         logits = self(batch).float()
         return Prediction(torch.from_numpy(batch.ids), logits, logits.softmax(dim=-1))
 
-    def _evaluate(self, batch: Batch, tally: Tally, ranks: Ranks | None) -> None:
-        logits = self(batch).float()
-        self._count(logits, batch, tally)
-        if ranks is not None:
-            ranks.update(logits, batch.labels)
-
-    def _count(self, logits: Tensor, batch: Batch, tally: Tally) -> Tensor:
-        loss = self.loss(logits, batch.labels)
-        tally.update(logits.detach(), batch.labels, loss)
-        return loss
-
     def on_train_epoch_end(self) -> None:
-        self._tell("train", self._scores("train", self.train_tally))
+        self._finish_epoch("train", self.train_metrics)
 
     def on_validation_epoch_end(self) -> None:
         if self.trainer.sanity_checking:
-            self.validation_tally.reset()
-            if self.validation_ranks is not None:
-                self.validation_ranks.reset()
+            self.evaluation_metrics.reset()
             return
-        found = self._evaluated("validation", self.validation_tally, self.validation_ranks)
-        self._tell("validation", found)
+        scores = self._finish_epoch("validation", self.evaluation_metrics)
         sign = -1.0 if self.monitor == "loss" else 1.0
         # Recall on a small validation set takes few values: among equals the epoch of the lower loss is the better.
-        value = sign * (found[self.monitor] or 0.0) - TIE_BREAK * found["loss"] / (1 + found["loss"])
+        value = sign * scores.get(self.monitor, 0.0) - TIE_BREAK * scores["loss"] / (1 + scores["loss"])
         self.log(MONITORED, value, logger=False)
 
     def on_test_epoch_end(self) -> None:
-        self._tell("test", self._evaluated("test", self.test_tally, self.test_ranks))
+        self._finish_epoch("test", self.evaluation_metrics)
 
-    def _evaluated(self, split: str, tally: Tally, ranks: Ranks | None) -> dict[str, Any]:
-        found = self._scores(split, tally)
-        return found if ranks is None else found | self._ranked(ranks)
-
-    def _scores(self, split: str, tally: Tally) -> dict[str, Any]:
-        confusion, loss = tally.compute()
-        counts = confusion.cpu().numpy()
-        metrics = confusion_metrics(counts, self.classes)
-        found: dict[str, Any] = {"loss": float(loss), **vars(metrics), "metrics": metrics}
-        tally.reset()
-        if not math.isfinite(found["loss"]):
+    def _finish_epoch(self, split: str, metrics: EpochMetrics) -> dict[str, float]:
+        """Compute, log and return the scores of a split, and start to count anew."""
+        result = metrics.compute()
+        metrics.reset()
+        if not math.isfinite(result.scores["loss"]):
             raise InputError(
                 f"the {split} loss of epoch {self.current_epoch} is not finite; lower optimizer.lr "
                 f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
             )
-        return found
+        self.epoch_scores[split] = result
+        self._log_scores(split, result)
+        return result.scores
 
-    def _ranked(self, ranks: Ranks) -> dict[str, Any]:
-        logits, labels = (values.cpu().numpy() for values in ranks.compute())
-        ranks.reset()
-        positive = None if self.positive is None else self.classes.index(self.positive)
-        return ranking_metrics(labels, softmax(logits), positive)
-
-    def _tell(self, split: str, found: dict[str, Any]) -> None:
-        """To the record of epochs, the loggers, and whatever monitors a score by its name (`validation/recall`)."""
-        self.found[split] = found
-        values = main_scores(split, found)
+    def _log_scores(self, split: str, result: EpochScores) -> None:
+        """Hand scores to the loggers and to callbacks that monitor them by name, such as `validation/recall`."""
+        values = main_scores(split, result)
         if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
-            each = found["recall_by_class"].items()
-            values |= {f"{split}/recall/{label}": value for label, value in each if value is not None}
+            by_class = zip(self.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)
+            values |= {f"{split}/recall/{label}": recall for label, recall, rows in by_class if rows}
         fitting = self.trainer.state.fn == TrainerFn.FITTING
         # `validate` and `test` return what goes to the loggers. While fitting, Lightning would write a step that is one
         # behind, so the loggers are called here.
@@ -259,9 +239,10 @@ class SequenceTask(pl.LightningModule):
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
 
 
-def main_scores(split: str, found: dict[str, Any]) -> dict[str, float]:
-    """What is told of a split's scores by epoch, as split/metric; what is not defined is left out."""
-    return {f"{split}/{name}": found[name] for name in (*MAIN_METRICS, *RANKING_METRICS) if found.get(name) is not None}
+def main_scores(split: str, result: EpochScores) -> dict[str, float]:
+    """Scores as `split/metric`, in the order of the record's columns. Those that are not defined are left out."""
+    scores = result.scores
+    return {f"{split}/{name}": scores[name] for name in (*MAIN_METRICS, *RANKING_METRICS) if name in scores}
 
 
 def schedule_factor(

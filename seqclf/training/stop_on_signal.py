@@ -38,7 +38,6 @@ class StopOnSignal(Checkpoint):
             if hasattr(progress, "started"):
                 progress.ready = progress.started = 1
                 progress.processed = progress.completed = 0
-        task.validation_tally.reset()
         self._save(trainer)
         _stop()
 

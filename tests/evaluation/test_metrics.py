@@ -11,7 +11,6 @@ from sklearn import metrics
 
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics, confusion_matrix, confusion_metrics
-from seqclf.training.accumulators import Tally
 
 CLASSES = ["a", "b", "c", "d"]
 PAIRS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60)
@@ -61,37 +60,6 @@ def test_an_empty_split_scores_zero_and_no_class():
     found = confusion_metrics(np.zeros((4, 4), np.int64), CLASSES)
     assert (found.accuracy, found.recall, found.f1) == (0.0, 0.0, 0.0)
     assert set(found.recall_by_class.values()) == {None}
-
-
-@pytest.mark.parametrize("sizes", [[200], [1] * 200, [150, 3, 47], [7, 93, 64, 36]])
-def test_a_tally_of_unequal_batches_equals_sklearn_on_the_whole(sizes):
-    labels, logits = split()
-    tally = Tally(4)
-    for rows in np.split(np.arange(200), np.cumsum(sizes)[:-1]):
-        batch, truth = torch.from_numpy(logits[rows]), torch.from_numpy(labels[rows])
-        tally.update(batch, truth, torch.nn.functional.cross_entropy(batch, truth))
-    confusion, loss = tally.compute()
-    np.testing.assert_array_equal(confusion, metrics.confusion_matrix(labels, logits.argmax(1)))
-    assert float(loss) == pytest.approx(metrics.log_loss(labels, softmax(logits)), rel=1e-6)
-    found = confusion_metrics(confusion.numpy(), CLASSES)
-    for name, value in expected(labels, logits.argmax(1)).items():
-        assert getattr(found, name) == pytest.approx(value), name
-
-
-@pytest.mark.filterwarnings("ignore:The ``compute`` method")  # torchmetrics, of a tally that is empty on purpose
-def test_a_tally_starts_anew_after_reset():
-    tally = Tally(2)
-    tally.update(torch.tensor([[1.0, 0.0]]), torch.tensor([1]), torch.tensor(3.0))
-    tally.reset()
-    confusion, loss = tally.compute()
-    assert confusion.sum() == 0 and loss == 0
-
-
-def test_a_tally_keeps_no_graph():
-    tally = Tally(2)
-    logits = torch.zeros(3, 2, requires_grad=True)
-    tally.update(logits, torch.tensor([0, 1, 1]), logits.sum())
-    assert not tally.compute()[1].requires_grad
 
 
 def test_scores_of_a_split_are_those_of_sklearn():

@@ -12,7 +12,7 @@ import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import softmax
+from seqclf.evaluation.calibration import softmax
 from seqclf.training.inference import predict_logits
 from seqclf.training.module import MONITORED, load_task, read_checkpoint, schedule_factor
 
@@ -119,8 +119,7 @@ def monitored(module, monkeypatch, right, of, loss):
     monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     predicted = torch.nn.functional.one_hot(torch.tensor([0] * right + [1] * (of - right)), 3).float()
     labels = torch.zeros(of, dtype=torch.int64)
-    module.validation_tally.update(predicted, labels, torch.tensor(loss))
-    module.validation_ranks.update(predicted, labels)
+    module.evaluation_metrics.update(predicted, labels, torch.tensor(loss))
     module.on_validation_epoch_end()
     return logged[MONITORED]
 
@@ -150,7 +149,9 @@ def test_the_ranking_of_an_epoch_is_that_of_scikit_learn(task, fit, batches, mon
     labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
     score = {"average_precision": average_precision_score, "auroc": roc_auc_score}[monitor]
     each = [score(labels == code, softmax(logits)[:, code]) for code in range(3)]
-    assert module.found["validation"][monitor] == pytest.approx(np.mean(each), abs=1e-6), "of the last epoch's rows"
+    assert module.epoch_scores["validation"].scores[monitor] == pytest.approx(np.mean(each), abs=1e-6), (
+        "of the last epoch's rows"
+    )
     assert float(module.trainer.callback_metrics[MONITORED]) == pytest.approx(np.mean(each), abs=1e-3)
 
 
@@ -165,21 +166,19 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatc
     monkeypatch.setattr(module, "log_dict", lambda values, **_: logged.update(values))
     logits, labels = torch.tensor([[3.0, 0.0], [2.0, 1.0], [0.0, 1.0], [1.0, 0.0]]), torch.tensor([0, 1, 0, 1])
     for rows in (slice(0, 1), slice(1, 4)):  # batches of unequal sizes
-        module.validation_tally.update(logits[rows], labels[rows], torch.tensor(0.5))
-        module.validation_ranks.update(logits[rows], labels[rows])
+        module.evaluation_metrics.update(logits[rows], labels[rows], torch.tensor(0.5))
     module.on_validation_epoch_end()
-    assert module.found["validation"]["auroc"] == 0.5, "of 2 x 2 pairs the surest of no wins both, the other none"
-    assert module.found["validation"]["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), (
-        "of yes: (1/2 + 2/3) / 2"
-    )
+    scores = module.epoch_scores["validation"].scores
+    assert scores["auroc"] == 0.5, "of 2 x 2 pairs the surest of no wins both, the other none"
+    assert scores["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), "of yes: (1/2 + 2/3) / 2"
 
 
 def test_a_ranking_that_is_not_defined_is_no_epochs_best(task, monkeypatch):
     module = task(monitor="average_precision")
     value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)
     assert -1e-4 < value < 0, "all rows are of one class"
-    found = module.found["validation"]
-    assert found["recall"] is not None and found["average_precision"] is None
+    scores = module.epoch_scores["validation"].scores
+    assert "recall" in scores and "average_precision" not in scores
 
 
 @quiet
@@ -188,13 +187,13 @@ def test_the_rows_of_the_sanity_check_are_not_ranked(task, fit, batches):
     fit(module, max_epochs=1, num_sanity_val_steps=1)
     labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
     each = [roc_auc_score(labels == code, softmax(logits)[:, code]) for code in range(3)]
-    assert module.found["validation"]["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
+    assert module.epoch_scores["validation"].scores["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
 
 
 def test_rows_of_many_classes_are_only_kept_where_their_ranking_decides(task):
     dataset = {"classes": [str(code) for code in range(60)], "class_counts": [1] * 60}
-    assert task(dataset=dataset).validation_ranks is None
-    assert task(dataset=dataset, monitor="auroc").validation_ranks is not None
+    assert task(dataset=dataset).evaluation_metrics.ranking is None
+    assert task(dataset=dataset, monitor="auroc").evaluation_metrics.ranking is not None
 
 
 def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
@@ -247,15 +246,18 @@ def test_what_is_told_of_an_ensemble_is_its_vote(task, batches):
     mean = each.softmax(dim=-1).mean(dim=0)
     assert not torch.equal(mean.argmax(dim=-1), each[0].argmax(dim=-1)), "a vote that one member decides shows nothing"
     loss = torch.nn.functional.nll_loss(mean.log(), batch.labels)
-    for train, step, tally in (
-        (True, module.training_step, module.train_tally),
-        (False, module.validation_step, module.validation_tally),
+    right = (mean.argmax(dim=-1) == batch.labels).float().mean()
+    for train, step, metrics in (
+        (True, module.training_step, module.train_metrics),
+        (False, module.validation_step, module.evaluation_metrics),
     ):
         module.train(train)
         step(batch, 0)
-        confusion, told = tally.compute()
-        assert confusion.sum(dim=0).tolist() == mean.argmax(dim=-1).bincount(minlength=3).tolist()
-        assert told.item() == pytest.approx(loss.item(), abs=1e-6)
+        scores = metrics.compute().scores
+        assert scores["accuracy"] == pytest.approx(right.item())
+        assert scores["loss"] == pytest.approx(loss.item(), abs=1e-6)
+    predicted = module.evaluation_metrics.compute().confusion.sum(axis=0)
+    assert predicted.tolist() == mean.argmax(dim=-1).bincount(minlength=3).tolist()
 
 
 @quiet

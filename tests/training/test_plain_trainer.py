@@ -7,7 +7,8 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import classification_metrics, softmax
+from seqclf.evaluation.calibration import softmax
+from seqclf.evaluation.metrics import classification_metrics
 from seqclf.training.inference import predict_logits
 
 pytestmark = pytest.mark.filterwarnings(
@@ -101,8 +102,8 @@ def test_a_stage_returns_the_named_scores_of_its_split(task, trainer, data, stag
     labels, logits = predict_logits(module, data.evaluation_loader(split))
     expected = classification_metrics(labels, softmax(logits), module.classes, None)
     for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
-        assert returned[f"{split}/{name}"] == pytest.approx(expected[name], rel=1e-5), name
-    for label, recall in expected["recall_by_class"].items():
+        assert returned[f"{split}/{name}"] == pytest.approx(getattr(expected, name), rel=1e-5), name
+    for label, recall in expected.recall_by_class.items():
         assert returned[f"{split}/recall/{label}"] == pytest.approx(recall, rel=1e-5)
 
 

@@ -1,0 +1,188 @@
+"""Scores of an epoch, collected step by step with torchmetrics and computed once at its end."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection, SumMetric
+from torchmetrics.classification import (
+    BinaryAUROC,
+    BinaryAveragePrecision,
+    MulticlassAccuracy,
+    MulticlassAUROC,
+    MulticlassAveragePrecision,
+    MulticlassConfusionMatrix,
+    MulticlassF1Score,
+    MulticlassPrecision,
+    MulticlassRecall,
+    MulticlassStatScores,
+)
+
+# torchmetrics warns where a class has no rows, which is handled here, and where a resumed run computes before it
+# updates: its checkpoint holds the counts, but not the number of updates.
+EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute`` method of metric")
+
+
+class EpochScores(NamedTuple):
+    """Scores of one split in one epoch, the same on every rank.
+
+    `scores`: loss, accuracy (micro), recall, precision and F1 (macro), and, in evaluation and where they are defined,
+    average precision and AUROC. `recall_by_class` and `support`: (C,), the recall of a class without rows being 0.
+    `confusion`: (C, C) counts, true class by row; None for training.
+    """
+
+    scores: dict[str, float]
+    recall_by_class: np.ndarray
+    support: np.ndarray
+    confusion: np.ndarray | None = None
+
+
+class EpochMetrics(nn.Module):
+    """Loss and label scores of the training split.
+
+    States are persistent, so that a run resumed inside an epoch counts all steps of that epoch.
+
+    >>> metrics = EpochMetrics(num_classes=2)
+    >>> metrics.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), loss=torch.tensor(0.5))
+    >>> metrics.update(torch.tensor([[0.0, 3.0]]), torch.tensor([1]), loss=torch.tensor(0.2))
+    >>> {name: round(score, 2) for name, score in metrics.compute().scores.items()}
+    {'loss': 0.4, 'accuracy': 0.67, 'recall': 0.75, 'precision': 0.75, 'f1': 0.67}
+    """
+
+    def __init__(self, num_classes: int):
+        super().__init__()
+        # Not MeanMetric: without its NaN check, which waits for the device at every step, it ignores weights
+        # (torchmetrics 1.9), and batches of sequences are of unequal sizes.
+        self.loss_sum = SumMetric(nan_strategy="disable")
+        # Without the cache of results, which only an update of the metric itself would clear.
+        options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False, "compute_with_cache": False}
+        by_label: dict[str, Metric | MetricCollection] = {
+            "counts": MulticlassStatScores(average=None, **options),
+            "accuracy": MulticlassAccuracy(average="micro", **options),
+            "recall": MulticlassRecall(average="macro", **options),
+            "precision": MulticlassPrecision(average="macro", **options),
+            "f1": MulticlassF1Score(average="macro", **options),
+            "recall_by_class": MulticlassRecall(average=None, **options),
+        }
+        # One group: all of them read the states of its first metric, the counts per class.
+        self.by_label = MetricCollection(by_label, compute_groups=[list(by_label)])
+        self.loss_sum.persistent(True)
+        self._counts.persistent(True)
+
+    @property
+    def _counts(self) -> MulticlassStatScores:
+        # An attribute, because indexing a collection copies the states of its metrics.
+        return self.by_label.counts  # type: ignore[return-value]
+
+    def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        """Add a batch. `logits`: (B, C); `labels`: (B,); `loss`: mean of the batch."""
+        self.loss_sum.update(loss.detach().float() * len(labels))
+        # Not through the collection, which shares the states anew at every update and so takes four times as long.
+        # It shares them when it computes, too.
+        self._counts.update(logits.detach().argmax(dim=-1), labels)
+
+    def compute(self) -> EpochScores:
+        """Compute the scores of all rows since the last reset, on all ranks together."""
+        with warnings.catch_warnings():
+            for message in EXPECTED_WARNINGS:
+                warnings.filterwarnings("ignore", message)
+            return self._compute()
+
+    def _compute(self) -> EpochScores:
+        values = self.by_label.compute()
+        support = values["counts"][:, -1]
+        loss = self.loss_sum.compute() / support.sum().clamp(min=1)
+        scores = {"loss": float(loss)}
+        scores |= {name: float(values[name]) for name in ("accuracy", "recall", "precision", "f1")}
+        return EpochScores(scores, values["recall_by_class"].cpu().numpy(), support.cpu().numpy())
+
+    def reset(self) -> None:
+        self.loss_sum.reset()
+        self.by_label.reset()
+
+
+class EvaluationMetrics(EpochMetrics):
+    """Scores of the validation or test split: the confusion matrix and, if `ranked`, average precision and AUROC too.
+
+    With the class index `positive` the latter two are those of this class, else their means over the classes that have
+    rows, each against the rest. They need every row's probabilities, (N, C) float64, kept until the end of the epoch.
+    Nothing is persistent, because an interrupted evaluation starts again.
+    """
+
+    def __init__(self, num_classes: int, *, ranked: bool, positive: int | None = None):
+        super().__init__(num_classes)
+        self.loss_sum.persistent(False)
+        self._counts.persistent(False)
+        self.positive = positive
+        self.confusion = MulticlassConfusionMatrix(num_classes, validate_args=False)
+        self.ranking: MetricCollection | None = None
+        if ranked:
+            options: dict[str, Any] = {"thresholds": None, "validate_args": False}
+            if positive is None:
+                options |= {"num_classes": num_classes, "average": None}
+            average_precision = BinaryAveragePrecision if positive is not None else MulticlassAveragePrecision
+            auroc = BinaryAUROC if positive is not None else MulticlassAUROC
+            by_name: dict[str, Metric | MetricCollection] = {
+                "average_precision": average_precision(**options),
+                "auroc": auroc(**options),
+            }
+            # One group: the rows are stored once for both.
+            self.ranking = MetricCollection(by_name, compute_groups=[list(by_name)])
+
+    def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
+        super().update(logits, labels, loss)
+        logits = logits.detach()
+        self.confusion.update(logits.argmax(dim=-1), labels)
+        if self.ranking is None:
+            return
+        probabilities = _probabilities(logits)
+        labels = labels.to(probabilities.device)
+        if self.positive is not None:
+            probabilities, labels = probabilities[:, self.positive], (labels == self.positive).long()
+        self.ranking.update(probabilities, labels)
+
+    def _compute(self) -> EpochScores:
+        result = super()._compute()._replace(confusion=self.confusion.compute().cpu().numpy())
+        # The loss is the same on every rank, so that all of them skip what cannot be ranked.
+        if self.ranking is None or not math.isfinite(result.scores["loss"]):
+            return result
+        ranked = _ranked_classes(result.support, self.positive)
+        if not ranked.any():
+            return result
+        for name, value in self.ranking.compute().items():
+            by_class = value.cpu().numpy()
+            result.scores[name] = float(by_class[ranked].mean() if self.positive is None else by_class)
+        return result
+
+    def reset(self) -> None:
+        super().reset()
+        self.confusion.reset()
+        if self.ranking is not None:
+            self.ranking.reset()
+
+
+def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
+    """(C,) bool: classes whose ranking is defined, because both they and the rest have rows.
+
+    torchmetrics' own macro AUROC counts a class without rows as 0.
+    """
+    present = support > 0
+    if present.sum() < 2:
+        return np.zeros_like(present)
+    if positive is None:
+        return present
+    return present & (np.arange(len(present)) == positive)
+
+
+def _probabilities(logits: Tensor) -> Tensor:
+    """(B, C) float64 softmax. In float32, probabilities near 1 become ties, and ties change AUROC.
+
+    Logits would not do: AUROC decides batch by batch, from their range, if they still need a softmax.
+    """
+    if logits.device.type == "mps":  # has no float64
+        logits = logits.cpu()
+    return logits.double().softmax(dim=-1)

@@ -1,0 +1,199 @@
+"""Scores of an epoch against scikit-learn: batches of unequal sizes, absent classes, one class, two processes."""
+
+import io
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics
+from torch import distributed, multiprocessing
+from torch.nn import functional
+
+from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
+
+# Truth and predictions of four classes: all of them, some absent as truth or as prediction, a single one.
+SPLITS = {
+    "all": [0, 1, 2, 3],
+    "one is never true": [0, 1, 3],
+    "two are never true": [1, 2],
+    "one class": [2],
+}
+SIZES = [[200], [1] * 200, [150, 3, 47], [7, 93, 64, 36]]
+
+
+def draw(present, rows=200, classes=4, seed=0):
+    """Labels among `present`, and logits that are right more often than not and rarely predict class 3."""
+    generator = np.random.default_rng(seed)
+    labels = np.sort(generator.choice(present, rows))
+    logits = generator.standard_normal((rows, classes)) + 1.5 * np.eye(classes)[labels]
+    return torch.from_numpy(labels), torch.from_numpy(logits.astype(np.float32))
+
+
+def softmax(logits):
+    return logits.double().softmax(dim=-1).numpy()
+
+
+def feed(target, labels, logits, sizes):
+    """Update `target` with batches of `sizes` rows."""
+    for rows in torch.arange(len(labels)).split(sizes):
+        target.update(logits[rows], labels[rows], functional.cross_entropy(logits[rows], labels[rows]))
+    return target
+
+
+def expected_scores(labels, logits):
+    """Loss, accuracy and macro scores as scikit-learn computes them."""
+    predicted = logits.argmax(dim=-1).numpy()
+    with warnings.catch_warnings():  # scikit-learn warns where a ratio has no denominator; it counts as 0
+        warnings.simplefilter("ignore")
+        averages = metrics.precision_recall_fscore_support(labels, predicted, average="macro", zero_division=0)
+    return {
+        "loss": metrics.log_loss(labels, softmax(logits), labels=range(logits.shape[1])),
+        "accuracy": metrics.accuracy_score(labels, predicted),
+        **dict(zip(("precision", "recall", "f1"), averages[:3], strict=True)),
+    }
+
+
+def expected_ranking(labels, logits, classes):
+    """Average precision and AUROC, means over `classes`, each against the rest."""
+    scores = {"average_precision": metrics.average_precision_score, "auroc": metrics.roc_auc_score}
+    return {
+        name: np.mean([score(labels == code, softmax(logits)[:, code]) for code in classes])
+        for name, score in scores.items()
+    }
+
+
+@pytest.mark.parametrize("sizes", SIZES, ids=len)
+@pytest.mark.parametrize("present", SPLITS.values(), ids=SPLITS)
+def test_scores_are_those_of_scikit_learn(present, sizes):
+    labels, logits = draw(present)
+    train = feed(EpochMetrics(4), labels, logits, sizes).compute()
+    evaluated = feed(EvaluationMetrics(4, ranked=True), labels, logits, sizes).compute()
+    expected = expected_scores(labels, logits)
+    assert train.scores == pytest.approx(expected, rel=1e-6)
+    ranking = expected_ranking(labels, logits, present) if len(present) > 1 else {}
+    assert evaluated.scores == pytest.approx({**expected, **ranking}, rel=1e-6), "not defined where one class occurs"
+    for result in (train, evaluated):
+        assert result.support.tolist() == np.bincount(labels, minlength=4).tolist()
+    confusion = metrics.confusion_matrix(labels, logits.argmax(dim=-1), labels=range(4))
+    np.testing.assert_array_equal(evaluated.confusion, confusion)
+    recall = np.diag(confusion) / np.maximum(1, confusion.sum(axis=1))
+    np.testing.assert_allclose(evaluated.recall_by_class, recall, rtol=1e-6)
+
+
+@pytest.mark.parametrize("positive", [0, 1])
+def test_the_ranking_of_two_classes_is_that_of_the_positive_one(positive):
+    labels, logits = draw([0, 1], classes=2)
+    result = feed(EvaluationMetrics(2, ranked=True, positive=positive), labels, logits, [90, 110]).compute()
+    expected = {**expected_scores(labels, logits), **expected_ranking(labels, logits, [positive])}
+    assert result.scores == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_positive_class_without_rows_or_without_others_has_no_ranking(label):
+    labels, logits = draw([label], classes=2)
+    scores = feed(EvaluationMetrics(2, ranked=True, positive=1), labels, logits, [200]).compute().scores
+    assert "recall" in scores and "auroc" not in scores and "average_precision" not in scores
+
+
+def test_logits_are_ranked_by_probability_whatever_their_range():
+    """AUROC takes values between 0 and 1 for probabilities, batch by batch, and puts others through a softmax."""
+    labels, logits = draw([0, 1, 2, 3])
+    logits[:100] = logits[:100].sigmoid()  # a batch of logits that look like probabilities
+    result = feed(EvaluationMetrics(4, ranked=True), labels, logits, [100, 100]).compute()
+    expected = expected_ranking(labels, logits, range(4))
+    assert {name: result.scores[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+
+
+def test_rows_of_which_the_model_is_certain_are_not_tied():
+    """In float32 every one of these probabilities would be 1."""
+    logits = torch.stack([torch.linspace(20, 30, 50), torch.zeros(50)], dim=1)
+    labels = (torch.arange(50) < 25).long()
+    assert (logits.softmax(dim=-1)[:, 0] == 1).all()
+    result = feed(EvaluationMetrics(2, ranked=True, positive=0), labels, logits, [50]).compute()
+    assert result.scores["auroc"] == pytest.approx(1.0) == result.scores["average_precision"]
+
+
+def test_a_reset_starts_anew_and_an_epoch_without_rows_scores_zero():
+    labels, logits = draw([0, 1, 2, 3])
+    target = EvaluationMetrics(4, ranked=True)
+    feed(target, labels, logits, [200]).compute()
+    target.reset()
+    result = target.compute()
+    assert set(result.scores.values()) == {0.0} and result.support.sum() == result.confusion.sum() == 0
+    assert feed(target, *draw([1, 2]), [200]).compute().scores == pytest.approx(
+        feed(EvaluationMetrics(4, ranked=True), *draw([1, 2]), [200]).compute().scores
+    )
+
+
+def test_an_update_keeps_no_graph():
+    logits = torch.zeros(3, 2, requires_grad=True)
+    for target in (EpochMetrics(2), EvaluationMetrics(2, ranked=True)):
+        target.update(logits, torch.tensor([0, 1, 1]), logits.sum())
+        states = [value for metric in target.modules() for value in getattr(metric, "metric_state", {}).values()]
+        tensors = [tensor for state in states for tensor in (state if isinstance(state, list) else [state])]
+        assert tensors and not any(getattr(tensor, "requires_grad", False) for tensor in tensors)
+
+
+def test_a_loss_that_is_no_number_is_computed_as_such():
+    target = EvaluationMetrics(2, ranked=True)
+    target.update(torch.full((3, 2), torch.nan), torch.tensor([0, 1, 1]), torch.tensor(torch.nan))
+    assert np.isnan(target.compute().scores["loss"])
+
+
+@pytest.mark.parametrize("cut", [1, 3, 4])
+def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
+    """Also where the checkpoint was written after the last step, so that scores are computed without an update."""
+    labels, logits = draw([0, 1, 3])
+    batches = torch.arange(200).split([7, 93, 64, 36])
+    before, whole = EpochMetrics(4), EpochMetrics(4)
+    for target, parts in ((before, batches[:cut]), (whole, batches)):
+        for rows in parts:
+            feed(target, labels[rows], logits[rows], len(rows))
+    file = io.BytesIO()
+    torch.save(before.state_dict(), file)
+    file.seek(0)
+    resumed = EpochMetrics(4)
+    resumed.load_state_dict(torch.load(file, weights_only=True))
+    for rows in batches[cut:]:
+        feed(resumed, labels[rows], logits[rows], len(rows))
+    result, expected = resumed.compute(), whole.compute()
+    assert result.scores == expected.scores
+    np.testing.assert_array_equal(result.support, expected.support)
+
+
+def test_a_checkpoint_holds_the_counts_of_training_only():
+    assert set(EpochMetrics(3).state_dict()) == {
+        "loss_sum.sum_value",
+        *(f"by_label.counts.{name}" for name in ("tp", "fp", "tn", "fn")),
+    }
+    assert not EvaluationMetrics(3, ranked=True).state_dict()
+
+
+SHARES = (slice(0, 130), slice(130, 200))  # rows of each process
+
+
+def score_share(rank, folder):
+    """Score one process's rows, in two batches, and write the result to a file."""
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
+    labels, logits = draw([0, 1, 3])
+    results = []
+    for target in (EpochMetrics(4), EvaluationMetrics(4, ranked=True), EvaluationMetrics(4, ranked=True, positive=1)):
+        share = labels[SHARES[rank]], logits[SHARES[rank]]
+        results.append(feed(target, *share, [30, len(share[0]) - 30]).compute()._asdict())
+    torch.save([result["scores"] for result in results], f"{folder}/{rank}.pt")
+    np.save(f"{folder}/{rank}.npy", results[1]["confusion"])
+    distributed.destroy_process_group()
+
+
+def test_every_process_scores_the_rows_of_all(tmp_path):
+    multiprocessing.spawn(score_share, (tmp_path,), nprocs=2)
+    labels, logits = draw([0, 1, 3])
+    expected = expected_scores(labels, logits)
+    for rank in range(2):
+        train, ranked, positive = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        assert train == pytest.approx(expected, rel=1e-6), "means over rows, not over processes or batches"
+        assert ranked == pytest.approx({**expected, **expected_ranking(labels, logits, [0, 1, 3])}, rel=1e-6)
+        assert positive == pytest.approx({**expected, **expected_ranking(labels, logits, [1])}, rel=1e-6)
+        confusion = metrics.confusion_matrix(labels, logits.argmax(dim=-1), labels=range(4))
+        np.testing.assert_array_equal(np.load(tmp_path / f"{rank}.npy"), confusion)
