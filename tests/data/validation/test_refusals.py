@@ -29,7 +29,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ),
         (
             {"tokens": [[]] * 20, "label": LABELS},
-            r"t.\w+: row 1: tokens has no steps; .*\(all 20 rows of .* are refused\)",
+            r"t.\w+: row 1: tokens has no tokens; .*\(all 20 rows of .* are refused\)",
         ),
         (
             {"tokens": TOKENS, "label": [None] * 20},
@@ -37,7 +37,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ),
         (
             {"tokens": TOKENS, "label": [*LABELS[:10], *[None] * 10]},
-            r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; mend them or",
+            r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; fix them or",
         ),
         (
             {"tokens": TOKENS[:1], "label": ["a"]},
@@ -106,8 +106,8 @@ def test_lists_named_as_text(options, tmp_path):
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        ("[]", "has no steps; a sequence needs at least one"),
-        ("", "is empty; a sequence needs at least one step"),
+        ("[]", "has no tokens; a sequence needs at least one"),
+        ("", "is empty; a sequence needs at least one token"),
         ("[1, x]", "has an element that is missing or does not belong in a list of integers"),
         ("[1.5, 2]", "has an element that is missing or does not belong in a list of integers"),
         ("hello", "is not a list of integers: 'hello'; write lists as"),

@@ -60,8 +60,8 @@ def test_fields_must_have_the_same_steps(rows, data):
 @pytest.mark.parametrize(
     ("field", "kind", "row", "reason"),
     [
-        (CATEGORY, pa.list_(pa.int64()), None, "is empty; a sequence needs at least one step"),
-        (CATEGORY, pa.list_(pa.int64()), [], "has no steps; a sequence needs at least one"),
+        (CATEGORY, pa.list_(pa.int64()), None, "is empty; a sequence needs at least one token"),
+        (CATEGORY, pa.list_(pa.int64()), [], "has no tokens; a sequence needs at least one"),
         (
             CATEGORY,
             pa.list_(pa.int64()),
@@ -72,19 +72,19 @@ def test_fields_must_have_the_same_steps(rows, data):
             NUMBER,
             pa.list_(pa.float64()),
             [1.0, math.nan],
-            "has NaN, an infinite number, one beyond float32, or text that is none; replace it",
+            "has NaN, an infinite number, one beyond float32, or text that is not a number; replace",
         ),
         (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number, one beyond float32"),
         (
             VECTORS,
             pa.list_(pa.list_(pa.float64())),
             [[1.0, 2.0], [1.0]],
-            "has a step of 1 values where the field has 2",
+            "has a token of 1 values where the field has 2",
         ),
-        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or no number"),
-        (VECTORS, pa.list_(pa.float64()), [1.0], "has steps of 1 value where the field has 2"),
-        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one step"),
-        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one step"),
+        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or not a number"),
+        (VECTORS, pa.list_(pa.float64()), [1.0], "has tokens of 1 value where the field has 2"),
+        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one token"),
+        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one token"),
     ],
 )
 def test_reasons_name_the_column_and_what_is_wrong(field, kind, row, reason):
@@ -144,6 +144,6 @@ def test_missing_values_are_good_where_they_may_be(events, missing):
 def test_the_remedies_of_a_long_sequence_are_named():
     text = too_long_reason(np.array([3, 9]), 5)
     assert text == (
-        "has more than data.max_length=5 steps (the longest 9); "
+        "has more than data.max_length=5 tokens (the longest 9); "
         "set data.truncate=keep_first or keep_last, or raise data.max_length"
     )
