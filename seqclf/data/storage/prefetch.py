@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -12,7 +12,7 @@ AHEAD = 2  # items; each may be a record batch of many megabytes
 END = object()
 
 
-def prefetched(items: Iterable[Item]) -> Iterator[Item]:
+def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
     """Yield the same items, of which up to `AHEAD` are made ahead of time in a thread.
 
     An exception is raised where its item would have come. A consumer that stops early should close the iterator. The
