@@ -107,6 +107,7 @@ class Writing:
         with ExitStack() as stack:
             parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
             start = 0
+            # The next batch is read while this one is encoded.
             for staged in prefetched(source.batches()):
                 rows = slice(start, start + staged.num_rows)
                 start = rows.stop
@@ -202,6 +203,7 @@ class _Part:
             batch.original_lengths[rows] if has_limit else None,
             None if batch.groups is None else batch.groups[rows],
         )
+        # Arrays are hashed as they grow, so digests do not depend on the size of batches.
         for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows)

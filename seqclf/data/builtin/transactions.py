@@ -92,7 +92,7 @@ def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: f
     Cards are written in chunks, each sorted by time, so cards interleave as in a log. Every chunk has another seed, so
     a split does not depend on the size of the others.
 
-    `mean_length`: mean number of ordinary events per card, at least 4; cards below SHORTEST are filled up to it.
+    `mean_length`: mean number of ordinary events per card, at least 4. Cards below SHORTEST are filled up to it.
     `fraud_share`: fraction of cards. Raises ValueError if one of them is out of range.
     """
     if mean_length < SHORTEST:

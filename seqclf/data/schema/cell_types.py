@@ -33,6 +33,7 @@ def _texts(cells: pa.ChunkedArray) -> list[str]:
 def looks_bracketed(cells: pa.ChunkedArray) -> bool:
     """True if more than half of the texts are in square brackets."""
     texts = _texts(cells) if is_text(cells.type) else []
+    # A majority decides, as a few cells may be damaged.
     return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
 
 
@@ -58,7 +59,7 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError):  # [a, b] without quotes is not JSON
             parsed = [part.strip() for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
     return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
@@ -145,7 +146,7 @@ def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tup
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
         return 3, "vector"
-    if isinstance(entry, bool):
+    if isinstance(entry, bool):  # a subclass of int
         return 2, "string"
     if isinstance(entry, str):
         entry = _parsed(entry)

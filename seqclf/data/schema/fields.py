@@ -184,6 +184,7 @@ def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | No
     if events:
         return event_field(name, kind, columns, sample, options)
     cells = sample.column(columns[0])
+    # Bracketed lists are separated by commas, whatever data.list_separator says of others.
     default_separator = None if looks_bracketed(cells) else list_separator
     separator = options.pop("separator", default_separator) if is_text(cells.type) else None
     values, width = infer_elements(cells, separator)
@@ -206,6 +207,7 @@ def event_field(
     name: str, kind: str, columns: tuple[str, ...], sample: pa.Table, options: Mapping[str, Any] | None = None
 ) -> Field:
     """Return a field of an event table, where a cell holds one value."""
+    # A cell is one value, not a list to be split.
     options = {key: value for key, value in (options or {}).items() if key != "separator"}
     if kind == "category":
         return Field(name, kind, columns, event_values(sample.column(columns[0])), options=options)

@@ -71,6 +71,7 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schema as plain JSON values."""
+        # JSON turns tuples into lists, so the result equals what is read back from a file.
         return json.loads(json.dumps(asdict(self)))
 
     @classmethod
@@ -232,6 +233,7 @@ def _inferred_events(sample: pa.Table, where: str, skip: set[str | None], order_
         if column in order_by or pa.types.is_temporal(cells.type) or looks_timed(cells):
             fields.append(event_field(name, "time", (column,), sample))
             continue
+        # The whole column as one list: its values are inferred like those of a list column.
         values, _ = infer_elements(pa.chunked_array([pa.array([cells.to_pylist()])]), None)
         kind = "number" if values == "number" or pa.types.is_floating(cells.type) else "category"
         has_gaps = cells.null_count or (kind == "number" and names_missing(cells))

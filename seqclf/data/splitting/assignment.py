@@ -49,9 +49,8 @@ def assign(
     """Return the split of each row: (N,) int64 positions in `shares`.
 
     `labels`: (N,) class codes, kept in proportion. `shares`: name → fraction, whose sum is 1. `keys`: (N,) groups that
-    must stay in one split (`group`, `distinct`; `random` and `fold` with a column), or times to sort by (`time`: the
-    earliest rows go to the first split). `fold`: (fold, number of folds); the last split is that fold, and the others
-    share the rest.
+    must stay in one split, or for `time` the times to sort by, of which the earliest go to the first split. None if
+    each row stands alone. `fold`: (fold, number of folds). The last split is that fold, and the others share the rest.
 
     With keys the result does not depend on the order of the rows. Without keys a row is identified by its position.
 

@@ -25,7 +25,7 @@ def assign_groups(
     The result is a function of the pairs (key, label) and the seed: the same rows in another order get the same splits.
     If there are enough groups, every split with a share gets one.
 
-    `labels`: (N,) class codes from 0. `keys`: (N,) int64 or uint64; rows of one key stay in one split. `shares`: (K,),
+    `labels`: (N,) class codes from 0. `keys`: (N,) int64 or uint64. Rows of one key stay in one split. `shares`: (K,),
     whose sum is 1. `cover_first`: split 0 (train) gets a group of every class.
     """
     if len(labels) == 0:
@@ -64,7 +64,7 @@ def _changes(values: np.ndarray) -> np.ndarray:
 
 
 def mix(values: np.ndarray) -> np.ndarray:
-    """Hash (N,) uint64 (splitmix64; Steele, Lea, Flood 2014, "Fast splittable pseudorandom number generators")."""
+    """Hash (N,) uint64 (splitmix64 of Steele, Lea and Flood 2014, "Fast splittable pseudorandom number generators")."""
     values = values + GOLDEN_GAMMA
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -21,7 +21,7 @@ def hash_rows(tokens: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     tokens = np.ascontiguousarray(tokens)
     if not tokens.nbytes:
         return np.full(len(offsets) - 1, xxh3_64_intdigest(b""), np.uint64)
-    data = tokens.data.cast("B")
+    data = tokens.data.cast("B")  # slices of a memoryview copy nothing
     bounds = (offsets * (tokens.nbytes // len(tokens))).tolist()
     hashes = (xxh3_64_intdigest(data[start:stop]) for start, stop in itertools.pairwise(bounds))
     return np.fromiter(hashes, np.uint64, len(bounds) - 1)

@@ -26,7 +26,7 @@ def find_leaks(
     """Compare the rows of all splits.
 
     `keys`: (N,), equal where sequences are (see `duplicates`). `labels`: (N,) class codes. `splits`: (N,) position of
-    each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id; None if no row has one.
+    each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has one.
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
@@ -34,6 +34,7 @@ def find_leaks(
     ({'validation': 1}, 1, [False, False, True])
     """
     used = splits >= 0
+    # Rows in no split can neither leak nor be leaked to.
     repeated = _seen_in_earlier_split(keys, splits, used)
     shared = np.zeros(len(keys), bool) if ids is None else _seen_in_earlier_split(ids, splits, used & (ids >= 0))
     distinct, sequence = np.unique(keys[used], return_inverse=True)

@@ -26,10 +26,10 @@ SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they dec
 class Dataset:
     """An encoded dataset.
 
-    `positive`: the label whose recall matters; for two classes, unless set, the rarer one in train. `report`: counts of
-    rows, refusals, truncations, tokens and unknown tokens by split. `leaks`: counts of what splits share (see
-    `leakage.find_leaks`). `digest`: hash of the encoded content. `reader`: options with which text files were read.
-    `reused`: the dataset was prepared by an earlier run.
+    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
+    `report`: counts of rows, refusals, truncations, tokens and unknown tokens by split. `leaks`: counts of what splits
+    share (see `leakage.find_leaks`). `digest`: hash of the encoded content. `reader`: options with which text files
+    were read. `reused`: the dataset was prepared by an earlier run.
     """
 
     folder: Path
@@ -73,6 +73,7 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
     if set(states) != {field.name for field in schema.fields}:
         raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
     encoders = load_encoders(schema.fields, states.__getitem__)
+    # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
     model_shapes = [{key: spec.get(key) for key in SHAPE_KEYS} for spec in description["fields"]]
     if model_shapes != [{key: encoder.spec().get(key) for key in SHAPE_KEYS} for encoder in encoders.values()]:
         raise InputError("fields are not what the encoders give")
@@ -92,6 +93,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         stored = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
+        # Checked here, as an index beyond the classes would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError) as error:

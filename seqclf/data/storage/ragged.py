@@ -16,7 +16,7 @@ from seqclf.data.caching.checksums import Blocks, ChecksumFile
 class Ragged(NamedTuple):
     """N encoded sequences of S tokens in total.
 
-    `offsets`: (N + 1,) int64; the tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32 or
+    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32 or
     (S, D) float32.
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
@@ -60,7 +60,7 @@ class Split(NamedTuple):
 def release_pages(sequences: Ragged) -> None:
     """Return the memory of memory-mapped tokens to the system. They are read again at the next use."""
     for tokens in sequences.fields.values():
-        mapped = getattr(tokens, "_mmap", None)
+        mapped = getattr(tokens, "_mmap", None)  # numpy has no public way to the mapping
         if mapped is not None and hasattr(mapped, "madvise"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
@@ -97,6 +97,7 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
     >>> last_first.offsets.tolist(), last_first.fields["shop"].tolist()
     ([0, 1, 3], [6, 4, 5])
     """
+    # A copy would read memory-mapped tokens from disk.
     if len(rows) == len(sequences) and (np.diff(rows) == 1).all():
         return sequences
     starts, counts = sequences.offsets[rows], sequences.lengths[rows]
@@ -116,6 +117,7 @@ class SplitWriter:
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
         self.formats: dict[str, dict[str, Any]] = {}  # array → dtype, and shape without the first dimension
+        # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
         self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
         self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
 
@@ -126,7 +128,7 @@ class SplitWriter:
         self.ids.close()
         for file in self.files.values():
             file.close()
-        if error[0] is None:
+        if error[0] is None:  # split.json marks a complete split
             (self.folder / "split.json").write_text(json.dumps(self.formats))
 
     def append(
@@ -138,7 +140,7 @@ class SplitWriter:
         original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
     ) -> None:
-        """Append N rows. The arguments are those of `Split`; the optional ones are given always or never."""
+        """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never."""
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
         self._write("lengths", sequences.lengths.astype(np.int64))
@@ -175,6 +177,7 @@ def open_split(folder: Path) -> Split:
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
+    # Everything downstream relies on these two checks: lengths of at least 1, and arrays that fit them.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     counts = {len(values) for values in (labels, rows, ids, *optional.values())}

@@ -33,6 +33,7 @@ class Quarantine:
 
     def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
         """Raise InputError if `refused` are too many of the `rows` of one source."""
+        # The first refusal is quoted, as one cause often explains all.
         if refused and len(refused) > self.max_bad_share * rows:
             raise InputError(
                 f"{refused[0]} ({len(refused)} of {rows} rows of {source} are refused, more than "

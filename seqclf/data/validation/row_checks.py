@@ -42,6 +42,7 @@ class Problems:
 
         `rows`: (K,) indices. `reason`: one for all, or a list of K. `tokens`: (K,) index of the bad token of each row.
         """
+        # A loop is fast enough, as few rows are bad.
         for position, row in enumerate(rows.tolist()):
             if self.usable[row]:
                 self.usable[row] = False
@@ -53,6 +54,7 @@ class Problems:
 
         `tokens`: (K,) indices of bad tokens, ascending. `row_of_token`: (S,).
         """
+        # np.unique returns the first index of each row, as tokens ascend.
         rows, first = np.unique(row_of_token[tokens], return_index=True)
         self.mark(rows, column, reason, tokens[first])
 
@@ -119,7 +121,7 @@ def _inspect_text(column: pa.Array, field: Field, problems: Problems) -> None:
     blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(column), ""), True)
     problems.mark(_true_rows(blank), field.column, BLANK_REASON)
     if field.kind == "tree":
-        rows = np.flatnonzero(problems.usable).tolist()
+        rows = np.flatnonzero(problems.usable).tolist()  # blank rows have their reason already
         reasons = {row: tree_parser.problem(column[row].as_py()) for row in rows}
         malformed = {row: reason for row, reason in reasons.items() if reason is not None}
         problems.mark(np.array(list(malformed), np.int64), field.column, list(malformed.values()))
@@ -168,7 +170,7 @@ def _inspect_numbers(
         _inspect_widths(widths, row_of_token, field, problems)
         token_of_value = np.repeat(np.arange(len(widths)), widths)
         elements = pc.list_flatten(elements)
-    elif field.width != 1:
+    elif field.width != 1:  # plain numbers where vectors are expected
         reason = f"has tokens of 1 value where the field has {field.width}"
         problems.mark(np.unique(row_of_token), field.column, reason)
         return
