@@ -1,13 +1,14 @@
-"""Pass two: staged rows → the splits on disk, encoded once and dealt out."""
+"""Second pass over the data: encode the staged rows once and write each to its split on disk."""
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +30,36 @@ from seqclf.errors import InputError
 SPLITS = ("train", "validation", "test")
 
 
+@dataclass
+class SplitCounts:
+    """Counts of one split: rows `used` and `truncated`, tokens, and tokens whose value is not in the vocabulary."""
+
+    used: int = 0
+    truncated: int = 0
+    tokens: int = 0
+    unknown_tokens: int = 0
+
+
+class EncodedBatch(NamedTuple):
+    """Encoded rows of a record batch of N staged rows.
+
+    `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
+    truncation, 0 for a text without known tokens. `splits`: (N,) position in SPLITS, -1 for none. `groups`: (N,) int64,
+    equal for rows that stay in one split, or None.
+    """
+
+    staged: pa.RecordBatch
+    sequences: Ragged
+    original_lengths: np.ndarray
+    labels: np.ndarray
+    splits: np.ndarray
+    groups: np.ndarray | None
+
+    def usable(self) -> np.ndarray:
+        """(N,) mask of rows with a known label and at least one token."""
+        return (self.labels >= 0) & (self.original_lengths > 0)
+
+
 class Writing:
     """Writes the splits of one preparation into the folder `target`."""
 
@@ -45,121 +76,140 @@ class Writing:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
+        self.vocabularies = [name for name, encoder in encoders.items() if encoder.spec()["kind"] == "category"]
         self.report: dict[str, dict[str, int]] = {}
-        self.checksums: dict[str, Blocks] = {}  # of the files that were written, by path in `target`
+        self.checksums: dict[str, Blocks] = {}  # path in `target` → checksums of the file
 
     def run(
         self,
         staged: Mapping[str, Staged],
-        chosen: Mapping[str, np.ndarray],
+        splits: Mapping[str, np.ndarray],
         groups: Mapping[str, np.ndarray | None],
     ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, int]]]:
-        """Write every split; gives the digests of the parts of their content, and the counts of their rows.
+        """Write every split. Return the digests of its arrays and the counts of its rows, by split.
 
-        `chosen`: of each source, (N,) which of SPLITS each row goes to, -1 for none. `groups`: (N,) what rows of one
-        split share, or None.
+        `splits`: by source, (N,) position in SPLITS of each row, -1 for none. `groups`: by source, (N,) int64, equal
+        for rows that stay in one split, or None.
         """
         digests: dict[str, dict[str, str]] = {}
-        for origin, own in staged.items():
-            wanted = [name for part, name in enumerate(SPLITS) if (chosen[origin] == part).any()]
-            with ExitStack() as stack:
-                parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in wanted}
-                start = 0
-                for batch in prefetched(own.batches()):
-                    here = slice(start, start + batch.num_rows)
-                    start = here.stop
-                    shared = groups[origin]
-                    groups_of = None if shared is None else shared[here]
-                    self._encode_batch(batch, own.files, chosen[origin][here], groups_of, parts)
+        for origin, source in staged.items():
+            parts = self._write_source(source, splits[origin], groups[origin])
             for name, part in parts.items():
                 self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
-            self._report(origin, own, parts)
-            digests |= {name: part.digest() for name, part in parts.items()}
+                digests[name] = part.digest()
+            self._report(origin, source, parts)
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 
-    def _report(self, origin: str, staged: Staged, parts: Mapping[str, _Part]) -> None:
-        late = [refusal for part in parts.values() for refusal in part.refused]
-        for name, part in parts.items():
-            if not part.counts["used"]:
-                why = [*staged.refused, *part.refused]
-                raise InputError(f"{staged.source}: none of the rows for {name} can be used: {why[-1] if why else ''}")
-            # What a shared file refused at once is counted with the split of its name.
-            refused = len(part.refused) + (len(staged.refused) if name == origin else 0)
-            self.report[name] = {**part.counts, "refused": refused}
-        self.quarantine.check_share(str(staged.source), staged.rows, [*staged.refused, *late])
-        if self.schema.group_by:
-            lost = staged.lost_events + sum(refusal.events or 0 for refusal in staged.refused)
-            self.report[origin] |= {"events": staged.events, "refused_events": lost}
+    def _write_source(self, source: Staged, splits: np.ndarray, groups: np.ndarray | None) -> dict[str, _Part]:
+        """Write the rows of one source. A training source may be divided between all splits."""
+        names = [name for split, name in enumerate(SPLITS) if (splits == split).any()]
+        with ExitStack() as stack:
+            parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
+            start = 0
+            # The next batch is read while this one is encoded.
+            for staged in prefetched(source.batches()):
+                rows = slice(start, start + staged.num_rows)
+                start = rows.stop
+                batch = self._encoded(staged, splits[rows], None if groups is None else groups[rows])
+                self._refuse(batch, source.files, parts)
+                self._write(batch, parts)
+        return parts
 
-    def _encode_batch(
-        self,
-        batch: pa.RecordBatch,
-        files: list[str],
-        splits_of: np.ndarray,
-        groups_of: np.ndarray | None,
-        parts: Mapping[str, _Part],
-    ) -> None:
-        """Encode all rows, and write each to its part. `splits_of`: (N,) which of SPLITS, -1 for none."""
-        sequences, original_lengths = encode_staged(self.encoders, batch, self.schema.truncation)
-        labels = pc.fill_null(pc.index_in(batch.column(LABEL), value_set=pa.array(self.classes)), -1)
-        labels = labels.to_numpy(zero_copy_only=False).astype(np.int64)
-        limit = self.schema.max_length
-        chosen = splits_of >= 0
-        too_long = np.zeros(len(original_lengths), bool) if limit is None else (original_lengths > limit) & chosen
+    def _encoded(self, staged: pa.RecordBatch, splits: np.ndarray, groups: np.ndarray | None) -> EncodedBatch:
+        sequences, original_lengths = encode_staged(self.encoders, staged, self.schema.truncation)
+        labels = pc.fill_null(pc.index_in(staged.column(LABEL), value_set=pa.array(self.classes)), -1)
+        codes = labels.to_numpy(zero_copy_only=False).astype(np.int64)
+        return EncodedBatch(staged, sequences, original_lengths, codes, splits, groups)
+
+    def _refuse(self, batch: EncodedBatch, files: list[str], parts: Mapping[str, _Part]) -> None:
+        """Refuse rows that only now turn out to be unusable: the classes and the vocabulary come from train.
+
+        Raises InputError for a row that is too long, if `data.truncate` is `error`.
+        """
+        in_split = batch.splits >= 0
         column = self.schema.fields[0].column
 
         def refusal(row: int, column: str, reason: str) -> Refusal:
-            return Refusal(files[batch.column(FILE)[row].as_py()], batch.column(ROW)[row].as_py(), column, reason)
+            file = files[batch.staged.column(FILE)[row].as_py()]
+            return Refusal(file, batch.staged.column(ROW)[row].as_py(), column, reason)
 
-        if too_long.any() and self.schema.truncate == "error":
-            first = refusal(int(np.flatnonzero(too_long)[0]), column, too_long_reason(original_lengths, limit))
-            raise InputError(f"{first} ({int(too_long.sum())} such rows so far)")
-        for row in np.flatnonzero(((labels < 0) | (original_lengths == 0)) & chosen).tolist():
-            if original_lengths[row] == 0:
-                found = refusal(row, column, EMPTY_REASON)
+        too_long = np.flatnonzero(self._too_long(batch) & in_split)
+        if len(too_long) and self.schema.truncate == "error":
+            reason = too_long_reason(batch.original_lengths, self.schema.max_length)
+            raise InputError(f"{refusal(int(too_long[0]), column, reason)} ({len(too_long)} such rows so far)")
+        for row in np.flatnonzero(~batch.usable() & in_split).tolist():
+            if batch.original_lengths[row] == 0:
+                refused = refusal(row, column, EMPTY_REASON)
             else:
-                text = f"is '{batch.column(LABEL)[row]}', which never occurs in the training rows"
-                found = refusal(row, self.schema.label or LABEL, text)
-            parts[SPLITS[splits_of[row]]].refused.append(found)
-            self.quarantine.add([found])
-        vocabularies = [name for name, encoder in self.encoders.items() if encoder.spec()["kind"] == "category"]
+                reason = f"is '{batch.staged.column(LABEL)[row]}', which never occurs in the training rows"
+                refused = refusal(row, self.schema.label or LABEL, reason)
+            parts[SPLITS[batch.splits[row]]].refused.append(refused)
+            self.quarantine.add([refused])
+
+    def _too_long(self, batch: EncodedBatch) -> np.ndarray:
+        """(N,) mask of rows of more than `data.max_length` tokens."""
+        limit = self.schema.max_length
+        lengths = batch.original_lengths
+        return np.zeros(len(lengths), bool) if limit is None else lengths > limit
+
+    def _write(self, batch: EncodedBatch, parts: Mapping[str, _Part]) -> None:
+        """Write the usable rows of a batch, each to its split."""
+        usable, too_long = batch.usable(), self._too_long(batch)
+        has_limit = self.schema.max_length is not None
         for name, part in parts.items():
-            keep = np.flatnonzero((labels >= 0) & (original_lengths > 0) & (splits_of == SPLITS.index(name)))
-            if len(keep):
-                kept = take(sequences, keep)
-                optional = {
-                    "original_lengths": None if limit is None else original_lengths[keep],
-                    "groups": None if groups_of is None else groups_of[keep],
-                }
-                part.add(kept, labels[keep], batch, keep, **optional)
-                unknown = sum(int((kept.fields[field] == 0).sum()) for field in vocabularies)
-                part.counts.update(truncated=int(too_long[keep].sum()), unknown_tokens=unknown)
+            rows = np.flatnonzero(usable & (batch.splits == SPLITS.index(name)))
+            if len(rows):
+                part.add(batch, rows, has_limit, self.vocabularies)
+                part.counts.truncated += int(too_long[rows].sum())
+
+    def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
+        """Add the counts of a source's splits to the report. Raises InputError if a split stayed empty.
+
+        Rows that were refused before they had a split count for the split that the source is named for.
+        """
+        late = [refusal for part in parts.values() for refusal in part.refused]
+        for name, part in parts.items():
+            if not part.counts.used:
+                refusals = [*source.refused, *part.refused]
+                reason = refusals[-1] if refusals else ""
+                raise InputError(f"{source.source}: none of the rows for {name} can be used: {reason}")
+            refused = len(part.refused) + (len(source.refused) if name == origin else 0)
+            self.report[name] = {**asdict(part.counts), "refused": refused}
+        self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])
+        if self.schema.group_by:
+            lost = source.lost_events + sum(refusal.events or 0 for refusal in source.refused)
+            self.report[origin] |= {"events": source.events, "refused_events": lost}
 
 
 class _Part:
-    """A split as it is written: its counts, its late refusals, the digests of its arrays."""
+    """A split while it is written: its counts, its late refusals and the digests of its arrays."""
 
     def __init__(self, writer: SplitWriter):
         self.writer = writer
         self.digests: dict[str, Any] = defaultdict(hashlib.sha256)
-        self.counts = Counter(used=0, truncated=0, tokens=0, unknown_tokens=0)
+        self.counts = SplitCounts()
         self.refused: list[Refusal] = []
 
-    def add(
-        self,
-        sequences: Ragged,
-        labels: np.ndarray,
-        batch: pa.RecordBatch,
-        keep: np.ndarray,
-        **optional: np.ndarray | None,
-    ) -> None:
-        taken = pa.array(keep)
-        rows = batch.column(ROW).take(taken).to_numpy(zero_copy_only=False)
-        self.writer.append(sequences, labels, batch.column(ID).take(taken), rows, **optional)
-        for part, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
-            self.digests[part].update(np.ascontiguousarray(values).data)
-        self.counts.update(used=len(keep), tokens=int(sequences.offsets[-1]))
+    def add(self, batch: EncodedBatch, rows: np.ndarray, has_limit: bool, vocabularies: list[str]) -> None:
+        """Append some rows of a batch. `vocabularies`: names of the fields that hold ids, of which 0 is unknown."""
+        sequences, labels = take(batch.sequences, rows), batch.labels[rows]
+        indices = pa.array(rows)
+        self.writer.append(
+            sequences,
+            labels,
+            batch.staged.column(ID).take(indices),
+            batch.staged.column(ROW).take(indices).to_numpy(zero_copy_only=False),
+            batch.original_lengths[rows] if has_limit else None,
+            None if batch.groups is None else batch.groups[rows],
+        )
+        # Arrays are hashed as they grow, so digests do not depend on the size of batches.
+        for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():
+            self.digests[name].update(np.ascontiguousarray(values).data)
+        self.counts.used += len(rows)
+        self.counts.tokens += int(sequences.offsets[-1])
+        self.counts.unknown_tokens += sum(int((sequences.fields[name] == 0).sum()) for name in vocabularies)
 
     def digest(self) -> dict[str, str]:
-        return {part: digest.hexdigest() for part, digest in self.digests.items()}
+        """Return the sha256 of each array, as hexadecimal text."""
+        return {name: digest.hexdigest() for name, digest in self.digests.items()}

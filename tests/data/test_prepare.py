@@ -113,7 +113,7 @@ def test_long_sequences_are_cut_and_counted(make, side):
 
 def test_a_long_sequence_stops_the_run_unless_told_otherwise(make, tmp_path):
     with pytest.raises(
-        InputError, match=r"t.parquet: row 3: tokens has more than data.max_length=2 steps .*keep_first"
+        InputError, match=r"t.parquet: row 3: tokens has more than data.max_length=2 tokens .*keep_first"
     ):
         make(simple(), max_length=2)
     assert cached(tmp_path) == []

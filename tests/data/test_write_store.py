@@ -1,4 +1,4 @@
-"""What pass two writes: every accepted row once, cut and counted, and what it refuses late is told."""
+"""The store holds every accepted row once, truncated and counted. Late refusals are reported."""
 
 import json
 
@@ -13,9 +13,9 @@ LENGTHS = [1, 3, 5, 7, 2, 6] * 5
 
 
 def table(labels, first=0):
-    steps = [list(range(first + row, first + row + length)) for row, length in enumerate(LENGTHS)]
+    rows = [list(range(first + row, first + row + length)) for row, length in enumerate(LENGTHS)]
     return {
-        "x": [[float(value) for value in own] for own in steps],
+        "x": [[float(value) for value in row] for row in rows],
         "label": labels,
         "key": [f"r{row}" for row in range(30)],
     }
@@ -36,19 +36,19 @@ def files(tmp_path):
 
 
 @pytest.mark.parametrize("truncate", ["keep_first", "keep_last"])
-def test_rows_are_cut_kept_in_order_and_counted(options, files, truncate):
+def test_rows_are_truncated_kept_in_order_and_counted(options, files, truncate):
     dataset = prepare(options(**files, max_length=4, truncate=truncate))
     split = dataset.splits["validation"]
     for row, length in enumerate(LENGTHS):
-        whole = np.arange(100 + row, 100 + row + length, dtype=np.float32)
+        untruncated = np.arange(100 + row, 100 + row + length, dtype=np.float32)
         part = split.sequences.fields["x"][split.sequences.offsets[row] : split.sequences.offsets[row + 1], 0]
-        assert part.tolist() == (whole[:4] if truncate == "keep_first" else whole[-4:]).tolist()
+        assert part.tolist() == (untruncated[:4] if truncate == "keep_first" else untruncated[-4:]).tolist()
     counts = dataset.report["validation"]
     assert counts["used"] == 30 and counts["truncated"] == 15
     assert counts["tokens"] == sum(min(length, 4) for length in LENGTHS)
 
 
-def test_a_label_unknown_to_train_is_refused_late_and_counted(options, files):
+def test_a_label_that_is_not_in_train_is_refused_and_counted(options, files):
     dataset = prepare(options(**files))
     assert (dataset.report["test"]["used"], dataset.report["test"]["refused"]) == (28, 2)
     refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
@@ -58,12 +58,12 @@ def test_a_label_unknown_to_train_is_refused_late_and_counted(options, files):
     ]
 
 
-def test_the_first_row_beyond_the_limit_is_named(options, files):
+def test_the_first_row_that_is_too_long_is_named(options, files):
     with pytest.raises(InputError, match=r"train.parquet: row 3: x .*\(15 such rows so far\)"):
         prepare(options(**files, max_length=4))
 
 
-def test_the_digest_tells_one_content_from_another(options, files, tmp_path):
+def test_the_digest_depends_on_the_content_only(options, files, tmp_path):
     same = prepare(options(**files)).digest
     shorter = table(["a", "b"] * 15)
     shorter["x"][7] = shorter["x"][7][:-1]

@@ -1,4 +1,4 @@
-"""Small valid files of every kind that is read, each with what its sequences hold, as the fuzzer starts from them."""
+"""Small valid files of every supported format and their contents, from which the fuzzer starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EVENTS = {"group_by": "id", "order_by": "time", "fields": {"amount": NUMBER, "co
 
 @cache
 def bases() -> dict[str, Base]:
-    """Every kind of file, by its name."""
+    """Every base file by name."""
     random = np.random.default_rng(2024)
     keys = [f"k{value:07x}" for value in random.permutation(1 << 24)[:ROWS].tolist()]
     label = [("label", ["a", "b"] * (ROWS // 2))]
@@ -39,31 +39,31 @@ def bases() -> dict[str, Base]:
     trees = [f"(3 (2 {key}) (1 {' '.join(cell)}))" for key, cell in zip(keys, strings, strict=True)]
     events = _events(random, keys)
     labels = dict(zip(keys, label[0][1], strict=True))
-    beside = [*events, ("label", [labels[key] for key in events[0][1]])]
+    labelled_events = [*events, ("label", [labels[key] for key in events[0][1]])]
 
     def table(cells: list[Any]) -> Columns:
         return [("id", keys), ("tokens", cells), *label]
 
     accents, inches = [f"{text} né" for text in texts], [f'"{text} 5" wide' for text in texts]
     category, text = {"fields": {"tokens": "category"}}, {"fields": {"tokens": BYTES}}
-    measured, plain = {"fields": {"tokens": NUMBER}}, {"fields": {"text": BYTES}}
-    timed, steps = {"fields": {"tokens": "category", "when": "time"}}, {"fields": {"series": NUMBER}}
-    times = [[1000 * row + 7 * step for step in range(len(cell))] for row, cell in enumerate(whole)]
+    numbers, plain_text = {"fields": {"tokens": NUMBER}}, {"fields": {"text": BYTES}}
+    timed, series_field = {"fields": {"tokens": "category", "when": "time"}}, {"fields": {"series": NUMBER}}
+    times = [[1000 * row + 7 * token for token in range(len(cell))] for row, cell in enumerate(whole)]
     channels = [
-        ("tokens", [[step[0] for step in c] for c in vectors]),
-        ("y", [[step[1] for step in c] for c in vectors]),
+        ("tokens", [[token[0] for token in c] for c in vectors]),
+        ("y", [[token[1] for token in c] for c in vectors]),
     ]
     many = {"fields": {"tokens": {**NUMBER, "columns": ["tokens", "y"]}}}
     classes = [("text", texts), *label]
-    found = [
+    every = [
         Base("csv", "t.csv", "separated", table(whole), category),
         Base("csv strings", "t.csv", "separated", table(strings), category),
-        Base("csv vectors", "t.csv", "separated", table(vectors), measured),
+        Base("csv vectors", "t.csv", "separated", table(vectors), numbers),
         Base("csv channels", "t.csv", "separated", [("id", keys), *channels, *label], many),
         Base("csv times", "t.csv", "separated", [*table(whole), ("when", times)], timed),
         Base("csv separator", "t.csv", "separated", table(whole), {**category, "list_separator": " "}, separator=" "),
         Base("csv quoted", "t.csv", "separated", table(quoted), text),
-        Base("csv events", "t.csv", "separated", beside, EVENTS, main="amount"),
+        Base("csv events", "t.csv", "separated", labelled_events, EVENTS, main="amount"),
         Base("csv labels", "t.csv", "separated", events, EVENTS, main="amount", labels=labels),
         Base("csv tree", "t.csv", "separated", table(trees), {"fields": {"tokens": "tree"}}),
         Base("csv parts", "part*.csv", "parts", table(whole), category),
@@ -76,24 +76,24 @@ def bases() -> dict[str, Base]:
         Base("txt", "t.txt", "separated", table(texts), text, delimiter="\t"),
         Base("jsonl", "t.jsonl", "json", table(whole), category),
         Base("jsonl large", "t.jsonl", "json", table(large), category),
-        Base("jsonl vectors", "t.jsonl.gz", "json", table(vectors), measured),
-        Base("jsonl events", "t.jsonl", "json", beside, EVENTS, main="amount"),
+        Base("jsonl vectors", "t.jsonl.gz", "json", table(vectors), numbers),
+        Base("jsonl events", "t.jsonl", "json", labelled_events, EVENTS, main="amount"),
         Base("parquet", "t.parquet", "columnar", table(whole), category),
-        Base("parquet vectors", "t.parquet", "columnar", table(vectors), measured),
-        Base("parquet events", "t.parquet", "columnar", beside, EVENTS, main="amount"),
+        Base("parquet vectors", "t.parquet", "columnar", table(vectors), numbers),
+        Base("parquet events", "t.parquet", "columnar", labelled_events, EVENTS, main="amount"),
         Base("arrow", "t.arrow", "columnar", table(strings), category),
-        Base("arrow events", "t.arrow", "columnar", beside, EVENTS, main="amount"),
-        Base("ts", "t.ts", "series", [("series", series), *label], steps, key="", main="series"),
-        Base("class lines", "folder", "class lines", classes, plain, key="", main="text"),
-        Base("class texts", "folder", "class texts", classes, plain, key="", main="text"),
+        Base("arrow events", "t.arrow", "columnar", labelled_events, EVENTS, main="amount"),
+        Base("ts", "t.ts", "series", [("series", series), *label], series_field, key="", main="series"),
+        Base("class lines", "folder", "class lines", classes, plain_text, key="", main="text"),
+        Base("class texts", "folder", "class texts", classes, plain_text, key="", main="text"),
     ]  # fmt: skip
-    return {base.kind: base for base in found}
+    return {base.kind: base for base in every}
 
 
 def _events(random: np.random.Generator, keys: list[str]) -> Columns:
-    """One to four events of each key, shuffled; every amount comes once."""
-    rows = [(key, 60 * step + row) for row, key in enumerate(keys) for step in range(1 + row % 4)]
-    rows = [rows[place] for place in random.permutation(len(rows))]
+    """One to four events of each key, shuffled. No amount occurs twice."""
+    rows = [(key, 60 * event + row) for row, key in enumerate(keys) for event in range(1 + row % 4)]
+    rows = [rows[index] for index in random.permutation(len(rows))]
     codes = [f"c{value}" for value in random.integers(0, 5, len(rows))]
     amounts = [value / 8 for value in range(1, len(rows) + 1)]
     return [("id", [key for key, _ in rows]), ("time", [t for _, t in rows]), ("code", codes), ("amount", amounts)]

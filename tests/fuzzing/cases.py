@@ -1,4 +1,4 @@
-"""One mutated file through preparation and prediction: what came of it, and what of that is not right."""
+"""One mutated file in preparation and prediction: the outcome, and findings that should not have happened."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from fuzzing.bases import bases
-from fuzzing.checks import kept_order, kept_rows, kept_steps
+from fuzzing.checks import check_order, check_rows, check_tokens
 from fuzzing.columns import TABLE
 from fuzzing.files import Base, write
 from fuzzing.mutations import applicable, change_file
@@ -44,7 +44,7 @@ PREDICTED_EVERY = 10
 
 @dataclass
 class Outcome:
-    """`status`: success or error, of preparation; `findings`: what should not have happened."""
+    """Outcome of a case. `status`: success or error of the preparation. `findings`: what should not have happened."""
 
     number: int
     kind: str
@@ -75,13 +75,17 @@ def _defaults() -> dict[str, Any]:
 
 
 def options_of(base: Base, folder: Path) -> dict[str, Any]:
-    own = {"train": str(folder / base.train), "label": "label", "id": "id" if base.key and not base.events else None}
-    own["labels"] = str(folder / "labels.csv") if base.labels else None
-    return {**_defaults(), **own, **base.options, "cache_dir": str(folder / "cache")}
+    overrides = {
+        "train": str(folder / base.train),
+        "label": "label",
+        "id": "id" if base.key and not base.events else None,
+    }
+    overrides["labels"] = str(folder / "labels.csv") if base.labels else None
+    return {**_defaults(), **overrides, **base.options, "cache_dir": str(folder / "cache")}
 
 
 def make_case(seed: int, number: int, folder: Path) -> Case:
-    """Write the file of this number; the same for the same seed."""
+    """Write the mutated file of a number. The same seed and number give the same file."""
     random = np.random.default_rng([seed, number])
     base = list(bases().values())[number % len(bases())]
     if random.integers(10) == 0:
@@ -105,7 +109,7 @@ def make_case(seed: int, number: int, folder: Path) -> Case:
 
 
 def examine(case: Case, folder: Path) -> Outcome:
-    """Prepare the case's file, and every so often read it as for predictions."""
+    """Prepare the case's file, and read every tenth one as for predictions."""
     outcome = Outcome(case.number, case.base.kind, case.mutations)
     with _quiet(outcome.findings):
         _guarded(outcome, lambda: _prepared(case, folder, outcome))
@@ -115,7 +119,7 @@ def examine(case: Case, folder: Path) -> Outcome:
 
 
 def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
-    """Call `run`; anything but an InputError of one good line is a finding."""
+    """Call `run`. Anything but success or an InputError of one clear line is a finding."""
     try:
         run()
         outcome.status = outcome.status or "success"
@@ -126,13 +130,14 @@ def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
     except BaseException as error:
         outcome.status = outcome.status or "traceback"
         last = traceback.extract_tb(error.__traceback__)[-1]
-        own = [entry for entry in traceback.extract_tb(error.__traceback__) if "/seqclf/" in entry.filename]
-        where = own[-1] if own else last
+        frames = [entry for entry in traceback.extract_tb(error.__traceback__) if "/seqclf/" in entry.filename]
+        where = frames[-1] if frames else last
         text = f"{type(error).__name__}: {str(error)[:300]}"
         outcome.findings.append(f"{prefix}traceback at {Path(where.filename).name}:{where.lineno}: {text}")
 
 
 def message_faults(message: str) -> Iterator[str]:
+    """Yield what is wrong with the message of an InputError."""
     shown = message[:LONGEST_MESSAGE]
     if not message.strip():
         yield "empty message"
@@ -148,12 +153,12 @@ def message_faults(message: str) -> Iterator[str]:
 
 @contextmanager
 def _quiet(findings: list[str]) -> Iterator[None]:
-    """What anything writes to the terminal is a finding."""
+    """Record a finding if anything is written to the terminal."""
     with tempfile.TemporaryFile() as caught, warnings.catch_warnings():
         warnings.simplefilter("always")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", kind)
-        kept = [os.dup(1), os.dup(2)]
+        copies = [os.dup(1), os.dup(2)]
         sys.stdout.flush()
         sys.stderr.flush()
         try:
@@ -162,7 +167,7 @@ def _quiet(findings: list[str]) -> Iterator[None]:
             with open(2, "w", closefd=False) as stderr, redirect_stderr(stderr):
                 yield
         finally:
-            for stream, copy in zip((1, 2), kept, strict=True):
+            for stream, copy in zip((1, 2), copies, strict=True):
                 os.dup2(copy, stream)
                 os.close(copy)
         caught.seek(0)
@@ -175,18 +180,18 @@ def _prepared(case: Case, folder: Path, outcome: Outcome) -> None:
     try:
         dataset = prepare(case.build(folder))
     except InputError:
-        left = [path.name for path in cache_dir.iterdir()] if cache_dir.exists() else []
-        if left:
-            outcome.findings.append(f"left in the cache: {left}")
+        leftovers = [path.name for path in cache_dir.iterdir()] if cache_dir.exists() else []
+        if leftovers:
+            outcome.findings.append(f"left in the cache: {leftovers}")
         raise
-    found = truth(case.base, case.files)
-    for check in (kept_rows, kept_order, kept_steps):
-        outcome.findings += check(case.base, dataset, found)
+    expected = truth(case.base, case.files)
+    for check in (check_rows, check_order, check_tokens):
+        outcome.findings += check(case.base, dataset, expected)
 
 
 @cache
 def clean(kind: str) -> Dataset:
-    """The dataset of a base as it is."""
+    """The dataset of a base without mutations."""
     base = bases()[kind]
     folder = Path(tempfile.mkdtemp(prefix="fuzz-clean-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
@@ -195,7 +200,7 @@ def clean(kind: str) -> Dataset:
 
 
 def _read(case: Case, findings: list[str]) -> None:
-    """As a classifier that was trained on the valid file reads the mutated one: every row in order, or an error."""
+    """Read the mutated file like a classifier that was trained on the valid one: every row in order, or an error."""
     known = clean(case.base.kind)
     source = Source(str(case.options["train"]), "input", **known.reader)
     types = reader.column_types(source)
@@ -208,13 +213,13 @@ def _read(case: Case, findings: list[str]) -> None:
         ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
         usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
         encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
-    found = truth(case.base, case.files)
-    if found.damage is not None:
-        findings.append(f"reading: a damaged file was taken for whole, {len(rows)} rows ({found.damage})")
-    if found.rows is not None and not found.rows[0] <= len(rows) <= found.rows[1]:
-        findings.append(f"reading: {len(rows)} rows, but the file has {found.rows[0]}")
+    expected = truth(case.base, case.files)
+    if expected.damage is not None:
+        findings.append(f"reading: a damaged file was read as {len(rows)} rows ({expected.damage})")
+    if expected.rows is not None and not expected.rows[0] <= len(rows) <= expected.rows[1]:
+        findings.append(f"reading: {len(rows)} rows, but the file has {expected.rows[0]}")
     if len(case.files) == 1 and not case.base.events and rows != list(range(1, len(rows) + 1)):
         findings.append(f"reading: rows are numbered {rows}")
-    places = [found.places[key] for key in ids if key in (found.places or {})]
-    if not case.base.events and places != sorted(places):
+    positions = [expected.untouched[key] for key in ids if key in (expected.untouched or {})]
+    if not case.base.events and positions != sorted(positions):
         findings.append("reading: rows are in another order")

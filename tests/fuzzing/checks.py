@@ -1,4 +1,4 @@
-"""A dataset against the file it was prepared from: no row lost, none out of order, untouched rows as they were."""
+"""Checks of a dataset against the file it was prepared from: no row is lost, moved or changed."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split
 
 
-def kept_rows(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:
-    """Used and refused rows are all rows, and what is refused is written down."""
+def check_rows(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
+    """Yield a finding unless all rows are used or refused, and every refused row is in the quarantine."""
     total = sum(part["used"] + part["refused"] for part in dataset.report.values())
     refused = sum(part["refused"] for part in dataset.report.values())
-    if found.damage is not None:
-        yield f"a damaged file was taken for whole, {total} rows ({found.damage})"
-    if found.rows is not None and not found.rows[0] <= total <= found.rows[1]:
-        yield f"rows: {total} used and refused, but the file has {found.rows[0]}"
-    if total < len(found.places or {}):
-        yield f"rows: {total} used and refused, but {len(found.places or {})} are untouched"
+    if truth.damage is not None:
+        yield f"a damaged file was read as {total} rows ({truth.damage})"
+    if truth.rows is not None and not truth.rows[0] <= total <= truth.rows[1]:
+        yield f"rows: {total} used and refused, but the file has {truth.rows[0]}"
+    if total < len(truth.untouched or {}):
+        yield f"rows: {total} used and refused, but {len(truth.untouched or {})} are untouched"
     path = dataset.folder / "quarantine.jsonl"
     written = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-    of_rows = [line for line in written if not base.events or "line" not in json.loads(line)]
-    if len(of_rows) != refused:
-        yield f"quarantine: {len(of_rows)} lines for {refused} refused rows"
+    row_lines = [line for line in written if not base.events or "line" not in json.loads(line)]
+    if len(row_lines) != refused:
+        yield f"quarantine: {len(row_lines)} lines for {refused} refused rows"
     events = sum(part.get("events", 0) for part in dataset.report.values())
-    if found.events is not None and events != found.events:
-        yield f"events: {events} used and refused, but the file has {found.events}"
+    if truth.events is not None and events != truth.events:
+        yield f"events: {events} used and refused, but the file has {truth.events}"
     for line in written:
         if not str(json.loads(line).get("reason", "")).strip():
             yield f"quarantine: no reason: {line[:300]}"
@@ -43,77 +43,80 @@ def kept_rows(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:
             yield f"{name}: {len(split.labels)} rows stored, {dataset.report[name]['used']} reported"
 
 
-def kept_order(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:
-    """Rows of a split come as in the file, groups of events by their key; numbers of rows and ids belong together."""
-    places = found.places or {}
+def check_order(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
+    """Yield a finding unless rows keep the order of the file, groups that of their keys, and ids their rows."""
+    untouched = truth.untouched or {}
     for name, split in dataset.splits.items():
         rows, keys = split.rows.tolist(), keys_of(base, dataset, split)
         if base.events:
             if keys != sorted(keys):
                 yield f"{name}: groups are not in order: {keys}"
             continue
-        known = [places[key] for key in keys if key in places]
-        if known != sorted(known):
+        positions = [untouched[key] for key in keys if key in untouched]
+        if positions != sorted(positions):
             yield f"{name}: rows are in another order than in the file: {keys}"
         if base.form in ("separated", "json", "columnar", "series") and rows != sorted(set(rows)):
-            yield f"{name}: numbers of rows do not ascend: {rows}"
-        if found.keys is not None and base.options.get("id", "id") == "id":
-            wrong = [(row, key) for row, key in zip(rows, keys, strict=True) if found.keys[row - 1] != key]
+            yield f"{name}: row numbers do not ascend: {rows}"
+        if truth.keys is not None and base.options.get("id", "id") == "id":
+            wrong = [(row, key) for row, key in zip(rows, keys, strict=True) if truth.keys[row - 1] != key]
             if wrong:
                 yield f"{name}: ids of other rows: {wrong[:3]}"
 
 
-def kept_steps(base: Base, dataset: Dataset, found: Truth) -> Iterator[str]:
-    """Steps of untouched rows are what the base says."""
-    expected = base.steps()
+def check_tokens(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
+    """Yield a finding for each untouched row whose tokens are not those of the base."""
+    expected = base.tokens()
     for name, split in dataset.splits.items():
-        keys, stored = keys_of(base, dataset, split), steps_of(base, dataset, split)
-        for key, steps in zip(keys, stored or [], strict=stored is not None):
-            if key in (found.places or {}) and not same(steps, wanted(base, expected[key])):
-                yield f"{name}: '{key}' has the steps {steps} instead of {expected[key]}"
+        keys, stored = keys_of(base, dataset, split), decoded_tokens(base, dataset, split)
+        for key, tokens in zip(keys, stored or [], strict=stored is not None):
+            if key in (truth.untouched or {}) and not same(tokens, known_tokens(base, expected[key])):
+                yield f"{name}: '{key}' has the tokens {tokens} instead of {expected[key]}"
 
 
 def keys_of(base: Base, dataset: Dataset, split: Split) -> list[str]:
+    """The key of each row: its id, or the first token of a file without ids."""
     if base.key:
         return split.ids.to_pylist()
-    return [
-        str(first_of(steps)) if steps else "" for steps in steps_of(base, dataset, split) or [[]] * len(split.labels)
-    ]
+    decoded = decoded_tokens(base, dataset, split) or [[]] * len(split.labels)
+    return [str(first_of(tokens)) if tokens else "" for tokens in decoded]
 
 
-def wanted(base: Base, steps: list[Any]) -> list[Any]:
-    return re.findall(r"k\w+|w\d", steps[0]) if base.options["fields"].get(base.main) == "tree" else steps
+def known_tokens(base: Base, tokens: list[Any]) -> list[Any]:
+    """The tokens of a row, of a tree those of its leaves."""
+    return re.findall(r"k\w+|w\d", tokens[0]) if base.options["fields"].get(base.main) == "tree" else tokens
 
 
-def same(steps: list[Any], expected: list[Any]) -> bool:
-    """Whether steps are the expected ones, None being any; texts but for space at the end."""
-    given, flat = list(_flat(steps)), list(_flat(expected))
-    return len(given) == len(flat) and all(
-        own is None or own == entry or str(own).rstrip() == str(entry).rstrip()
-        for own, entry in zip(given, flat, strict=True)
+def same(tokens: list[Any], expected: list[Any]) -> bool:
+    """True if tokens are the expected ones. None matches anything, and space at the end of texts does not count."""
+    values, expected_values = list(_flat(tokens)), list(_flat(expected))
+    return len(values) == len(expected_values) and all(
+        value is None or value == other or str(value).rstrip() == str(other).rstrip()
+        for value, other in zip(values, expected_values, strict=True)
     )
 
 
-def _flat(steps: list[Any]) -> Iterator[Any]:
-    for step in steps:
-        yield from _flat(step) if isinstance(step, list) else [step]
+def _flat(tokens: list[Any]) -> Iterator[Any]:
+    for token in tokens:
+        yield from _flat(token) if isinstance(token, list) else [token]
 
 
-def steps_of(base: Base, dataset: Dataset, split: Split) -> list[list[Any]] | None:
-    """Of each sequence the values its encoded steps stand for, None where training has not seen one; null where the
-    encoder of the main field does not keep them."""
-    chosen = next((entry for entry in dataset.schema.fields if entry.name == base.main), None)
+def decoded_tokens(base: Base, dataset: Dataset, split: Split) -> list[list[Any]] | None:
+    """Values of the encoded tokens of each sequence, None for a value that training has not seen.
+
+    The result is None if the encoder of the main field does not keep values.
+    """
+    main = next((entry for entry in dataset.schema.fields if entry.name == base.main), None)
     encoder: Any = dataset.encoders.get(base.main)
-    if chosen is None or chosen.kind == "time":
+    if main is None or main.kind == "time":
         return None
     encoded, bounds = split.sequences.fields[base.main].tolist(), split.sequences.offsets.tolist()
-    cut = [encoded[start:stop] for start, stop in itertools.pairwise(bounds)]
-    if chosen.kind == "number":
-        return cut if chosen.option("scale") == "none" else None
-    if chosen.kind == "text":
-        if chosen.option("tokenizer") != "byte":
+    rows = [encoded[start:stop] for start, stop in itertools.pairwise(bounds)]
+    if main.kind == "number":
+        return rows if main.option("scale") == "none" else None
+    if main.kind == "text":
+        if main.option("tokenizer") != "byte":
             return None
         letters, decoder = encoder.tokenizer.id_to_token, decoders.ByteLevel()
-        return [[decoder.decode([letters(step) for step in steps])] for steps in cut]
-    known = [None, *(encoder.tokens if chosen.kind == "tree" else encoder.values.to_pylist())]
-    return [[known[step] for step in steps if known[step] != INNER] for steps in cut]
+        return [[decoder.decode([letters(token) for token in tokens])] for tokens in rows]
+    values = [None, *(encoder.tokens if main.kind == "tree" else encoder.values.to_pylist())]
+    return [[values[id] for id in ids if values[id] != INNER] for ids in rows]

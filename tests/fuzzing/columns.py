@@ -1,4 +1,4 @@
-"""What the fuzzer does to the columns of a valid table before they are written."""
+"""Mutations of the columns of a valid table, applied before it is written."""
 
 from __future__ import annotations
 
@@ -43,41 +43,43 @@ NAMES = [
 
 
 def pick(random: Random, values: Any) -> Any:
+    """A random element."""
     return values[int(random.integers(len(values)))]
 
 
-def places(random: Random, size: int, most: int) -> list[int]:
+def positions(random: Random, size: int, most: int) -> list[int]:
+    """One to `most` random positions below `size`."""
     return random.integers(0, size, 1 + int(random.integers(most))).tolist() if size else []
 
 
-def _changed(columns: Columns, place: int, cells: Any) -> Columns:
-    return [(name, cells if own == place else old) for own, (name, old) in enumerate(columns)]
+def _changed(columns: Columns, index: int, cells: Any) -> Columns:
+    return [(name, cells if other == index else old) for other, (name, old) in enumerate(columns)]
 
 
 def wrong_cells(random: Random, columns: Columns) -> Columns:
-    place = int(random.integers(len(columns)))
-    cells = listed(columns[place][1])
-    for row in places(random, len(cells), 3):
+    index = int(random.integers(len(columns)))
+    cells = listed(columns[index][1])
+    for row in positions(random, len(cells), 3):
         cells[row] = pick(random, WRONG)
-    return _changed(columns, place, cells)
+    return _changed(columns, index, cells)
 
 
 def huge_cell(random: Random, columns: Columns) -> Columns:
-    place = int(random.integers(len(columns)))
-    cells = listed(columns[place][1])
-    for row in places(random, len(cells), 1):
+    index = int(random.integers(len(columns)))
+    cells = listed(columns[index][1])
+    for row in positions(random, len(cells), 1):
         cells[row] = pick(random, ["x" * HUGE, [1] * (HUGE // 4), "word " * (HUGE // 5), '"' * HUGE])
-    return _changed(columns, place, cells)
+    return _changed(columns, index, cells)
 
 
 def renamed_column(random: Random, columns: Columns) -> Columns:
-    place = int(random.integers(len(columns)))
-    return [(pick(random, NAMES) if own == place else name, cells) for own, (name, cells) in enumerate(columns)]
+    index = int(random.integers(len(columns)))
+    return [(pick(random, NAMES) if other == index else name, cells) for other, (name, cells) in enumerate(columns)]
 
 
 def removed_column(random: Random, columns: Columns) -> Columns:
-    place = int(random.integers(len(columns)))
-    return [*columns[:place], *columns[place + 1 :]] if len(columns) > 2 else columns
+    index = int(random.integers(len(columns)))
+    return [*columns[:index], *columns[index + 1 :]] if len(columns) > 2 else columns
 
 
 def repeated_column(random: Random, columns: Columns) -> Columns:
@@ -89,38 +91,38 @@ def added_column(random: Random, columns: Columns) -> Columns:
 
 
 def reordered_columns(random: Random, columns: Columns) -> Columns:
-    return [columns[place] for place in random.permutation(len(columns))]
+    return [columns[index] for index in random.permutation(len(columns))]
 
 
 def swapped_columns(random: Random, columns: Columns) -> Columns:
     order = random.permutation(len(columns)).tolist()
-    return [(name, columns[place][1]) for place, (name, _) in zip(order, columns, strict=True)]
+    return [(name, columns[index][1]) for index, (name, _) in zip(order, columns, strict=True)]
 
 
 def missing_column(random: Random, columns: Columns) -> Columns:
-    place = int(random.integers(len(columns)))
-    return _changed(columns, place, [pick(random, [None, ""])] * len(columns[place][1]))
+    index = int(random.integers(len(columns)))
+    return _changed(columns, index, [pick(random, [None, ""])] * len(columns[index][1]))
 
 
 def no_rows(random: Random, columns: Columns) -> Columns:
-    kept = int(random.integers(2))
-    return [(name, listed(cells)[:kept]) for name, cells in columns]
+    count = int(random.integers(2))
+    return [(name, listed(cells)[:count]) for name, cells in columns]
 
 
 def repeated_rows(random: Random, columns: Columns) -> Columns:
-    rows = sorted([*range(len(columns[0][1])), *places(random, len(columns[0][1]), 9)])
+    rows = sorted([*range(len(columns[0][1])), *positions(random, len(columns[0][1]), 9)])
     return [(name, [listed(cells)[row] for row in rows]) for name, cells in columns]
 
 
 def other_type(random: Random, columns: Columns) -> Columns:
-    """Only Arrow and Parquet files say the type of a column."""
-    place = int(random.integers(len(columns)))
-    cells = listed(columns[place][1])
-    return _changed(columns, place, pick(random, TYPES)(cells))
+    """Change the type of a column, which only Arrow and Parquet files have."""
+    index = int(random.integers(len(columns)))
+    cells = listed(columns[index][1])
+    return _changed(columns, index, pick(random, TYPES)(cells))
 
 
 def _cast(kind: pa.DataType) -> Callable[[list[Any]], pa.Array]:
-    """To this type where values fit, else of numbers made for it."""
+    """Cast cells to a type, or hashes of the cells where the cells do not fit."""
 
     def make(cells: list[Any]) -> pa.Array:
         numbers = [zlib.crc32(as_text(cell).encode("utf-8", "replace")) % 100 for cell in cells]

@@ -1,4 +1,4 @@
-"""Tables written in every kind of file that is read, row by row, so that the fuzzer knows where each row stands."""
+"""Writer of valid tables in every supported format. Rows are written one by one, so that each can be found again."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-Columns = list[tuple[str, Any]]  # name and cells, or an Arrow array of them; a name may come twice
+Columns = list[tuple[str, Any]]  # name, and cells as a list or Arrow array; names may repeat
 SERIES = "@problemName fuzz\n@timeStamps false\n@classLabel true a b\n@data\n"
 
 
 class Raw(str):
-    """Text that is written into JSON as it is."""
+    """Text that is written into JSON without quotes."""
 
 
 @dataclass(frozen=True)
 class Base:
     """One valid file, or folder of files.
 
-    `train`: what data.train names, within a folder; `form`: how the columns are laid out there; `key`: the column that
-    tells sequences apart, empty where the first step does; `main`: the field whose steps are compared.
+    `train`: data.train, relative to a folder. `form`: layout of the columns in the file. `key`: the column that
+    identifies a sequence, empty if its first token does. `main`: the field whose tokens are compared.
     """
 
     kind: str
@@ -47,31 +47,31 @@ class Base:
     def column(self, name: str) -> list[Any]:
         return dict(self.columns)[name]
 
-    def steps(self) -> dict[str, list[Any]]:
-        """Key → the steps of the main field, in their order."""
+    def tokens(self) -> dict[str, list[Any]]:
+        """Key → tokens of the main field, in their order."""
         if not self.events:
             spec = self.options["fields"][self.main]
             channels = spec.get("columns", [self.main]) if isinstance(spec, dict) else [self.main]
             cells = self.column(self.main)
             if len(channels) > 1:
                 cells = [
-                    [list(step) for step in zip(*row, strict=True)]
+                    [list(token) for token in zip(*row, strict=True)]
                     for row in zip(*map(self.column, channels), strict=True)
                 ]
             keys = self.column(self.key) if self.key else [str(first_of(cell)) for cell in cells]
             return {key: cell if isinstance(cell, list) else [cell] for key, cell in zip(keys, cells, strict=True)}
-        found: dict[str, list[Any]] = {}
-        order = sorted(zip(self.column("id"), self.column("time"), self.column(self.main), strict=True))
-        for key, _, value in order:
-            found.setdefault(key, []).append(value)
-        return found
+        tokens: dict[str, list[Any]] = {}
+        events = sorted(zip(self.column("id"), self.column("time"), self.column(self.main), strict=True))
+        for key, _, value in events:
+            tokens.setdefault(key, []).append(value)
+        return tokens
 
 
-def first_of(steps: Any) -> Any:
-    """What tells a sequence without an id apart: its first word or number."""
-    while isinstance(steps, list):
-        steps = steps[0]
-    return steps.split()[0] if isinstance(steps, str) else float(steps)
+def first_of(tokens: Any) -> Any:
+    """The first word or number, which identifies a sequence without an id."""
+    while isinstance(tokens, list):
+        tokens = tokens[0]
+    return tokens.split()[0] if isinstance(tokens, str) else float(tokens)
 
 
 def as_text(value: Any, separator: str | None = None) -> str:
@@ -84,7 +84,7 @@ def as_text(value: Any, separator: str | None = None) -> str:
 
 
 def lines(base: Base, columns: Columns) -> list[str]:
-    """The header, if the form has one, and a text per row, as they stand in the file."""
+    """The header, if the form has one, and the text of each row in the file."""
     rows = list(zip(*(listed(cells) for _, cells in columns), strict=True))
     names = [name for name, _ in columns]
     if base.form == "json":
@@ -98,13 +98,13 @@ def lines(base: Base, columns: Columns) -> list[str]:
     if base.form in ("class lines", "class texts"):
         return [as_text(row[0]) for row in rows]
 
-    def quote_identifier(text: str) -> str:
+    def quoted(text: str) -> str:
         if base.quote and any(mark in text for mark in (base.delimiter, base.quote, "\n", "\r")):
             return base.quote + text.replace(base.quote, 2 * base.quote) + base.quote
         return text
 
     table = [names, *([as_text(value, base.separator) for value in row] for row in rows)]
-    return [base.delimiter.join(quote_identifier(text) for text in row) for row in table]
+    return [base.delimiter.join(quoted(text) for text in row) for row in table]
 
 
 def _json(value: Any) -> str:
@@ -112,10 +112,14 @@ def _json(value: Any) -> str:
 
 
 def _channels(row: tuple[Any, ...]) -> list[str]:
-    steps, *rest = row
-    if not (isinstance(steps, list) and steps and all(isinstance(step, list) and len(step) == 2 for step in steps)):
+    tokens, *rest = row
+    if not (
+        isinstance(tokens, list) and tokens and all(isinstance(entry, list) and len(entry) == 2 for entry in tokens)
+    ):
         return [as_text(value) for value in row]
-    return [",".join(str(step[channel]) for step in steps) for channel in range(2)] + [as_text(value) for value in rest]
+    return [",".join(str(token[channel]) for token in tokens) for channel in range(2)] + [
+        as_text(value) for value in rest
+    ]
 
 
 def encoded(base: Base, text: str) -> bytes:
@@ -123,7 +127,7 @@ def encoded(base: Base, text: str) -> bytes:
 
 
 def write(base: Base, folder: Path, columns: Columns) -> list[Path]:
-    """The files of a base with these columns; the labels, if they stand apart, are the last."""
+    """Write the files of a base with these columns. A separate file of labels comes last."""
     files = _write(base, folder, columns)
     if base.labels:
         text = "".join(f"{key},{label}\n" for key, label in [("id", "label"), *base.labels.items()])
@@ -138,14 +142,14 @@ def _write(base: Base, folder: Path, columns: Columns) -> list[Path]:
         return [write_columnar(path, pa.Table.from_arrays([as_arrow(v) for _, v in columns], [n for n, _ in columns]))]
     if base.form in ("class lines", "class texts"):
         return _write_classes(base, path, columns)
-    found = lines(base, columns)
+    rows = lines(base, columns)
     if base.form == "parts":
-        half = 1 + len(found) // 2
-        parts = {"part0.csv": found[:half], "part1.csv": [found[0], *found[half:]]}
+        half = 1 + len(rows) // 2
+        parts = {"part0.csv": rows[:half], "part1.csv": [rows[0], *rows[half:]]}
         for name, part in parts.items():
             (folder / name).write_bytes(encoded(base, "\n".join([*part, ""])))
         return [folder / name for name in parts]
-    data = encoded(base, (SERIES if base.form == "series" else "") + "\n".join([*found, ""]))
+    data = encoded(base, (SERIES if base.form == "series" else "") + "\n".join([*rows, ""]))
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return [path]
 
@@ -163,11 +167,11 @@ def _write_classes(base: Base, path: Path, columns: Columns) -> list[Path]:
 
 
 def write_columnar(path: Path, table: pa.Table) -> Path:
-    """In several row groups or batches."""
+    """Write a table in several row groups or record batches."""
     if path.suffix == ".parquet":
-        for place, name in enumerate(table.column_names):
-            if pa.types.is_interval(table.column(place).type):  # Parquet has none
-                table = table.set_column(place, name, pa.array(map(str, table.column(place).to_pylist())))
+        for index, name in enumerate(table.column_names):
+            if pa.types.is_interval(table.column(index).type):  # Parquet has no intervals
+                table = table.set_column(index, name, pa.array(map(str, table.column(index).to_pylist())))
         pq.write_table(table, path, row_group_size=7)
         return path
     with pa.ipc.new_file(str(path), table.schema) as writer:

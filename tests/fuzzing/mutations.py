@@ -1,4 +1,4 @@
-"""What the fuzzer does to valid files: to their columns before they are written, and to their bytes afterwards."""
+"""Mutations of the bytes and the text of written files. Those of columns are in columns.py."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import gzip
 import zlib
 from pathlib import Path
 
-from fuzzing.columns import HUGE, TABLE, Random, pick, places
+from fuzzing.columns import HUGE, TABLE, Random, pick, positions
 from fuzzing.files import Base
 
 RUNS = ["\x00", "\x1b[2J", "\r", "\u2028", "\x1a", "\ufeff", "\ufffd", "\x7f", "\t", ",", ";", "|", "\\", "'", "\ud800"]
@@ -18,29 +18,29 @@ def truncated(random: Random, data: bytes) -> bytes:
 
 def flipped(random: Random, data: bytes) -> bytes:
     changed = bytearray(data)
-    for place in places(random, len(data), 6):
-        changed[place] ^= 1 << int(random.integers(8))
+    for position in positions(random, len(data), 6):
+        changed[position] ^= 1 << int(random.integers(8))
     return bytes(changed)
 
 
 def noise(random: Random, data: bytes) -> bytes:
-    """A run of random bytes, put in or instead of what was there; sometimes nothing else."""
+    """Insert random bytes, write them over others, or replace the whole file by them."""
     run = random.bytes(int(random.integers(1, 200)))
-    place, kind = int(random.integers(len(data) + 1)), int(random.integers(5))
-    return run if kind == 4 else data[:place] + run + data[place + (len(run) if kind % 2 else 0) :]
+    position, kind = int(random.integers(len(data) + 1)), int(random.integers(5))
+    return run if kind == 4 else data[:position] + run + data[position + (len(run) if kind % 2 else 0) :]
 
 
 def zeroed(random: Random, data: bytes) -> bytes:
-    place, size = int(random.integers(len(data) + 1)), int(random.integers(1, 64))
-    return data[:place] + b"\x00" * size + data[place + size :]
+    position, size = int(random.integers(len(data) + 1)), int(random.integers(1, 64))
+    return data[:position] + b"\x00" * size + data[position + size :]
 
 
 def other_encoding(random: Random, data: bytes) -> bytes:
-    """Bytes of other encodings, or a byte order mark, inside or at the beginning."""
-    place = int(random.integers(len(data) + 1))
+    """Insert bytes of another encoding, or put a byte order mark first."""
+    position = int(random.integers(len(data) + 1))
     run = pick(random, [b"\xe9", b"\xff\xfe", b"\xc3", "é€".encode(), "né".encode("utf-16-le"), b"\xed\xa0\x80"])
     mark = pick(random, [b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff"])
-    return mark + data if random.integers(3) == 0 else data[:place] + run + data[place:]
+    return mark + data if random.integers(3) == 0 else data[:position] + run + data[position:]
 
 
 def empty(random: Random, data: bytes) -> bytes:
@@ -48,38 +48,38 @@ def empty(random: Random, data: bytes) -> bytes:
 
 
 def control(random: Random, text: str) -> str:
-    for place in places(random, len(text) + 1, 3):
-        text = text[:place] + pick(random, RUNS) * int(random.integers(1, 3)) + text[place:]
+    for position in positions(random, len(text) + 1, 3):
+        text = text[:position] + pick(random, RUNS) * int(random.integers(1, 3)) + text[position:]
     return text
 
 
 def deleted_lines(random: Random, text: str) -> str:
-    kept = text.split("\n")
-    for place in places(random, len(kept), 4):
-        kept[place : place + 1] = [""] if random.integers(4) == 0 else []
-    return "\n".join(kept)
+    text_lines = text.split("\n")
+    for position in positions(random, len(text_lines), 4):
+        text_lines[position : position + 1] = [""] if random.integers(4) == 0 else []
+    return "\n".join(text_lines)
 
 
 def repeated_lines(random: Random, text: str) -> str:
-    kept = text.split("\n")
-    for place in places(random, len(kept), 4):
-        kept.insert(int(random.integers(len(kept) + 1)), kept[min(place, len(kept) - 1)])
-    return "\n".join(kept)
+    text_lines = text.split("\n")
+    for position in positions(random, len(text_lines), 4):
+        text_lines.insert(int(random.integers(len(text_lines) + 1)), text_lines[min(position, len(text_lines) - 1)])
+    return "\n".join(text_lines)
 
 
 def marks(random: Random, text: str) -> str:
-    """Quotes and brackets put in, or taken away."""
-    for place in places(random, len(text) + 1, 3):
+    """Insert or remove quotes and brackets."""
+    for position in positions(random, len(text) + 1, 3):
         mark = pick(random, ['"', '""', "[", "]", "[[", "{", "}", "(", ")", "'"])
-        cut = text.replace(mark, "", 1) if random.integers(4) == 0 else text[:place] + mark + text[place:]
-        text = cut
+        removed = random.integers(4) == 0
+        text = text.replace(mark, "", 1) if removed else text[:position] + mark + text[position:]
     return text
 
 
 def huge_line(random: Random, text: str) -> str:
-    place = int(random.integers(len(text) + 1))
+    position = int(random.integers(len(text) + 1))
     mark = pick(random, ["x", "1,", "[", '"', "1 ", "\n", "\r\n"])
-    return text[:place] + mark * (HUGE // (200 if mark.isspace() else 2)) + text[place:]
+    return text[:position] + mark * (HUGE // (200 if mark.isspace() else 2)) + text[position:]
 
 
 def line_ends(random: Random, text: str) -> str:
@@ -102,7 +102,7 @@ FATAL = ("renamed_column", "removed_column", "swapped_columns", "missing_column"
 
 
 def applicable(base: Base) -> list[str]:
-    """Names of the mutations of a kind of file; those that nothing survives come once, others more often."""
+    """Names of the mutations that apply to a file. Those that no file survives come once, others four times."""
     columnar = base.form == "columnar"
     table = [name for name in TABLE if name != "other_type" or columnar]
     every = [*table, *BYTES, *(["other_type"] * 4 if columnar else TEXT)]
@@ -110,18 +110,18 @@ def applicable(base: Base) -> list[str]:
 
 
 def change_file(random: Random, name: str, path: Path, encoding: str) -> None:
-    """Mutate one written file; of a compressed one, what is inside or the file itself."""
+    """Mutate one written file. Of a compressed file, the content or the file itself."""
     data = path.read_bytes()
-    inside = path.suffix == ".gz" and (name in TEXT or random.integers(2) == 0)
-    if inside:
+    decompressed = path.suffix == ".gz" and (name in TEXT or random.integers(2) == 0)
+    if decompressed:
         try:
             data = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
-            inside = False
+            decompressed = False
     if name in BYTES:
         data = BYTES[name](random, data)
     else:
         text = TEXT[name](random, data.decode(encoding, "surrogateescape" if encoding != "utf-16" else "replace"))
         handler = {"utf-8": "surrogateescape", "latin-1": "replace", "utf-16": "surrogatepass"}[encoding]
         data = text.replace("\ud800", "\udcff").encode(encoding, handler)
-    path.write_bytes(gzip.compress(data) if inside else data)
+    path.write_bytes(gzip.compress(data) if decompressed else data)

@@ -1,4 +1,4 @@
-"""Mutated files end in success or in one clear error line, and no row is lost; thousands of them in scripts/fuzz.py."""
+"""Mutated files end in success or in one clear error line, and no row is lost. See also scripts/fuzz.py."""
 
 import json
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from fuzzing.bases import bases
 from fuzzing.cases import Case, examine, make_case, message_faults, options_of
-from fuzzing.checks import kept_order, kept_rows, kept_steps
+from fuzzing.checks import check_order, check_rows, check_tokens
 from fuzzing.files import write
 from fuzzing.truth import truth
 
@@ -17,12 +17,12 @@ FILES = 60
 
 
 @pytest.mark.parametrize("kind", bases())
-def test_valid_files_are_read_whole(tmp_path, kind):
+def test_valid_files_are_read_completely(tmp_path, kind):
     base = bases()[kind]
     files = write(base, tmp_path, base.columns)
     outcome = examine(Case(0, base, [], options_of(base, tmp_path), files), tmp_path)
     assert (outcome.status, outcome.findings) == ("success", [])
-    assert len(truth(base, files).places) == len(base.steps())
+    assert len(truth(base, files).untouched) == len(base.tokens())
 
 
 @pytest.mark.parametrize("number", range(FILES))
@@ -32,36 +32,36 @@ def test_mutated_files_end_in_success_or_in_one_clear_line(tmp_path, number):
     assert outcome.status in ("success", "error")
 
 
-def test_the_same_number_makes_the_same_file(tmp_path):
+def test_the_same_number_gives_the_same_file(tmp_path):
     for number in range(28):
-        one, other = (make_case(SEED, number, tmp_path / f"{number}{name}") for name in "ab")
-        assert one.mutations == other.mutations
-        plain = [path for path in one.files if path.suffix != ".gz"]  # gzip notes the time
-        assert all(path.read_bytes() == other.files[one.files.index(path)].read_bytes() for path in plain)
+        first, second = (make_case(SEED, number, tmp_path / f"{number}{name}") for name in "ab")
+        assert first.mutations == second.mutations
+        plain = [path for path in first.files if path.suffix != ".gz"]  # gzip stores the time
+        assert all(path.read_bytes() == second.files[first.files.index(path)].read_bytes() for path in plain)
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "csv events"])
-def test_lost_rows_other_orders_and_other_steps_are_noticed(tmp_path, kind):
+def test_checks_notice_lost_moved_and_changed_rows(tmp_path, kind):
     base = bases()[kind]
     write(base, tmp_path, base.columns)
     dataset = prepare(Case(0, base, [], options_of(base, tmp_path), []).build(tmp_path))
 
-    def found(check, columns):
+    def findings(check, columns):
         changed = replace(base, columns=columns)
         return list(check(changed, dataset, truth(changed, write(base, tmp_path, columns))))
 
-    assert not any(found(check, base.columns) for check in (kept_rows, kept_order, kept_steps))
+    assert not any(findings(check, base.columns) for check in (check_rows, check_order, check_tokens))
     more = [(name, [*cells, *cells[-1:]] if name != "id" else [*cells, "another"]) for name, cells in base.columns]
-    assert found(kept_rows, more)
+    assert findings(check_rows, more)
     if not base.events:
-        assert found(kept_order, [(name, cells[::-1]) for name, cells in base.columns])
+        assert findings(check_order, [(name, cells[::-1]) for name, cells in base.columns])
     other = [[cell[0] + 1, *cell[1:]] if isinstance(cell, list) else cell + 1 for cell in base.column(base.main)]
-    assert found(kept_steps, [(name, other if name == base.main else cells) for name, cells in base.columns])
+    assert findings(check_tokens, [(name, other if name == base.main else cells) for name, cells in base.columns])
 
 
 @pytest.mark.parametrize(
     "message", ["", "a.csv: one\ntwo", "a.csv: \x1b[2J", "a.csv" + 600 * "x", "something is wrong"]
 )
-def test_messages_that_are_not_one_clear_line_are_noticed(message):
+def test_checks_notice_messages_that_are_not_one_clear_line(message):
     assert list(message_faults(message))
     assert not list(message_faults(f"t.csv: row 1: label is {json.dumps('é')}; fill it in"))

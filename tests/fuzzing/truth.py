@@ -1,4 +1,4 @@
-"""What a mutated file holds, found without the readers under test: how many rows, which, and which are as they were."""
+"""Independent oracle of the fuzzer: rows of a mutated file, read without the code under test."""
 
 from __future__ import annotations
 
@@ -22,30 +22,36 @@ csv.field_size_limit(2**31 - 1)
 
 @dataclass
 class Truth:
-    """`rows`: the fewest and the most that may be used or refused (an empty line may count as a row), null where
-    nobody can say; `events`: likewise of an event table, malformed lines included; `keys`: of all rows in order,
-    where each number of a row is known; `places`: key → where its untouched record stands, the only one that
-    mentions the key; `damage`: why the file cannot be taken for whole."""
+    """Facts on a mutated file. None means unknown.
+
+    `rows`: least and greatest number of rows that may be used or refused, as an empty line may count as a row.
+    `events`: number of events of an event table, malformed lines included. `keys`: keys of all rows in order.
+    `untouched`: key → position of its record, for records that are unchanged and the only ones with that key.
+    `damage`: reason why the file must not be read as complete.
+    """
 
     rows: tuple[int, int] | None = None
     events: int | None = None
     keys: list[str] | None = None
-    places: dict[str, int] | None = None
+    untouched: dict[str, int] | None = None
     damage: str | None = None
 
 
 def truth(base: Base, files: list[Path]) -> Truth:
+    """Read the files of a mutated base."""
     if base.form == "columnar":
         return _columnar(base, files[0])
     if base.form == "class texts":
         contents = [path.read_bytes() for path in files]
         known = {
-            encoded(base, line + "\n"): key for key, line in zip(base.steps(), lines(base, base.columns), strict=True)
+            encoded(base, line + "\n"): key for key, line in zip(base.tokens(), lines(base, base.columns), strict=True)
         }
         same = {
-            known[data]: place for place, data in enumerate(contents) if contents.count(data) == 1 and data in known
+            known[data]: position
+            for position, data in enumerate(contents)
+            if contents.count(data) == 1 and data in known
         }
-        return Truth(rows=(len(files), len(files)), places=same)
+        return Truth(rows=(len(files), len(files)), untouched=same)
     contents = []
     for path in files[: -1 if base.labels else None]:
         data = path.read_bytes()
@@ -59,18 +65,18 @@ def truth(base: Base, files: list[Path]) -> Truth:
         return _json(base, contents[0])
     if base.form == "series":
         _, _, data = contents[0].partition(b"@data\n")
-        return Truth(rows=_rows(data.decode("utf-8", "replace")) if data else None, places=_places(base, data))
+        return Truth(rows=_rows(data.decode("utf-8", "replace")) if data else None, untouched=_untouched(base, data))
     if base.form == "class lines":
         counts = [_rows(data.decode("utf-8", "replace")) for data in contents]
         rows = sum(least for least, _ in counts), sum(most for _, most in counts)
-        return Truth(rows=rows, places=_places(base, b"".join(contents)))
+        return Truth(rows=rows, untouched=_untouched(base, b"".join(contents)))
     return _separated(base, contents)
 
 
 def _rows(text: str) -> tuple[int, int]:
-    """How many lines hold anything, and how many there are."""
-    found = re.split("\r\n|\n|\r", text.removesuffix("\n"))
-    return sum(map(bool, found)), len(found)
+    """The number of lines that are not empty, and of all lines."""
+    text_lines = re.split("\r\n|\n|\r", text.removesuffix("\n"))
+    return sum(map(bool, text_lines)), len(text_lines)
 
 
 def _columnar(base: Base, path: Path) -> Truth:
@@ -88,19 +94,19 @@ def _columnar(base: Base, path: Path) -> Truth:
         after = _by_key(keys, *(table.column(name).to_pylist() for name in names))
         same = {key: keys.index(key) for key, rows in after.items() if before.get(key) == rows}
         if base.events:
-            return Truth(rows=(len(set(cells)),) * 2, events=len(cells), places=same)
+            return Truth(rows=(len(set(cells)),) * 2, events=len(cells), untouched=same)
         known = all(isinstance(cell, str) for cell in cells)
-        return Truth(rows=(len(keys),) * 2, keys=keys if known else None, places=same)
+        return Truth(rows=(len(keys),) * 2, keys=keys if known else None, untouched=same)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, OverflowError):
         return Truth()
 
 
 def _by_key(keys: list[Any], *columns: list[Any]) -> dict[Any, list[Any]]:
     """Key → its rows, in the order of the file."""
-    found: dict[Any, list[Any]] = {}
+    rows: dict[Any, list[Any]] = {}
     for key, row in zip(keys, zip(*columns, strict=True), strict=True):
-        found.setdefault(key, []).append(row)
-    return found
+        rows.setdefault(key, []).append(row)
+    return rows
 
 
 def _json(base: Base, data: bytes) -> Truth:
@@ -108,35 +114,35 @@ def _json(base: Base, data: bytes) -> Truth:
         text = data.decode("utf-8-sig")
         parsed = [json.loads(line) for line in text.splitlines(keepends=False) if line.strip()]
     except (ValueError, RecursionError) as error:
-        return Truth(damage=f"JSON: {str(error)[:80]}", places=_places(base, data))
+        return Truth(damage=f"JSON: {str(error)[:80]}", untouched=_untouched(base, data))
     if not all(isinstance(entry, dict) for entry in parsed):
-        return Truth(places=_places(base, data))
+        return Truth(untouched=_untouched(base, data))
     keys = [entry.get("id") for entry in parsed]
     if base.events:
         known = {json.dumps(key) for key in keys}
-        return Truth(rows=(len(known),) * 2, events=len(keys), places=_places(base, data))
+        return Truth(rows=(len(known),) * 2, events=len(keys), untouched=_untouched(base, data))
     usual = all(isinstance(key, str) for key in keys)
-    return Truth(rows=(len(parsed),) * 2, keys=keys if usual else None, places=_places(base, data))
+    return Truth(rows=(len(parsed),) * 2, keys=keys if usual else None, untouched=_untouched(base, data))
 
 
 def _separated(base: Base, contents: list[bytes]) -> Truth:
-    """Rows are counted where every line is a record of its own, so that no quote can hide a line end."""
-    places = _places(base, b"".join(contents))
+    """Count rows if every line is one record, so that no quote can hide a line end."""
+    untouched = _untouched(base, b"".join(contents))
     count = events = 0
     for data in contents:
         text = data.decode(base.encoding, "replace").removeprefix("\ufeff")
-        found = [line for line in re.split("\r\n|\n|\r", text) if line]
-        if not found or not all(_is_record(base, line) for line in found):
-            return Truth(places=places)
-        count += len(found) - 1
+        records = [line for line in re.split("\r\n|\n|\r", text) if line]
+        if not records or not all(_is_record(base, line) for line in records):
+            return Truth(untouched=untouched)
+        count += len(records) - 1
         if base.events:
-            short = [line for line in found if len(line) < LONGEST_LINE]
-            header, *records = (next(csv.reader([line], delimiter=base.delimiter)) for line in short)
-            whole = [record for record in records if len(record) == len(header)]
+            short = [line for line in records if len(line) < LONGEST_LINE]
+            header, *events_read = (next(csv.reader([line], delimiter=base.delimiter)) for line in short)
+            complete = [event for event in events_read if len(event) == len(header)]
             if "id" not in header or "\ufffd" in text:
-                return Truth(places=places)
-            count, events = len({record[header.index("id")] for record in whole}), len(found) - 1
-    return Truth(rows=(count, count), events=events if base.events else None, places=places)
+                return Truth(untouched=untouched)
+            count, events = len({event[header.index("id")] for event in complete}), len(records) - 1
+    return Truth(rows=(count, count), events=events if base.events else None, untouched=untouched)
 
 
 def _is_record(base: Base, line: str) -> bool:
@@ -149,22 +155,22 @@ def _is_record(base: Base, line: str) -> bool:
         return False
 
 
-def _places(base: Base, data: bytes) -> dict[str, int]:
-    """Of the keys whose records are untouched, in a file whose header is."""
-    found = lines(base, base.columns)
+def _untouched(base: Base, data: bytes) -> dict[str, int]:
+    """Key → position of untouched records. There are none if the header was changed."""
+    records = lines(base, base.columns)
     if base.form in ("separated", "parts"):
-        header, *found = found
+        header, *records = records
         if not data.startswith(encoded(base, header + "\n")):
             return {}
-    keys = list(base.steps()) if not base.key else base.column("id")
+    keys = list(base.tokens()) if not base.key else base.column("id")
     mark = b"\xff\xfe" if base.encoding == "utf-16" else b""
-    data, whole = b"\n" + data, encoded(base, "\n".join(["", *found])).removeprefix(mark)
-    places: dict[str, int] = {}
-    broken = set()
-    for key, line in zip(keys, found, strict=True):
+    data, original = b"\n" + data, encoded(base, "\n".join(["", *records])).removeprefix(mark)
+    positions: dict[str, int] = {}
+    changed = set()
+    for key, line in zip(keys, records, strict=True):
         name = encoded(base, f"\n{key}," if base.form == "series" else key).removeprefix(mark)
-        place = data.find(encoded(base, f"\n{line}\n").removeprefix(mark))
-        if place < 0 or data.count(name) != whole.count(name):
-            broken.add(key)
-        places.setdefault(key, place)
-    return {key: place for key, place in places.items() if key not in broken}
+        position = data.find(encoded(base, f"\n{line}\n").removeprefix(mark))
+        if position < 0 or data.count(name) != original.count(name):
+            changed.add(key)
+        positions.setdefault(key, position)
+    return {key: position for key, position in positions.items() if key not in changed}

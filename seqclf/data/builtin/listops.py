@@ -1,12 +1,12 @@
-"""ListOps: nested operations on lists of digits, whose value is a digit. The class can be read off the structure only.
+"""ListOps: nested operations on lists of digits, whose value, the class, depends on the structure.
 
 Nangia and Bowman 2018, "ListOps: A Diagnostic Dataset for Latent Tree Learning". Expressions are drawn by the grammar
 of the published generator and written as one token after another, without the round brackets that only spell out a
 binary tree: `[MAX 2 [FIRST 9 6 ] ]` is 9.
 
-A node is an operator with probability 0.25, else a digit; an operator takes 2 to `max_args` nodes. Operators: MIN, MAX,
+A node is an operator with probability 0.25, else a digit. An operator takes 2 to `max_args` nodes. Operators: MIN, MAX,
 MED (the median, rounded down) and SM (the sum modulo 10) of the paper, and FIRST and LAST of its published variants.
-The published files hold a few single digits too; here every expression has an operator.
+The published files hold a few single digits too. Here every expression has an operator.
 """
 
 import random
@@ -33,10 +33,10 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 def write(folder: Path, rows: dict[str, int], max_depth: int, max_args: int, max_length: int, seed: int) -> None:
     """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` expressions each.
 
-    All differ. They are drawn as one pool and dealt out, so that the few short ones are shared alike by all splits.
+    All differ. They are drawn as one pool before they are divided, so every split has its share of the few short ones.
 
-    `max_depth`: levels of the tree, its root being 1 and the digits of a flat list 2, as in the published generator.
-    `max_length`: in tokens; longer expressions are drawn again.
+    `max_depth`: levels of the tree, counted as in the published generator: the root is 1, the digits of a flat list 2.
+    `max_length`: in tokens. Longer expressions are drawn again. Raises ValueError if there are too few expressions.
     """
     for name, value, least in (("max_depth", max_depth, 2), ("max_args", max_args, 2), ("max_length", max_length, 4)):
         if value < least:
@@ -45,15 +45,18 @@ def write(folder: Path, rows: dict[str, int], max_depth: int, max_args: int, max
     pool = _different(draws, sum(rows.values()), max_depth, max_args, max_length)
     draws.shuffle(pool)
     for split, count in rows.items():
-        dealt, pool = pool[:count], pool[count:]
-        values = pa.array([evaluate(expression.split(" ")) for expression in dealt], pa.int64())
-        pq.write_table(
-            pa.table({"expression": pa.array(dealt, pa.string()), "value": values}), folder / f"{split}.parquet"
-        )
+        expressions, pool = pool[:count], pool[count:]
+        values = pa.array([evaluate(expression.split(" ")) for expression in expressions], pa.int64())
+        table = pa.table({"expression": pa.array(expressions, pa.string()), "value": values})
+        pq.write_table(table, folder / f"{split}.parquet")
 
 
 def evaluate(tokens: Sequence[str]) -> int:
-    """The value of an expression, 0 to 9."""
+    """Return the value of an expression, 0 to 9.
+
+    >>> evaluate("[MAX 2 [FIRST 9 6 ] ]".split())
+    9
+    """
     open_lists: list[tuple[str, list[int]]] = [("", [])]
     for token in tokens:
         if token in OPERATORS:
@@ -68,23 +71,26 @@ def evaluate(tokens: Sequence[str]) -> int:
 
 
 def _different(draws: random.Random, count: int, max_depth: int, max_args: int, max_length: int) -> list[str]:
-    found: dict[str, None] = {}  # a set that keeps the order
+    """`count` different expressions, in the order in which they were drawn."""
+    expressions: dict[str, None] = {}  # a set that keeps the order
     repeats = 0
-    while len(found) < count:
+    while len(expressions) < count:
         tokens: list[str] = []
         _operation(draws, tokens, max_depth, max_args, max_length)
-        before = len(found)
+        before = len(expressions)
         if len(tokens) <= max_length:
-            found[" ".join(tokens)] = None
-        repeats = 0 if len(found) > before else repeats + 1
+            expressions[" ".join(tokens)] = None
+        repeats = 0 if len(expressions) > before else repeats + 1
         if repeats == REPEATS:
             limits = f"max_depth={max_depth}, max_args={max_args} and max_length={max_length}"
-            raise ValueError(f"rows ask for {count} expressions; {limits} allow about {len(found)} different ones")
-    return list(found)
+            raise ValueError(
+                f"rows={count}: {limits} allow about {len(expressions)} different expressions; set fewer rows"
+            )
+    return list(expressions)
 
 
 def _operation(draws: random.Random, tokens: list[str], levels: int, max_args: int, max_length: int) -> None:
-    """Append an operation of at most `levels` levels; one that has become too long ends early."""
+    """Append a random operation of at most `levels` levels. It ends early once it is too long to be kept."""
     tokens.append(draws.choice(list(OPERATORS)))
     for _ in range(draws.randint(2, max_args)):
         if len(tokens) > max_length:

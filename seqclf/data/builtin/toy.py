@@ -1,6 +1,6 @@
-"""The textbook's variable-length task, generated: token sequences of length 1 to 12 in five classes.
+"""Generated toy task: token sequences of length 1 to 12 in five classes.
 
-Tokens run from 1 to 10. Tokens 1 to 5 are signals, 6 to 10 are noise; the class is the *last* signal of the sequence,
+Tokens run from 1 to 10. Tokens 1 to 5 are signals, 6 to 10 are noise. The class is the *last* signal of the sequence,
 so a model has to follow order and to remember: [2, 7, 4, 9, 6] is class 4.
 """
 
@@ -15,7 +15,10 @@ TOKENS = 10
 
 
 def write(folder: Path, rows: dict[str, int], longest: int, seed: int) -> None:
-    """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` sequences each."""
+    """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` sequences each.
+
+    Lengths are uniform in [1, `longest`]. A sequence of noise only gets one signal at a random position.
+    """
     generator = np.random.default_rng(seed)
     for split, count in rows.items():
         tokens, labels = [], []

@@ -1,15 +1,15 @@
-"""Made-up card payments with fraud that shows only in the order of events. No real data, and no model of real fraud.
+"""Generated card payments with fraud that shows only in the order of events. No real data, no model of real fraud.
 
-A log of events: card, time, merchant (the kind of shop), amount, channel (chip, contactless, online, atm), country, and
-the label `fraud` ('yes' or 'no'), which is the same in all rows of a card. `fraud` stands for the whole card.
+The result is a log of events: card, time, merchant (the kind of shop), amount, channel (chip, contactless, online,
+atm), country, and the label `fraud` ('yes' or 'no'). The label belongs to the card and is the same in all its rows.
 
 Ordinary events. A card has a home country in `HOME`, a level of spending, and a log-normal number of events, at least
-`SHORTEST`. Merchants, amounts and channels are drawn independently of each other's order; one gap in twelve is short.
-One online payment in five goes to a country in `FAR`; all other ordinary payments stay in `HOME`.
+`SHORTEST`. Merchants, amounts and channels are drawn independently of each other's order. One gap in twelve is short.
+One online payment in five goes to a country in `FAR`. All other ordinary payments stay in `HOME`.
 
 Planted events. A fraud card holds one of three patterns, set between its ordinary events. So does one honest card in
-ten, a decoy: the *same* events, each with the gap before it, in an order that is harmless. With the number of events of
-either kind, nothing but their order tells the two apart:
+ten, a decoy: the *same* events, each with the gap before it, in a harmless order. Both kinds have the same number of
+events, so only the order tells them apart:
 
   testing   three payments online, each at most 10 minutes after the one before: two below 2.00, one of 300 or more.
             Fraud: small, small, large (a stolen number is tried out, then used). Decoys: the large one comes first or
@@ -20,9 +20,9 @@ either kind, nothing but their order tells the two apart:
             gaps before them are short, short, long, long in a fraud: far away at most two hours after a payment at
             home. In decoys they are short, long, short, long: eight hours or more to get there, eight or more back.
 
-So the presence of a pattern's events raises the odds of fraud, equally for each order, and pooled statistics of a card
-can tell no more than that: at the share of 1 in 100, one such card in eleven is a fraud. Now and then ordinary events
-complete a pattern by chance; such a card is honest.
+The presence of a pattern's events raises the odds of fraud, equally for each order. Pooled statistics of a card can
+tell no more than that: with 1 fraud in 100 cards, one card in eleven that holds such events is a fraud. Sometimes
+ordinary events complete a pattern by chance. Such a card is honest.
 """
 
 from collections.abc import Callable
@@ -32,12 +32,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SHORTEST = 4  # as many ordinary events as a pattern has, so that those of a scattered burst never touch
+SHORTEST = 4  # ordinary events, as many as the longest pattern has: the events of a scattered burst never touch
 DECOY_SHARE = 0.1
-EVENTS_AT_ONCE = 1_500_000
+EVENTS_AT_ONCE = 1_500_000  # of one chunk, which bounds the memory
 SPLITS = ["train", "validation", "test"]
 
-# kind of shop: (weight, typical amount, where it sells)
+# merchant → (weight, typical amount, key of SELLS)
 MERCHANTS = {
     "grocery": (190, 32.0, "shop"),
     "restaurant": (90, 38.0, "shop"),
@@ -77,7 +77,7 @@ HOME = ["DE", "FR", "IT", "ES", "NL", "AT", "BE", "PL"]
 FAR = ["US", "BR", "JP", "TH", "ZA", "AU"]
 NAMES = {"merchant": list(MERCHANTS), "channel": CHANNELS, "country": HOME + FAR, "fraud": ["no", "yes"]}
 
-# Tables of equally likely codes: a draw is one index.
+# Tables of equally likely codes: a weighted draw is one uniform index.
 MERCHANT_TABLE = np.repeat(np.arange(len(MERCHANTS)), [weight for weight, _, _ in MERCHANTS.values()]).astype(np.int8)
 TYPICAL_AMOUNT = np.array([amount for _, amount, _ in MERCHANTS.values()])
 SELLS = {"shop": [0] * 4 + [1] * 6, "both": [0] * 2 + [1] * 4 + [2] * 4, "online": [2] * 10, "cash": [3] * 10}
@@ -89,10 +89,11 @@ Columns = dict[str, np.ndarray]
 def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: float, seed: int) -> None:
     """Write `train.parquet`, `validation.parquet` and `test.parquet` with the events of `rows[split]` cards each.
 
-    A chunk of cards after another, each in order of time, so that cards interleave as in a log. Every chunk has a seed
-    of its own: a split does not depend on the size of another.
+    Cards are written in chunks, each sorted by time, so cards interleave as in a log. Every chunk has another seed, so
+    a split does not depend on the size of the others.
 
-    `mean_length`: of ordinary events, before the shortest cards are filled up; at least 4.
+    `mean_length`: mean number of ordinary events per card, at least 4. Cards below SHORTEST are filled up to it.
+    `fraud_share`: fraction of cards. Raises ValueError if one of them is out of range.
     """
     if mean_length < SHORTEST:
         raise ValueError(f"mean_length={mean_length}: must be at least {SHORTEST}")
@@ -119,7 +120,7 @@ def _column(values: np.ndarray, names: list[str] | None, kind: pa.DataType) -> p
 
 
 def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, fraud_share: float) -> Columns:
-    """The events of `cards` in order of time, each column of shape (events,)."""
+    """Events of `cards`, sorted by time: column → (events,)."""
     fraud = generator.random(len(cards)) < fraud_share
     planted = fraud | (generator.random(len(cards)) < DECOY_SHARE)
     pattern = np.where(planted, generator.integers(len(PATTERNS), size=len(cards)), -1)
@@ -131,12 +132,12 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
     home = generator.integers(len(HOME), size=len(cards)).astype(np.int8)
     events = _ordinary_events(generator, lengths, home)
     for number, (draw, fraud_order, decoy_orders) in enumerate(PATTERNS):
-        chosen = np.flatnonzero(pattern == number)
-        places = _places(generator, ordinary[chosen], len(fraud_order), fraud[chosen] | bool(decoy_orders))
-        orders = np.array(decoy_orders or [fraud_order])[generator.integers(len(decoy_orders) or 1, size=len(chosen))]
-        orders = np.where(fraud[chosen, None], fraud_order, orders)
-        for name, values in draw(generator, home[chosen]).items():
-            events[name][starts[chosen, None] + places] = np.take_along_axis(values, orders, axis=1)
+        holders = np.flatnonzero(pattern == number)  # cards
+        positions = _positions(generator, ordinary[holders], len(fraud_order), fraud[holders] | bool(decoy_orders))
+        orders = np.array(decoy_orders or [fraud_order])[generator.integers(len(decoy_orders) or 1, size=len(holders))]
+        orders = np.where(fraud[holders, None], fraud_order, orders)
+        for name, values in draw(generator, home[holders]).items():
+            events[name][starts[holders, None] + positions] = np.take_along_axis(values, orders, axis=1)
     elapsed = np.cumsum(events.pop("gap"))
     begin = generator.integers(180 * 86_400, size=len(cards)) - elapsed[starts]
     seconds = elapsed + np.repeat(begin, lengths) + int(np.datetime64("2025-01-01", "s").astype(np.int64))
@@ -147,7 +148,7 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
 
 
 def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: np.ndarray) -> Columns:
-    """Codes of merchants, channels and countries, amounts and gaps in seconds, a card after another."""
+    """Codes of merchants, channels and countries, amounts, and gaps in seconds: column → (events,), card by card."""
     count = int(lengths.sum())
     merchant = MERCHANT_TABLE[generator.integers(len(MERCHANT_TABLE), size=count, dtype=np.uint16)]
     channel = CHANNEL_TABLE[merchant, generator.integers(10, size=count, dtype=np.uint8)]
@@ -170,33 +171,36 @@ def _ordinary_events(generator: np.random.Generator, lengths: np.ndarray, home: 
     }
 
 
-def _places(generator: np.random.Generator, ordinary: np.ndarray, size: int, together: np.ndarray) -> np.ndarray:
-    """Where a pattern's events go among `ordinary` (cards,) others, never first: (cards, size), ascending."""
-    steps = np.arange(size)
-    block = generator.integers(1, ordinary + 1)[:, None] + steps
-    apart = (
-        np.sort(generator.integers(0, (ordinary - size + 1)[:, None], (len(ordinary), size)), axis=1) + 1 + 2 * steps
-    )
-    return np.where(together[:, None], block, apart)
+def _positions(generator: np.random.Generator, ordinary: np.ndarray, size: int, adjacent: np.ndarray) -> np.ndarray:
+    """(cards, size) ascending positions of a pattern's events among the other events of each card, never the first.
+
+    `ordinary`: (cards,) number of other events. `adjacent`: (cards,) mask of cards whose pattern is in a row.
+    """
+    index = np.arange(size)
+    in_a_row = generator.integers(1, ordinary + 1)[:, None] + index
+    gaps = np.sort(generator.integers(0, (ordinary - size + 1)[:, None], (len(ordinary), size)), axis=1)
+    scattered = gaps + 1 + 2 * index  # at least one ordinary event between two of the pattern
+    return np.where(adjacent[:, None], in_a_row, scattered)
 
 
 def _codes(generator: np.random.Generator, names: list[str], shape: tuple[int, int]) -> np.ndarray:
+    """Random codes of these merchants."""
     return np.array([NAMES["merchant"].index(name) for name in names], np.int8)[
         generator.integers(len(names), size=shape)
     ]
 
 
 def _amounts(generator: np.random.Generator, low: float, high: float, shape: tuple[int, int]) -> np.ndarray:
-    """Evenly spread over the logarithm, in [low, high), in whole cents."""
+    """Log-uniform amounts in [low, high), in units of a cent."""
     return np.floor(np.exp(generator.uniform(np.log(low), np.log(high), shape)) * 100) / 100
 
 
 def _testing(generator: np.random.Generator, home: np.ndarray) -> Columns:
     small, large = (len(home), 2), (len(home), 1)
-    merchants = _codes(generator, ["app store", "streaming", "charity"], small)
-    dear = _codes(generator, ["electronics", "jewellery", "airline"], large)
+    small_merchants = _codes(generator, ["app store", "streaming", "charity"], small)
+    large_merchants = _codes(generator, ["electronics", "jewellery", "airline"], large)
     return {
-        "merchant": np.hstack([merchants, dear]),
+        "merchant": np.hstack([small_merchants, large_merchants]),
         "amount": np.hstack([_amounts(generator, 0.5, 2, small), _amounts(generator, 300.01, 1500, large)]),
         "channel": np.full((len(home), 3), CHANNELS.index("online"), np.int8),
         "country": np.repeat(home[:, None], 3, axis=1),
@@ -228,7 +232,8 @@ def _travel(generator: np.random.Generator, home: np.ndarray) -> Columns:
     }
 
 
-# What draws a pattern's events, their order in a fraud, and the orders of decoys; without any, decoys are scattered.
+# (function that draws a pattern's events, their order in a fraud, orders of decoys). Without orders, the events of
+# decoys are scattered.
 PATTERNS: list[tuple[Callable[[np.random.Generator, np.ndarray], Columns], list[int], list[list[int]]]] = [
     (_testing, [0, 1, 2], [[2, 0, 1], [0, 2, 1]]),
     (_burst, [0, 1, 2, 3], []),

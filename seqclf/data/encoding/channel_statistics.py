@@ -60,6 +60,7 @@ def fit_scales(read: ReadValues, group_count: int, channels: int, *, grouped: bo
     unlike_others = np.zeros(suspects.shape, bool)
     if suspects.any() or suspect_channels.any():
         if not robust:
+            # Sampled in a second pass, as most data needs neither.
             for values, groups in read():
                 sample.update(_with_groups(values, groups))
         measure = _median_and_spread if robust else mean_and_deviation
@@ -202,7 +203,7 @@ def _divisible(statistics: ChannelStatistics, unlike_others: np.ndarray) -> tupl
 
 
 def _limits(statistics: ChannelStatistics, moments: Moments) -> tuple[np.ndarray, np.ndarray] | None:
-    """Usual ranges of the channels whose values go beyond them; see `Scales`."""
+    """The limits of `Scales`: usual ranges of the channels that have values beyond them."""
     has_outliers = np.isfinite(statistics.lowest) & (statistics.lowest > moments.lowest)
     has_outliers |= np.isfinite(statistics.highest) & (statistics.highest < moments.highest)
     if not has_outliers.any():

@@ -59,7 +59,7 @@ def fit_encoders(encoders: Mapping[str, Encoder], read: ReadColumns) -> None:
     with ThreadPoolExecutor(FIT_THREADS) as pool:
         for after_others in (False, True):
             group = [encoder for encoder in encoders.values() if encoder.fit_after_others is after_others]
-            list(pool.map(lambda encoder: encoder.fit(read), group))
+            list(pool.map(lambda encoder: encoder.fit(read), group))  # the list re-raises errors of the threads
 
 
 def encode(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:

@@ -17,6 +17,7 @@ def last_seen(seen: np.ndarray, lengths: np.ndarray, *, inclusive: bool) -> np.n
     indices = np.where(seen, np.arange(len(seen))[:, None], -1)
     if not inclusive:
         indices = np.concatenate([np.full((1, seen.shape[1]), -1), indices[:-1]])
+    # The running maximum does not stop at the ends of rows, so values of earlier rows are discarded below.
     latest = np.maximum.accumulate(indices, axis=0)
     starts = np.repeat(np.cumsum(lengths) - lengths, lengths)[:, None]
     return np.where(latest >= starts, latest, -1)

@@ -27,7 +27,7 @@ class RawChannels(NamedTuple):
     """Unscaled channels of N rows with S tokens.
 
     `lengths`: (N,). `seen`: (S, W) mask of values that are present. `values`: (S, W), or (S, 2 W) with the elapsed
-    times of `since`; NaN where a value is missing.
+    times of `since`, NaN where a value is missing.
     """
 
     lengths: np.ndarray
@@ -128,6 +128,7 @@ class Scaler(Encoder):
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
         if self.since is None:
             return RawChannels(lengths, seen, values)
+        # Positions count through all rows, but elapsed times are differences within a row.
         clock = np.arange(len(values), dtype=np.float64)
         if self.since != "tokens":
             clock = list_values(record_batch.column(self.since))
@@ -144,7 +145,7 @@ class Scaler(Encoder):
         lengths, seen, raw = self._raw_channels(record_batch)
         rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row of scales if nothing was fit
         mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
-        if self.scales.limits is not None:
+        if self.scales.limits is not None:  # in units of the data, so before scaling
             lowest, highest = self.scales.limits
             raw = np.clip(raw, lowest[rows], highest[rows])
         with np.errstate(over="ignore"):
@@ -203,7 +204,7 @@ class Scaler(Encoder):
     def restore(self, state: dict[str, Any]) -> None:
         require(state, {"mean": list, "deviation": list})
         mean, deviation = self._stored_array(state, "mean"), self._stored_array(state, "deviation")
-        if (deviation <= 0).any():
+        if (deviation <= 0).any():  # would divide by 0
             raise InputError("deviation must be numbers above 0")
         limits = None
         if "lowest" in state:

@@ -66,9 +66,10 @@ class TimeGap(Encoder):
         if (gaps > 0).any():
             self.resolution = float(np.quantile(gaps[gaps > 0], RESOLUTION_QUANTILE))
         logs = self._log(gaps)
-        self.mean, self.deviation = float(logs.mean()), float(logs.std()) or 1.0
+        self.mean, self.deviation = float(logs.mean()), float(logs.std()) or 1.0  # 1 if all gaps are equal
 
     def _log(self, gaps: np.ndarray) -> np.ndarray:
+        # Symmetric around 0, as gaps may be negative.
         return np.sign(gaps) * np.log1p(np.abs(gaps) / self.resolution)
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:

@@ -69,7 +69,7 @@ class Tokenizer(Encoder):
         """Return lists of provisional codes, or for `bpe` the texts."""
         if self.kind == "bpe":
             return column
-        codes, ends = array("i"), [0]
+        codes, ends = array("i"), [0]  # 4 bytes per token, where a list would take 8
         for text in column.to_pylist():
             codes.extend(map(self.codes.__getitem__, self._tokens(text)))
             ends.append(len(codes))
@@ -107,6 +107,7 @@ class Tokenizer(Encoder):
         lowercase, max_size = self.field.option("lowercase"), self.field.option("max_size")
         self.tokenizer = train_subwords(texts(), lowercase, self.field.option("min_count"), max_size)
         if self.field.option("vectors") is not None:
+            # Rare words are kept if they have a vector, so all words of training are needed.
             self._add_vectors(train_subwords(texts(), lowercase, 1, max_size).get_vocab())
 
     def _fit_words(self, read: ReadColumns) -> None:
@@ -120,7 +121,7 @@ class Tokenizer(Encoder):
         min_count = self.field.option("min_count")
         kept = [tokens[code] for code in by_count if counts[code] >= min_count][:max_words]
         self.tokenizer = untrained(self.kind, self.field.option("lowercase"))
-        if self.kind != "byte":
+        if self.kind != "byte":  # whose vocabulary is complete
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.field.option("vectors") is not None:
             self._add_vectors({tokens[code]: rank for rank, code in enumerate(by_count[:max_words])})
@@ -151,6 +152,7 @@ class Tokenizer(Encoder):
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         assert self.tokenizer is not None
         texts = record_batch.column(self.field.name).to_pylist()
+        # The fast variant leaves out character offsets, which nothing here needs.
         token_ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
         lengths = np.fromiter(map(len, token_ids), np.int64, len(token_ids))
         ids = np.fromiter(chain.from_iterable(token_ids), np.int32, int(lengths.sum()))

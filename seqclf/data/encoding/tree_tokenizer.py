@@ -45,6 +45,7 @@ class TreeTokenizer(Encoder):
 
         Spaces do not count, and neither do tags that are labels, as the model gets none of them.
         """
+        # Without a separator, the tokens a, bc and ab, c would be equal.
         return hash_bytes("\0".join(tokens).encode() + tree.parents.tobytes() for tree, tokens in self._trees(column))
 
     def _trees(self, column: pa.Array) -> Iterator[tuple[Tree, list[str]]]:

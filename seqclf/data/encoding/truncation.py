@@ -59,6 +59,7 @@ class Truncation(NamedTuple):
         """Truncate encoded tokens. `lengths`: (N,) int64. `fields`: name → (S,) or (S, D), rows end to end."""
         if not self.cuts or lengths.max(initial=0) <= (self.max_length or 0):
             return Ragged(list_offsets(lengths), fields)
+        # Fancy indexing copies; sequences within the limit are returned above without one.
         offsets, kept = self._kept_tokens(lengths)
         return Ragged(offsets, {name: tokens[kept] for name, tokens in fields.items()})
 

@@ -45,7 +45,8 @@ class Vocabulary(Encoder):
     ):
         super().__init__(field, others, truncation)
         self.hash_size: int | None = field.option("hash_size")
-        self.codes: dict[Any, int] = {None: MISSING_CODE}  # value → provisional code
+        # Value → provisional code. Codes count from 0 and are never reused, as staged files hold them.
+        self.codes: dict[Any, int] = {None: MISSING_CODE}
         self.hashes = CodeHashes(self.codes)
         self.ids = np.zeros(1, np.int32)  # provisional code → id
         self._set_values([])
@@ -77,7 +78,7 @@ class Vocabulary(Encoder):
         frequent.sort(key=lambda entry: (-entry[1], entry[0] is not None, entry[0]))
         values = [value for value, _ in frequent[: self.field.option("max_size")]]
         self._set_values(values)
-        self.ids = np.zeros(len(self.codes), np.int32)
+        self.ids = np.zeros(len(self.codes), np.int32)  # values that are left out stay 0, unknown
         for id, value in enumerate(values, start=1):
             self.ids[self.codes[value]] = id
 
@@ -100,6 +101,7 @@ class Vocabulary(Encoder):
 
     def _hashed_ids(self, elements: pa.Array) -> np.ndarray:
         size = self.hash_size or 1
+        # crc32 is the same on every machine and in every process, unlike Python's hash.
         return _map_distinct(elements, lambda value: 1 + zlib.crc32(f"{value}".encode()) % size)
 
     def _vocabulary_ids(self, elements: pa.Array) -> np.ndarray:

@@ -25,7 +25,7 @@ def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
         for number, line in enumerate(lines, start=1):
             head, _, rest = line.rstrip().partition(b" ")
-            if number == 1 and len(rest.split()) == 1:
+            if number == 1 and len(rest.split()) == 1:  # the header: numbers of words and of dimensions
                 continue
             word = head.decode("utf-8", "replace")
             if word not in vocabulary or word == previous:  # of a word listed twice in a row, the first counts

@@ -1,4 +1,4 @@
-"""What the first cells of a column look like: lists or text, of integers, numbers, strings or vectors."""
+"""Inference from the first cells of a column: lists or text, of integers, numbers, strings, vectors or times."""
 
 from __future__ import annotations
 
@@ -9,17 +9,20 @@ from typing import Any
 
 import pyarrow as pa
 
-MOST_CLOCK_CODES = 100
-TIMED = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
+MAX_CLOCK_CODES = 100  # more different integers that only ascend are a clock, not codes
+MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are measurements
+TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
 LARGEST_INTEGER = 2**63 - 1
 
 
 def is_list(kind: pa.DataType) -> bool:
+    """True for each of Arrow's list types."""
     return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:
+    """True for strings and for extension types, such as JSON and UUID, which DuckDB returns as text."""
     return pa.types.is_string(kind) or pa.types.is_large_string(kind) or isinstance(kind, pa.BaseExtensionType)
 
 
@@ -28,69 +31,81 @@ def _texts(cells: pa.ChunkedArray) -> list[str]:
 
 
 def looks_bracketed(cells: pa.ChunkedArray) -> bool:
+    """True if more than half of the texts are in square brackets."""
     texts = _texts(cells) if is_text(cells.type) else []
+    # A majority decides, as a few cells may be damaged.
     return bool(texts) and 2 * sum(text[0] == "[" and text[-1] == "]" for text in texts) > len(texts)
 
 
 def looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """Bracketed in more than half of the cells; or, where a separator was named, split by it in one of them."""
+    """True if texts are bracketed, or if a separator was named and splits one of them."""
     return looks_bracketed(cells) or (separator is not None and any(separator in text for text in _texts(cells)))
 
 
 def looks_timed(cells: pa.ChunkedArray) -> bool:
-    """Whether every text is a date, a point in time, or hours and minutes."""
+    """True if every text is a date, a date with time, or a time of day."""
     texts = _texts(cells) if is_text(cells.type) else []
-    return bool(texts) and all(TIMED.fullmatch(text) for text in texts)
+    return bool(texts) and all(TIME.fullmatch(text) for text in texts)
 
 
 def mean_words(cells: pa.ChunkedArray) -> float:
+    """Return the mean number of words of the texts that are not blank."""
     texts = _texts(cells)
     return sum(len(text.split()) for text in texts) / max(1, len(texts))
 
 
 def split_cell(text: str, separator: str | None) -> list[Any]:
-    """The elements of a list written inside a text cell, as the sample shows them."""
+    """Split a list written in a text cell: `[1, 2]`, or elements between separators."""
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
-        except (ValueError, RecursionError):
+        except (ValueError, RecursionError):  # [a, b] without quotes is not JSON
             parsed = [part.strip() for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
     return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
 
 
-def look_into(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
-    """What most lists are made of (`integer`, `string`, `number` or `vector`), and the width of a step.
+def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
+    """Return the type of most lists' elements (`integer`, `string`, `number` or `vector`), and the width of a token.
 
-    Integers that go below zero, run upwards like a clock, or stand beside fractions are measurements, not names; those
-    too large for 64 bits are names. A tenth of fractions decides: as names, that many rows would stop the run.
+    Integers are measurements, not codes, if one is negative, if they ascend like a clock, or if a tenth of the lists
+    holds fractions. As codes, so many fractions would stop the run. Integers too large for 64 bits are strings.
     """
-    # Nanoseconds have no Python value.
-    plain = is_list(cells.type) and not pa.types.is_temporal(cells.type.value_type)
-    rows = _texts(cells) if is_text(cells.type) else [cell for cell in cells.to_pylist() if cell] if plain else []
-    lists = [split_cell(row, separator) if isinstance(row, str) else row for row in rows]
-    kinds: dict[str, int] = {}
-    widths: dict[int, int] = {}
-    distinct: set[int] = set()
+    lists = _list_cells(cells, separator)
+    kinds: dict[str, int] = {}  # type of a list → lists
+    widths: dict[int, int] = {}  # width of a vector → vectors
+    distinct: set[int] = set()  # integers
     for entries in lists:
-        told = [entry for entry in entries if not _is_missing(entry)]
-        kind = max((_kind_of(entry, distinct, widths) for entry in told), default=None)
+        present = [entry for entry in entries if not _is_missing(entry)]
+        kind = max((_element_kind(entry, distinct, widths) for entry in present), default=None)
         if kind is not None:
             kinds[kind[1]] = kinds.get(kind[1], 0) + 1
     if not kinds:
         return "string", 1
     common = max(kinds, key=lambda name: kinds[name])
-    words = any(isinstance(entry, str) and _is_missing(entry) for entries in lists for entry in entries)
-    if common == "integer" and (words or max(distinct) > LARGEST_INTEGER):  # among codes NA is one more
-        common = "string"
-    elif common == "integer" and (
-        min(distinct) < 0
-        or 10 * kinds.get("number", 0) > sum(kinds.values())
-        or (len(distinct) > MOST_CLOCK_CODES and _never_fall(lists))
-    ):
-        common = "number"
+    if common == "integer":
+        # Among codes, a word such as NA is one more code.
+        has_words = any(isinstance(entry, str) and _is_missing(entry) for entries in lists for entry in entries)
+        if has_words or max(distinct) > LARGEST_INTEGER:
+            common = "string"
+        elif _are_measurements(distinct, kinds.get("number", 0) / sum(kinds.values()), lists):
+            common = "number"
     width = max(widths, key=lambda size: widths[size]) if common == "vector" and widths else 1
     return common, width
+
+
+def _list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
+    """The cells as Python lists, those of text split. Lists of times are left out: nanoseconds have no Python value."""
+    if is_list(cells.type):
+        return [] if pa.types.is_temporal(cells.type.value_type) else [cell for cell in cells.to_pylist() if cell]
+    return [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
+
+
+def _are_measurements(integers: set[int], fraction_share: float, lists: list[list[Any]]) -> bool:
+    """True if integers are amounts or times rather than codes."""
+    if min(integers) < 0 or fraction_share > MIN_FRACTION_SHARE:
+        return True
+    return len(integers) > MAX_CLOCK_CODES and _never_fall(lists)
 
 
 def _is_missing(entry: Any) -> bool:
@@ -98,12 +113,12 @@ def _is_missing(entry: Any) -> bool:
 
 
 def names_missing(cells: pa.ChunkedArray) -> bool:
-    """Whether a text cell says that there is no value, as NA does."""
+    """True if a text cell holds a word for a missing value, such as NA."""
     return is_text(cells.type) and any(isinstance(cell, str) and _is_missing(cell) for cell in cells.to_pylist())
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
-    """Whether lists are of points in time, or of texts that all are."""
+    """True if lists hold dates or times, or only texts that are written like them."""
     if is_list(cells.type):
         kind = cells.type.value_type
         if pa.types.is_temporal(kind):
@@ -112,33 +127,29 @@ def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
     else:
         rows = [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
     entries = [entry for row in rows for entry in row if entry is not None]
-    return bool(entries) and all(isinstance(entry, str) and TIMED.fullmatch(entry.strip()) for entry in entries)
+    return bool(entries) and all(isinstance(entry, str) and TIME.fullmatch(entry.strip()) for entry in entries)
 
 
 def _never_fall(lists: list[list[Any]]) -> bool:
-    """Whether every list ascends, as a clock does and a code does not."""
+    """True if every list ascends, as the readings of a clock do."""
     try:
         return all(all(int(a) <= int(b) for a, b in itertools.pairwise(entries)) for entries in lists)
     except (TypeError, ValueError):
         return False
 
 
-def _kind_of(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
-    """Kinds in the order in which the more general swallows the other: integer < number < string < vector."""
+def _element_kind(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[int, str]:
+    """Rank and name of an element's type. More general types rank higher: integer < number < string < vector.
+
+    Adds integers to `distinct` and counts the widths of vectors in `widths`.
+    """
     if isinstance(entry, (list, tuple)):
         widths[len(entry)] = widths.get(len(entry), 0) + 1
         return 3, "vector"
-    if isinstance(entry, bool):
+    if isinstance(entry, bool):  # a subclass of int
         return 2, "string"
     if isinstance(entry, str):
-        try:
-            entry = int(entry)
-        except ValueError:
-            try:
-                float(entry)
-            except ValueError:
-                return 2, "string"
-            return 1, "number"
+        entry = _parsed(entry)
     if isinstance(entry, int):
         distinct.add(entry)
         return 0, "integer"
@@ -147,3 +158,11 @@ def _kind_of(entry: Any, distinct: set[int], widths: dict[int, int]) -> tuple[in
     except (TypeError, ValueError):
         return 2, "string"
     return 1, "number"
+
+
+def _parsed(text: str) -> Any:
+    """The integer that a text spells, else the text."""
+    try:
+        return int(text)
+    except ValueError:
+        return text

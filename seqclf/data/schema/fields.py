@@ -1,4 +1,4 @@
-"""One value of every step: its kind, the columns it comes from and the options of its encoder."""
+"""Fields: kind, columns and encoder options of one value of every token."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.schema.cell_types import is_text, look_into, looks_bracketed
+from seqclf.data.schema.cell_types import infer_elements, is_text, looks_bracketed
 from seqclf.errors import InputError
 from seqclf.system.stored_state import Where, one_of, require
 
 KINDS = ("category", "number", "time", "text", "tree")
-WIDEST = 1_000_000  # channels of a number field
-# Which options a kind takes, and what they are where nothing is said.
+MAX_WIDTH = 1_000_000  # channels of a number field
+# The options of each kind, with their defaults.
 OPTIONS: dict[str, dict[str, Any]] = {
     "category": {"min_count": 1, "max_size": None, "hash_size": None, "missing": "refuse", "separator": None},
     "number": {
@@ -31,15 +31,18 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "text": {"tokenizer": "word", "lowercase": True, "min_count": 2, "max_size": 50_000, "vectors": None},
     "tree": {"tags": "labels", "lowercase": False, "min_count": 1, "max_size": None},
 }
+# Units of time and periods of cycles, in seconds.
 UNITS = {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6, "nanosecond": 1e-9, "minute": 60.0, "hour": 3600.0}
 UNITS["day"] = 86400.0
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}
+# Names of the model's other inputs and outputs, and of columns that the reader adds.
 RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 
 def _one_of(*values: Any) -> tuple[Callable[[Any], bool], str]:
-    *most, last = [str(value) for value in values]
-    return (lambda value: value in values), f"{', '.join(most)} or {last}"
+    """A check for one of `values`, and its text for errors."""
+    *first, last = [str(value) for value in values]
+    return (lambda value: value in values), f"{', '.join(first)} or {last}"
 
 
 COUNT = (lambda value: type(value) is int and value >= 1, "a whole number from 1")
@@ -68,11 +71,15 @@ MISSING = {"category": _one_of("refuse", "value"), "number": _one_of("refuse", "
 
 @dataclass(frozen=True)
 class Field:
-    """One value of every step.
+    """One value of every token.
 
-    `columns`: one, or several number columns that are the channels of one field. `values` says what a category is made
-    of (`integer` or `string`); `width` is the channels of a number field as the file has them; `options` those that
-    were set (see `option`).
+    `kind`: one of KINDS. `columns`: one, or several number columns that are the channels of one field. `values`:
+    `integer` or `string`, the type of a category's values. `width`: channels of a number field as the file has them.
+    `separator`: between the elements of a list in a text cell. `options`: those that were set (see `option`).
+
+    >>> amount = Field("amount", "number", ("amount",), width=1, options={"log": True})
+    >>> amount.option("log"), amount.option("scale")
+    (True, 'standard')
     """
 
     name: str
@@ -85,23 +92,25 @@ class Field:
 
     @property
     def column(self) -> str:
-        """Its columns as a person reads them."""
+        """The names of the columns, for messages."""
         return ", ".join(self.columns)
 
     @property
     def depth(self) -> int:
-        """How deep the lists of a cell are nested: 2 for a list of vectors."""
+        """Nesting of the lists in a cell: 2 for a list of vectors, else 1."""
         return 2 if (self.width or 1) > 1 and len(self.columns) == 1 else 1
 
     @property
     def running_text(self) -> bool:
-        """Whether a cell is one text that the encoder cuts into steps."""
+        """True if a cell is one text that the encoder splits into tokens."""
         return self.kind in ("text", "tree")
 
     def option(self, name: str) -> Any:
+        """Return an option of the encoder, as set or by default."""
         return self.options.get(name, OPTIONS[self.kind][name])
 
     def describe(self) -> str:
+        """Return type, width and options in words, for the console and reports."""
         detail = {"category": f"{self.values}s", "number": f"{self.width} channels"}.get(self.kind)
         extra = ", ".join(f"{key}={value}" for key, value in self.options.items())
         return ", ".join(part for part in (detail, extra) if part)
@@ -112,14 +121,17 @@ FIELD: dict[str, Any] = {
     "kind": one_of(*KINDS),
     "columns": Where([str], lambda columns: len(columns) > 0, "a list of one column or more"),
     "values": one_of("integer", "string"),
-    "width": (Where(int, lambda width: 1 <= width <= WIDEST, f"a whole number from 1 to {WIDEST}"), None),
+    "width": (Where(int, lambda width: 1 <= width <= MAX_WIDTH, f"a whole number from 1 to {MAX_WIDTH}"), None),
     "separator": (Where(str, lambda text: text != "", "a text of one character or more"), None),
     "options": dict,
 }
 
 
 def stored_field(state: Mapping[str, Any], key: str) -> Field:
-    """The field that `asdict` made `state` of; raises InputError where it cannot be one. `key`: of it, for errors."""
+    """Return the field of which `asdict` returned `state`. `key` names it in errors.
+
+    Raises InputError if no field can have that state.
+    """
     require(state, FIELD, key)
     kind, options = state["kind"], state["options"]
     unknown = (set(state) - set(FIELD)) | {f"options.{name}" for name in options if name not in OPTIONS[kind]}
@@ -128,7 +140,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
     for name, value in options.items():
         try:
             check_option(f"{key}.options.{name}", kind, name, value)
-        except TypeError:  # of a list where a text belongs
+        except TypeError:  # a list, which cannot be looked up, where a text belongs
             raise InputError(f"{key}.options.{name}={value}: is of the wrong kind") from None
     if kind != "number" and len(state["columns"]) > 1:
         raise InputError(f"{key}.columns: a {kind} field has one column")
@@ -136,65 +148,73 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 
 def check_option(key: str, kind: str, option: str, value: Any) -> None:
-    """Raise unless `value` is one that `option` of a field of this kind may have."""
-    allowed, text = MISSING[kind] if option == "missing" else ALLOWED[option]
+    """Raise InputError unless `option` of a field of this kind may have `value`. `key` names it in errors."""
+    is_allowed, expected = MISSING[kind] if option == "missing" else ALLOWED[option]
     if value is None and OPTIONS[kind][option] is None:
         return
-    if not allowed(value):
-        raise InputError(f"{key}={value}: must be {text}")
+    if not is_allowed(value):
+        raise InputError(f"{key}={value}: must be {expected}")
 
 
 def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
-    """A field as the user named it: a kind, or a mapping with `kind`, `column` or `columns`, and options."""
-    given = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
-    kind = given.pop("kind", None)
-    columns = _columns(name, given)
+    """Return a field as configured under data.fields.
+
+    `spec`: a kind, or a mapping with `kind`, `column` or `columns`, and options. `sample`: the first rows of the file,
+    which decide what the configuration leaves open. `events`: a row is a token, not a sequence.
+    """
+    options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
+    kind = options.pop("kind", None)
+    columns = _columns(name, options)
     key = f"data.fields.{name}"
     if kind not in KINDS:
         raise InputError(f"{key}: kind '{kind}' is unknown; it must be one of {', '.join(KINDS)}")
-    unknown = set(given) - set(OPTIONS[kind])
+    unknown = set(options) - set(OPTIONS[kind])
     if unknown:
         raise InputError(
             f"{key}: a {kind} field has no option '{min(unknown)}'; it takes {', '.join(sorted(OPTIONS[kind]))}"
         )
-    for option, value in given.items():
+    for option, value in options.items():
         check_option(f"{key}.{option}", kind, option, value)
     if len(columns) > 1 and kind != "number":
         raise InputError(f"{key}: a {kind} field has one column; several may be the channels of a number field only")
     if kind in ("text", "tree"):
         if events:
-            raise InputError(f"{key}: a {kind} field cannot stand in an event table; name it category")
-        return Field(name, kind, columns, options=given)
+            raise InputError(f"{key}: a {kind} field cannot be in an event table; name it category")
+        return Field(name, kind, columns, options=options)
     if events:
-        return event_field(name, kind, columns, sample, given)
+        return event_field(name, kind, columns, sample, options)
     cells = sample.column(columns[0])
-    usual = None if looks_bracketed(cells) else list_separator
-    separator = given.pop("separator", usual) if is_text(cells.type) else None
-    values, width = look_into(cells, separator)
+    # Bracketed lists are separated by commas, whatever data.list_separator says of others.
+    default_separator = None if looks_bracketed(cells) else list_separator
+    separator = options.pop("separator", default_separator) if is_text(cells.type) else None
+    values, width = infer_elements(cells, separator)
     if kind == "category":
-        return Field(name, kind, columns, values if values == "integer" else "string", None, separator, given)
+        return Field(name, kind, columns, values if values == "integer" else "string", None, separator, options)
     if kind == "time":
-        return Field(name, kind, columns, width=1, separator=separator, options=given)
-    return Field(name, kind, columns, width=max(width, len(columns)), separator=separator, options=given)
+        return Field(name, kind, columns, width=1, separator=separator, options=options)
+    return Field(name, kind, columns, width=max(width, len(columns)), separator=separator, options=options)
 
 
-def _columns(name: str, given: dict[str, Any]) -> tuple[str, ...]:
-    if "column" in given and "columns" in given:
+def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
+    """Take the columns out of the options. A field without any is named like its column."""
+    if "column" in options and "columns" in options:
         raise InputError(f"data.fields.{name}: has both column and columns; keep one")
-    found = given.pop("columns", None) or given.pop("column", name)
-    return tuple(str(column) for column in (found if isinstance(found, (list, tuple)) else [found]))
+    columns = options.pop("columns", None) or options.pop("column", name)
+    return tuple(str(column) for column in (columns if isinstance(columns, (list, tuple)) else [columns]))
 
 
 def event_field(
     name: str, kind: str, columns: tuple[str, ...], sample: pa.Table, options: Mapping[str, Any] | None = None
 ) -> Field:
-    """A field of an event table, where a cell holds one value."""
-    given = {key: value for key, value in (options or {}).items() if key != "separator"}
+    """Return a field of an event table, where a cell holds one value."""
+    # A cell is one value, not a list to be split.
+    options = {key: value for key, value in (options or {}).items() if key != "separator"}
     if kind == "category":
-        return Field(name, kind, columns, event_values(sample.column(columns[0])), options=given)
-    return Field(name, kind, columns, width=len(columns), options=given)
+        return Field(name, kind, columns, event_values(sample.column(columns[0])), options=options)
+    return Field(name, kind, columns, width=len(columns), options=options)
 
 
 def event_values(cells: pa.ChunkedArray) -> str:
-    """`integer` where a column of categories is stored as whole numbers, else `string`: as text, 007 is not 7."""
+    """Return `integer` if a column of categories is stored as integers, else `string`: as text, 007 is not 7."""
+    # uint64 does not fit the int64 of integer categories.
     return "integer" if pa.types.is_integer(cells.type) and cells.type != pa.uint64() else "string"

@@ -1,4 +1,4 @@
-"""An encoded dataset on disk: splits, encoders, schema and the report of its making."""
+"""An encoded dataset on disk: splits, encoders, schema and the counts of its preparation."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from seqclf.errors import InputError
 from seqclf.system.stored_state import COUNT, Each, require
 
 READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
-SPEC = ("name", "kind", "size", "width")  # what the shape of a model depends on
+SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they decide the shape of a model
 
 
 @dataclass(frozen=True)
 class Dataset:
     """An encoded dataset.
 
-    `report` counts rows, refusals, truncations and unknown tokens of each split; `leaks` what they share (see
-    `leaks.find_leaks`); `digest` is of the content; `reader` says how text files were read. `positive` is, where two
-    classes leave it open, the rarer in train.
+    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
+    `report`: counts of rows, refusals, truncations, tokens and unknown tokens by split. `leaks`: counts of what splits
+    share (see `leakage.find_leaks`). `digest`: hash of the encoded content. `reader`: options with which text files
+    were read. `reused`: the dataset was prepared by an earlier run.
     """
 
     folder: Path
@@ -44,7 +45,7 @@ class Dataset:
     reused: bool
 
     def description(self) -> dict[str, Any]:
-        """What a checkpoint or a bundle needs to read new data the same way; plain values only."""
+        """Return what a checkpoint or a bundle needs to read new data the same way, as plain values."""
         return {
             "schema": self.schema.to_dict(),
             "classes": self.classes,
@@ -58,57 +59,60 @@ class Dataset:
         }
 
     def vectors(self) -> dict[str, np.ndarray]:
-        """Pretrained vectors of the fields that have them, (size, D) float32 each."""
+        """Return the pretrained vectors of the fields that have them: name → (size, D) float32."""
         return {name: encoder.vectors for name, encoder in self.encoders.items() if encoder.vectors is not None}
 
 
 def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
-    """The encoders of a `Dataset.description()`, which may be of a checkpoint from anywhere.
+    """Return the encoders of a `Dataset.description()`, which may come from an untrusted checkpoint.
 
-    Raises InputError unless schema, encoders and what a model was built for (`fields`) are of one another.
+    Raises InputError unless schema, encoders and the model's inputs (`fields`) agree with one another.
     """
     require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
     schema, states = Schema.from_dict(description["schema"]), description["encoders"]
     if set(states) != {field.name for field in schema.fields}:
         raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
     encoders = load_encoders(schema.fields, states.__getitem__)
-    built = [{key: spec.get(key) for key in SPEC} for spec in description["fields"]]
-    if built != [{key: encoder.spec().get(key) for key in SPEC} for encoder in encoders.values()]:
+    # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
+    model_shapes = [{key: spec.get(key) for key in SHAPE_KEYS} for spec in description["fields"]]
+    if model_shapes != [{key: encoder.spec().get(key) for key in SHAPE_KEYS} for encoder in encoders.values()]:
         raise InputError("fields are not what the encoders give")
     return encoders
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:
-    """Map a prepared dataset. `positive`: what the user set; `verify_all`: read all of it and compare its checksums.
+    """Map a prepared dataset into memory.
 
-    Raises DamagedError.
+    `positive`: label set by the user. `verify_all`: read all files and compare their checksums. Raises DamagedError if
+    the folder is not as it was written.
     """
     verify(folder, verify_all, ("lengths.bin", "labels.bin"))
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])
-        opened = {name: open_split(folder / name) for name in state["splits"]}
+        splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
-        plain = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
-        if max(split.labels.max(initial=0) for split in opened.values()) >= len(plain["classes"]):
+        stored = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
+        # Checked here, as an index beyond the classes would fail deep inside training.
+        if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
-    positive = _positive(positive, plain["classes"], opened["train"].labels)
-    return Dataset(folder, schema, positive=positive, encoders=encoders, splits=opened, reused=reused, **plain)
+    positive = _positive(positive, stored["classes"], splits["train"].labels)
+    return Dataset(folder, schema, positive=positive, encoders=encoders, splits=splits, reused=reused, **stored)
 
 
-def _positive(chosen: str | None, classes: list[str], labels: np.ndarray) -> str | None:
-    """The label whose recall matters: as set, or the rarer of two classes in `labels` (N,)."""
-    if chosen is None:
+def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:
+    """The positive label: as set, else the rarer of two classes in `labels` (N,), else None."""
+    if label is None:
         return classes[int(np.bincount(labels, minlength=2).argmin())] if len(classes) == 2 else None
-    check_positive(chosen, classes)
-    return chosen
+    check_positive(label, classes)
+    return label
 
 
-def check_positive(chosen: str, classes: list[str]) -> None:
-    """Raise unless `chosen` is one of two labels."""
-    if chosen not in classes:
-        raise InputError(f"data.positive={chosen}: no such label; the labels are {', '.join(classes)}")
+def check_positive(label: str, classes: list[str]) -> None:
+    """Raise InputError unless `label` is one of two classes."""
+    if label not in classes:
+        raise InputError(f"data.positive={label}: no such label; the labels are {', '.join(classes)}")
     if len(classes) != 2:
-        raise InputError(f"data.positive={chosen}: needs two classes; the data has {len(classes)}")
+        raise InputError(f"data.positive={label}: needs two classes; the data has {len(classes)}")

@@ -1,26 +1,31 @@
-"""An iterator that works ahead in a thread of its own, so that reading and computing share the cores."""
+"""Prefetching of an iterator in a thread, so that reading and computing overlap."""
 
 from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
-AHEAD = 2
+AHEAD = 2  # items; each may be a record batch of many megabytes
 END = object()
 
 
-def prefetched(items: Iterable[Item]) -> Iterator[Item]:
-    """The same items, at most `AHEAD` of them made before they are asked for; errors come where they belong.
+def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
+    """Yield the same items, of which up to `AHEAD` are made ahead of time in a thread.
 
-    Whoever stops early should close the iterator; the thread ends with the item it is making.
+    An exception is raised where its item would have come. A consumer that stops early should close the iterator. The
+    thread then ends after the item it is making.
+
+    >>> list(prefetched(n * n for n in range(4)))
+    [0, 1, 4, 9]
     """
-    ready: queue.Queue[Any] = queue.Queue(AHEAD)
+    ready: queue.Queue[Any] = queue.Queue(AHEAD)  # (item, None), or (END, exception or None)
     stopped = threading.Event()
 
     def put(entry: Any) -> bool:
+        # A plain put would block forever if the consumer stopped while the queue is full.
         while not stopped.is_set():
             try:
                 ready.put(entry, timeout=0.1)
@@ -40,6 +45,7 @@ def prefetched(items: Iterable[Item]) -> Iterator[Item]:
         except BaseException as error:
             put((END, error))
         finally:
+            # Generators hold files open; they must be closed in the thread that runs them.
             if hasattr(source, "close"):
                 source.close()
 

@@ -1,4 +1,4 @@
-"""A split on disk, ragged and memory-mapped: the steps of all sequences end to end, and where each begins."""
+"""Ragged store: a split on disk, memory-mapped, with the tokens of all sequences end to end."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ from seqclf.data.caching.checksums import Blocks, ChecksumFile
 
 
 class Ragged(NamedTuple):
-    """Encoded sequences. `offsets`: (N + 1,) int64, steps of row i in [offsets[i], offsets[i + 1]);
-    `fields[name]`: (S,) int32 or (S, D) float32."""
+    """N encoded sequences of S tokens in total.
+
+    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32 or
+    (S, D) float32.
+
+    >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
+    >>> len(sequences), sequences.lengths.tolist()
+    (2, [2, 1])
+    """
 
     offsets: np.ndarray
     fields: dict[str, np.ndarray]
 
     @property
     def lengths(self) -> np.ndarray:
+        """(N,) number of tokens of each row."""
         return np.diff(self.offsets)
 
     def __len__(self) -> int:
@@ -29,10 +37,11 @@ class Ragged(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Sequences with `labels` (N,) int64, `ids` (N,) strings and `rows`, (N,) int64 positions in the source file.
+    """N labelled sequences.
 
+    `labels`: (N,) int64 class codes. `ids`: (N,) strings. `rows`: (N,) int64 row numbers in the source file.
     `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64, equal for rows
-    that a split keeps together (`data.split.by` distinct or group), None without groups.
+    that must stay in one split (`data.split.by` distinct or group), None without groups.
     """
 
     sequences: Ragged
@@ -44,34 +53,35 @@ class Split(NamedTuple):
 
     @property
     def lengths_before_truncation(self) -> np.ndarray:
-        """(N,) lengths before anything was cut."""
+        """(N,) lengths, those before truncation if there is a limit."""
         return self.sequences.lengths if self.original_lengths is None else self.original_lengths
 
 
 def release_pages(sequences: Ragged) -> None:
-    """Give the pages of memory-mapped steps back to the system; they are read again when they are used again."""
-    for steps in sequences.fields.values():
-        mapped = getattr(steps, "_mmap", None)
+    """Return the memory of memory-mapped tokens to the system. They are read again at the next use."""
+    for tokens in sequences.fields.values():
+        mapped = getattr(tokens, "_mmap", None)  # numpy has no public way to the mapping
         if mapped is not None and hasattr(mapped, "madvise"):
             mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def size_in_bytes(sequences: Ragged) -> int:
-    return sum(steps.nbytes for steps in sequences.fields.values())
+    """Return the size of all tokens."""
+    return sum(tokens.nbytes for tokens in sequences.fields.values())
 
 
-def sample_split(split: Split, most_steps: int, seed: int) -> Split:
-    """The split, or as many of its rows, drawn at random and in their order, as have about `most_steps` steps."""
+def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
+    """Return random rows of about `max_tokens` tokens in total, in their order, or the split if it has no more."""
     lengths = split.sequences.lengths
-    if split.sequences.offsets[-1] <= most_steps:
+    if split.sequences.offsets[-1] <= max_tokens:
         return split
     order = np.random.default_rng(seed).permutation(len(lengths))
-    count = int(np.searchsorted(np.cumsum(lengths[order]), most_steps))
+    count = int(np.searchsorted(np.cumsum(lengths[order]), max_tokens))
     return subset(split, np.sort(order[: max(1, count)]))
 
 
 def subset(split: Split, rows: np.ndarray) -> Split:
-    """Some rows of a split, by their positions (M,), copied into memory."""
+    """Copy some rows of a split into memory. `rows`: (M,) positions."""
     original_lengths, groups = (
         None if values is None else values[rows] for values in (split.original_lengths, split.groups)
     )
@@ -80,24 +90,34 @@ def subset(split: Split, rows: np.ndarray) -> Split:
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Some sequences, in the order of `rows`, or all of them as they are where `rows` counts them."""
+    """Copy some sequences in the order of `rows`: (M,) positions. If all are taken in order, nothing is copied.
+
+    >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
+    >>> last_first = take(sequences, np.array([1, 0]))
+    >>> last_first.offsets.tolist(), last_first.fields["shop"].tolist()
+    ([0, 1, 3], [6, 4, 5])
+    """
+    # A copy would read memory-mapped tokens from disk.
     if len(rows) == len(sequences) and (np.diff(rows) == 1).all():
         return sequences
     starts, counts = sequences.offsets[rows], sequences.lengths[rows]
     offsets = np.concatenate([[0], np.cumsum(counts)])
-    places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
-    return Ragged(offsets, {name: steps[places] for name, steps in sequences.fields.items()})
+    tokens = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
+    return Ragged(offsets, {name: values[tokens] for name, values in sequences.fields.items()})
 
 
 class SplitWriter:
-    """Appends encoded rows to a folder; memory stays at one batch. Use it in a `with` block, which closes the files;
-    then `checksums` gives those of the files by name."""
+    """Appends encoded rows to a new folder, with one batch in memory at a time.
+
+    Use it in a `with` block, which closes the files. Afterwards `checksums` holds those of the files by name.
+    """
 
     def __init__(self, folder: Path):
         folder.mkdir(parents=True)
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
-        self.kinds: dict[str, dict[str, Any]] = {}
+        self.formats: dict[str, dict[str, Any]] = {}  # array → dtype, and shape without the first dimension
+        # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
         self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
         self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
 
@@ -108,8 +128,8 @@ class SplitWriter:
         self.ids.close()
         for file in self.files.values():
             file.close()
-        if error[0] is None:
-            (self.folder / "split.json").write_text(json.dumps(self.kinds))
+        if error[0] is None:  # split.json marks a complete split
+            (self.folder / "split.json").write_text(json.dumps(self.formats))
 
     def append(
         self,
@@ -120,8 +140,9 @@ class SplitWriter:
         original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
     ) -> None:
-        for name, steps in sequences.fields.items():
-            self._write(f"field.{name}", steps)
+        """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never."""
+        for name, tokens in sequences.fields.items():
+            self._write(f"field.{name}", tokens)
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
         self._write("rows", rows.astype(np.int64))
@@ -134,7 +155,7 @@ class SplitWriter:
         file = f"{name}.bin"
         if file not in self.files:
             self.files[file] = ChecksumFile(self.folder / file)
-            self.kinds[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
+            self.formats[name] = {"dtype": values.dtype.str, "shape": list(values.shape[1:])}
         self.files[file].write(np.ascontiguousarray(values).view(np.uint8).data)
 
     @property
@@ -143,26 +164,30 @@ class SplitWriter:
 
 
 def open_split(folder: Path) -> Split:
-    """Map a split's files into memory; steps are not read until they are used. Raises ValueError if files disagree."""
-    kinds = json.loads((folder / "split.json").read_text())
-    arrays = {name: _mapped(folder / f"{name}.bin", **kind) for name, kind in kinds.items()}
+    """Map the files of a split into memory. Tokens are not read until they are used.
+
+    Raises ValueError if the files contradict each other.
+    """
+    formats = json.loads((folder / "split.json").read_text())
+    arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
     lengths = np.asarray(arrays.pop("lengths"))
-    fields = {name.removeprefix("field."): steps for name, steps in arrays.items() if name.startswith("field.")}
+    fields = {name.removeprefix("field."): tokens for name, tokens in arrays.items() if name.startswith("field.")}
     with pa.memory_map(str(folder / "ids.arrow")) as source:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
     labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
+    # Everything downstream relies on these two checks: lengths of at least 1, and arrays that fit them.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
     counts = {len(values) for values in (labels, rows, ids, *optional.values())}
-    if counts != {len(lengths)} or {len(steps) for steps in fields.values()} != {offsets[-1]}:
+    if counts != {len(lengths)} or {len(tokens) for tokens in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
     return Split(Ragged(offsets, fields), labels, ids, rows, **optional)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
     size = path.stat().st_size // (np.dtype(dtype).itemsize * int(np.prod(shape, dtype=np.int64)))
-    if size == 0:
+    if size == 0:  # an empty file cannot be mapped
         return np.empty((0, *shape), dtype)
     return np.memmap(path, dtype=dtype, mode="r", shape=(size, *shape))

@@ -1,4 +1,4 @@
-"""Rows that were refused: kept with their reasons, and too many of them stop the run."""
+"""Quarantine: refused rows and their reasons. Too many of them stop the run."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from seqclf.errors import InputError
 
 
 class Quarantine:
-    """Collects refusals while one source is read.
+    """Collects refusals while sources are read.
 
-    `on_bad_row`: `quarantine` and `drop` go on without the row, `error` stops at the first. A share of refused rows
-    above `max_bad_share` stops the run at the end of the source.
+    `on_bad_row`: `quarantine` and `drop` go on without the row, `error` stops at the first. `max_bad_share`: largest
+    fraction of the rows of a source that may be refused.
     """
 
     def __init__(self, on_bad_row: str, max_bad_share: float):
@@ -26,21 +26,24 @@ class Quarantine:
         self.refusals: list[Refusal] = []
 
     def add(self, refusals: list[Refusal]) -> None:
+        """Collect refusals. Raises InputError for the first one if `on_bad_row` is `error`."""
         if refusals and self.on_bad_row == "error":
             raise InputError(f"{refusals[0]} (data.on_bad_row=quarantine goes on without such rows)")
         self.refusals += refusals
 
     def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
-        """Raise if `refused`, of the `rows` of one source, are too many."""
+        """Raise InputError if `refused` are too many of the `rows` of one source."""
+        # The first refusal is quoted, as one cause often explains all.
         if refused and len(refused) > self.max_bad_share * rows:
             raise InputError(
                 f"{refused[0]} ({len(refused)} of {rows} rows of {source} are refused, more than "
-                f"data.max_bad_share={self.max_bad_share}; mend them or raise the share)"
+                f"data.max_bad_share={self.max_bad_share}; fix them or raise the share)"
             )
 
     def write(self, path: Path) -> None:
+        """Write a line of JSON for each refusal, if `on_bad_row` is `quarantine` and there are any."""
         if self.refusals and self.on_bad_row == "quarantine":
             with path.open("w") as file:
                 for refusal in self.refusals:
-                    known = {key: value for key, value in refusal._asdict().items() if value is not None}
-                    file.write(json.dumps(known) + "\n")
+                    entry = {key: value for key, value in refusal._asdict().items() if value is not None}
+                    file.write(json.dumps(entry) + "\n")

@@ -1,4 +1,4 @@
-"""The data that ships with the package is what it says."""
+"""Built-in data sets are as documented."""
 
 import numpy as np
 import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Generated ListOps expressions are what the grammar says, and so are their values."""
+"""Generated ListOps expressions follow the grammar and have the right values."""
 
 from collections import Counter
 
@@ -30,7 +30,7 @@ def splits(tmp_path_factory):
         ("[SM [MIN 4 2 ] [MED [SM 9 9 ] [MAX 1 3 ] 1 ] [LAST 1 [FIRST 7 0 ] ] ]", 2),  # 2 + median(8, 3, 1) + 7
     ],
 )
-def test_evaluate_gives_the_answers_found_by_hand(expression, value):
+def test_evaluate_agrees_with_values_computed_by_hand(expression, value):
     assert evaluate(expression.split()) == value
 
 
@@ -50,16 +50,16 @@ def test_values_are_those_of_the_expressions(splits):
 def test_depth_arguments_and_length_stay_within_their_limits(splits):
     depths, arguments, lengths = Counter(), Counter(), Counter()
     for row in splits["train"]:
-        tokens, held, deepest = row["expression"].split(" "), [0], 1
+        tokens, open_lists, deepest = row["expression"].split(" "), [0], 1
         for token in tokens:
             if token == "]":
-                arguments[held.pop()] += 1
+                arguments[open_lists.pop()] += 1
                 continue
-            held[-1] += 1
-            deepest = max(deepest, len(held))
+            open_lists[-1] += 1
+            deepest = max(deepest, len(open_lists))
             if token in OPERATORS:
-                held.append(0)
-        assert held == [1]
+                open_lists.append(0)
+        assert open_lists == [1]
         depths[deepest] += 1
         lengths[len(tokens)] += 1
     assert set(depths) == set(range(2, LIMITS["max_depth"] + 1))
@@ -67,7 +67,7 @@ def test_depth_arguments_and_length_stay_within_their_limits(splits):
     assert (min(lengths), max(lengths)) == (4, LIMITS["max_length"])
 
 
-def test_splits_are_alike(splits):
+def test_splits_have_similar_lengths(splits):
     mean = {name: sum(len(row["expression"]) for row in rows) / len(rows) for name, rows in splits.items()}
     assert mean["test"] == pytest.approx(mean["train"], rel=0.1)
 
@@ -83,7 +83,7 @@ def test_the_same_seed_gives_the_same_expressions(tmp_path):
 
 
 def test_limits_that_allow_too_few_expressions_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"rows ask for 601 expressions; max_depth=2, .* allow about 600 different"):
+    with pytest.raises(ValueError, match=r"rows=601: max_depth=2, .* allow about 600 different"):
         write(tmp_path, rows={"train": 601}, max_depth=2, max_args=2, max_length=4, seed=0)
     with pytest.raises(ValueError, match=r"max_args=1: must be at least 2"):
         write(tmp_path, rows={"train": 1}, max_depth=2, max_args=1, max_length=4, seed=0)

@@ -1,4 +1,4 @@
-"""Generated card payments follow the rules written above their generator, and tell fraud by order alone."""
+"""Generated card payments follow the documented rules, and only the order of events shows fraud."""
 
 from collections import Counter
 from itertools import pairwise
@@ -16,7 +16,7 @@ FAR = {"US", "BR", "JP", "TH", "ZA", "AU"}
 
 
 def read(folder, split):
-    """The events of each card as a list of rows in order of time."""
+    """Events of each card, sorted by time: card → list of rows."""
     cards = {}
     for event in pq.read_table(folder / f"{split}.parquet").to_pylist():
         cards.setdefault(event["card"], []).append(event)
@@ -31,25 +31,25 @@ def splits(tmp_path_factory):
 
 
 def patterns_in(events):
-    """The documented rules, read off the events of a card in order: the names of the patterns found."""
-    found = set()
+    """Names of the documented patterns in the events of a card."""
+    names = set()
     minutes = [(event["time"] - before["time"]).total_seconds() / 60 for before, event in pairwise(events)]
     for end in range(1, len(events)):
         before, event = events[end - 1], events[end]
         at_home = before["channel"] != "online" and before["country"] not in FAR
         far_away = event["channel"] != "online" and event["country"] in FAR
         if at_home and far_away and minutes[end - 1] <= 120:
-            found.add("travel")
+            names.add("travel")
         last = events[max(0, end - 2) : end + 1]
         if len(last) == 3 and all(e["channel"] == "online" for e in last) and max(minutes[end - 2 : end]) <= 10:
             amounts = [e["amount"] for e in last]
             if max(amounts[:2]) < 2 and amounts[2] >= 300:
-                found.add("testing")
+                names.add("testing")
         if end >= 4 and max(minutes[end - 4 : end]) <= 10:
             last = events[end - 3 : end + 1]
             if all(e["merchant"] == "gift cards" for e in last):
-                found.add("burst")
-    return found
+                names.add("burst")
+    return names
 
 
 def score(cards):
@@ -66,8 +66,8 @@ def test_the_rules_find_the_frauds(splits):
     assert set(counts) == {"testing", "burst", "travel"} and min(counts.values()) > 30
 
 
-def test_out_of_order_the_rules_find_nothing(splits):
-    """The payments of a card change places while the times stay."""
+def test_the_rules_fail_on_shuffled_events(splits):
+    """The payments of a card are shuffled, their times are not."""
     generator, shuffled = np.random.default_rng(0), {}
     for card, events in splits["train"].items():
         order = generator.permutation(len(events))
@@ -78,7 +78,7 @@ def test_out_of_order_the_rules_find_nothing(splits):
 
 @pytest.mark.parametrize("draw", [draw for draw, _, _ in transactions.PATTERNS])
 def test_decoys_hold_the_events_of_frauds(tmp_path, monkeypatch, draw):
-    """With one pattern only and every card a fraud or a decoy, means over events cannot be told apart."""
+    """Cards hold one pattern, half of them as frauds. Statistics over events are then the same for both."""
     monkeypatch.setattr(transactions, "PATTERNS", [pattern for pattern in transactions.PATTERNS if pattern[0] is draw])
     monkeypatch.setattr(transactions, "DECOY_SHARE", 1.0)
     write(tmp_path, rows={"train": 4000}, mean_length=4, fraud_share=0.5, seed=0)
@@ -103,7 +103,7 @@ def test_cards_are_unique_over_splits_and_hold_one_label(splits):
     assert all(len({event["fraud"] for event in events}) == 1 for cards in splits.values() for events in cards.values())
 
 
-def test_lengths_and_fraud_share_are_about_those_asked_for(splits):
+def test_lengths_and_fraud_share_match_the_arguments(splits):
     lengths = [len(events) for events in splits["train"].values()]
     assert min(lengths) >= 4 and 12 <= mean(lengths) <= 14
     assert 0.035 < mean(events[0]["fraud"] == "yes" for events in splits["train"].values()) < 0.065
@@ -141,8 +141,10 @@ def test_a_split_depends_on_the_seed_but_not_on_the_others(tmp_path, monkeypatch
     first, second, longer, other = tables
     assert first.equals(second) and not first.equals(other)
     assert len(set(longer["card"].to_pylist())) == 170
-    whole = np.isin(first["card"].to_numpy(), range(10**9, 10**9 + 100))  # full chunks are the same in a larger split
-    assert first.filter(whole).equals(longer.slice(0, int(whole.sum())))
+    in_full_chunks = np.isin(
+        first["card"].to_numpy(), range(10**9, 10**9 + 100)
+    )  # full chunks are the same in a larger split
+    assert first.filter(in_full_chunks).equals(longer.slice(0, int(in_full_chunks.sum())))
 
 
 def test_arguments_out_of_range_are_refused(tmp_path):

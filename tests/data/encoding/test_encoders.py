@@ -1,4 +1,4 @@
-"""Encoders against plain loops, numpy and their own saved state."""
+"""Encoders agree with plain loops and numpy, and a restored encoder with the saved one."""
 
 import json
 from collections import Counter
@@ -39,33 +39,30 @@ class Fitted:
 
 
 def encoded(encoders, column):
-    """Lengths and steps of the field."""
+    """Lengths and tokens of the field."""
     sequences = encode(encoders, pa.record_batch({"x": column}), NO_TRUNCATION).sequences
     return sequences.lengths, sequences.fields["x"]
 
 
-fitted = Fitted
-
-
 @given(CATEGORIES, CATEGORIES, st.integers(1, 3), st.integers(1, 5))
-def test_vocabulary_ranks_by_count_and_knows_nothing_else(seen, new, min_count, max_size):
+def test_vocabulary_ranks_training_values_by_count(seen, new, min_count, max_size):
     field = Field("x", "category", ("x",), options={"min_count": min_count, "max_size": max_size})
     half = len(seen) // 2
-    vocabulary = fitted(
+    vocabulary = Fitted(
         field, pa.array(seen[:half], pa.list_(pa.string())), pa.array(seen[half:], pa.list_(pa.string()))
     )
     counts = Counter(value for row in seen for value in row)
-    kept = sorted((value for value in counts if counts[value] >= min_count), key=lambda v: (-counts[v], v))[:max_size]
-    ids = {value: position + 1 for position, value in enumerate(kept)}
-    lengths, steps = vocabulary.encode(pa.array(new))
+    values = sorted((value for value in counts if counts[value] >= min_count), key=lambda v: (-counts[v], v))[:max_size]
+    ids = {value: position + 1 for position, value in enumerate(values)}
+    lengths, tokens = vocabulary.encode(pa.array(new))
     assert lengths.tolist() == [len(row) for row in new]
-    assert steps.tolist() == [ids.get(value, 0) for row in new for value in row] and steps.dtype == np.int32
-    assert vocabulary.encoder.spec() == {"name": "x", "kind": "category", "size": len(kept) + 1}
+    assert tokens.tolist() == [ids.get(value, 0) for row in new for value in row] and tokens.dtype == np.int32
+    assert vocabulary.encoder.spec() == {"name": "x", "kind": "category", "size": len(values) + 1}
 
 
-def test_integer_categories_keep_all_their_digits():
+def test_integer_categories_keep_all_digits():
     large = [2**53, 2**53 + 1, 2**63 - 1]
-    vocabulary = fitted(Field("x", "category", ("x",), "integer"), pa.array([large]))
+    vocabulary = Fitted(Field("x", "category", ("x",), "integer"), pa.array([large]))
     assert vocabulary.encode(pa.array([large]))[1].tolist() == [1, 2, 3]
 
 
@@ -76,30 +73,30 @@ def test_integer_categories_keep_all_their_digits():
     st.integers(1, 9),
     st.sampled_from([0.0, 1e6]),
 )
-def test_scaler_agrees_with_numpy_whatever_the_batches(rows, size, offset):
+def test_scaler_agrees_with_numpy_for_every_batch_size(rows, size, offset):
     rows = [[[x + offset, y] for x, y in row] for row in rows]
     kind = pa.list_(pa.list_(pa.float64()))
     batches = [pa.array(rows[start : start + size], kind) for start in range(0, len(rows), size)]
-    scaler = fitted(Field("x", "number", ("x",), width=2), *batches)
-    steps = np.array([step for row in rows for step in row])
-    np.testing.assert_allclose(scaler.encoder.scales.mean[0], steps.mean(0), rtol=1e-9, atol=1e-9)
-    spread = steps.std(0)
-    expected = np.where(spread > 1e-9 * np.maximum(1, abs(steps.mean(0))), spread, scaler.encoder.scales.deviation[0])
+    scaler = Fitted(Field("x", "number", ("x",), width=2), *batches)
+    tokens = np.array([token for row in rows for token in row])
+    np.testing.assert_allclose(scaler.encoder.scales.mean[0], tokens.mean(0), rtol=1e-9, atol=1e-9)
+    spread = tokens.std(0)
+    expected = np.where(spread > 1e-9 * np.maximum(1, abs(tokens.mean(0))), spread, scaler.encoder.scales.deviation[0])
     np.testing.assert_allclose(scaler.encoder.scales.deviation[0], expected, rtol=1e-6, atol=1e-9)
     lengths, scaled = scaler.encode(pa.array(rows, kind))
     assert scaled.dtype == np.float32 and scaled.shape == (lengths.sum(), 2)
     np.testing.assert_allclose(
-        scaled, (steps - scaler.encoder.scales.mean[0]) / scaler.encoder.scales.deviation[0], rtol=1e-5, atol=1e-5
+        scaled, (tokens - scaler.encoder.scales.mean[0]) / scaler.encoder.scales.deviation[0], rtol=1e-5, atol=1e-5
     )
 
 
 def test_a_constant_channel_becomes_zero():
-    scaler = fitted(Field("x", "number", ("x",), width=1), pa.array([[0.1, 0.1], [0.1]]))
+    scaler = Fitted(Field("x", "number", ("x",), width=1), pa.array([[0.1, 0.1], [0.1]]))
     np.testing.assert_allclose(scaler.encode(pa.array([[0.1]]))[1], 0, atol=1e-12)
 
 
-def test_scale_none_leaves_numbers_as_they_are():
-    scaler = fitted(Field("x", "number", ("x",), width=1, options={"scale": "none"}), pa.array([[5.0, 7.0]]))
+def test_scale_none_keeps_numbers():
+    scaler = Fitted(Field("x", "number", ("x",), width=1, options={"scale": "none"}), pa.array([[5.0, 7.0]]))
     assert scaler.encode(pa.array([[5.0, 7.0]]))[1].tolist() == [[5.0], [7.0]]
 
 
@@ -108,14 +105,14 @@ def test_scale_none_leaves_numbers_as_they_are():
 )
 def test_tokenizers_split_text(tokenizer, expected):
     field = Field("x", "text", ("x",), options={"tokenizer": tokenizer, "min_count": 1})
-    encoder = fitted(field, pa.array(WORDS))
+    encoder = Fitted(field, pa.array(WORDS))
     ids = encoder.encoder.tokenizer.get_vocab()
-    lengths, steps = encoder.encode(pa.array(["A Cat!", ""]))
-    assert steps.tolist() == [ids[token] for token in expected] and lengths.tolist() == [len(expected), 0]
+    lengths, tokens = encoder.encode(pa.array(["A Cat!", ""]))
+    assert tokens.tolist() == [ids[token] for token in expected] and lengths.tolist() == [len(expected), 0]
 
 
-def test_words_seen_once_and_unseen_ones_are_unknown():
-    encoder = fitted(Field("x", "text", ("x",)), pa.array(WORDS))
+def test_rare_and_unseen_words_are_unknown():
+    encoder = Fitted(Field("x", "text", ("x",)), pa.array(WORDS))
     assert encoder.encode(pa.array(["été zebra"]))[1].tolist() == [0, 0]
     assert encoder.encode(pa.array(["cat"]))[1].tolist() != [0]
 
@@ -129,20 +126,20 @@ def test_words_seen_once_and_unseen_ones_are_unknown():
         (Field("x", "text", ("x",), options={"tokenizer": "bpe", "max_size": 30}), pa.array(WORDS)),
     ],
 )
-def test_a_saved_encoder_encodes_the_same(field, column, tmp_path):
-    first = fitted(field, column)
+def test_a_loaded_encoder_encodes_like_the_saved_one(field, column, tmp_path):
+    first = Fitted(field, column)
     save_encoders(first.encoders, tmp_path / "encoders")
     plain = json.loads(json.dumps(first.encoder.state()))
-    for again in (load_encoder_files([field], tmp_path / "encoders"), load_encoders([field], lambda name: plain)):
-        assert again["x"].spec() == first.encoder.spec()
-        for one, other in zip(encoded(again, column), first.encode(column), strict=True):
-            np.testing.assert_array_equal(one, other)
+    for loaded in (load_encoder_files([field], tmp_path / "encoders"), load_encoders([field], lambda name: plain)):
+        assert loaded["x"].spec() == first.encoder.spec()
+        for restored, saved in zip(encoded(loaded, column), first.encode(column), strict=True):
+            np.testing.assert_array_equal(restored, saved)
 
 
 @pytest.mark.parametrize("kind", ["word", "bpe", "character", "byte"])
-def test_every_text_that_is_not_blank_makes_a_step(kind):
-    """So an accepted text has a length of at least 1."""
-    tokenizer = fitted(Field("x", "text", ("x",), options={"tokenizer": kind}), pa.array(["hello world"]))
+def test_every_text_that_is_not_blank_has_a_token(kind):
+    """Accepted texts therefore have a length of at least 1."""
+    tokenizer = Fitted(Field("x", "text", ("x",), options={"tokenizer": kind}), pa.array(["hello world"]))
     letters = pa.array([chr(code) for code in range(0x3100)])
     blank = pc.equal(pc.utf8_trim_whitespace(letters), "").to_numpy(zero_copy_only=False)
     assert (tokenizer.encode(letters)[0][~blank] > 0).all()

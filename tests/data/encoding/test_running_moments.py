@@ -1,4 +1,4 @@
-"""One pass over batches finds what numpy finds over all of them at once."""
+"""One pass over batches gives the statistics that numpy computes over all rows."""
 
 import numpy as np
 import pytest
@@ -9,25 +9,25 @@ from seqclf.data.encoding.running_moments import SAMPLE_ROWS, Moments, Sample
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 3), st.integers(1, 4), st.booleans())
-def test_moments_of_batches_are_those_of_the_whole(seed, count, channels, groups, holes):
+def test_moments_of_batches_agree_with_numpy(seed, count, channels, groups, gaps):
     generator = np.random.default_rng(seed)
     values = generator.normal(1e6, 1.0, (count, channels))
-    values[generator.random(values.shape) < 0.3 * holes] = np.nan
-    of = generator.integers(0, groups, count)
+    values[generator.random(values.shape) < 0.3 * gaps] = np.nan
+    group_of = generator.integers(0, groups, count)
     moments = Moments(groups, channels)
     for part in np.array_split(np.arange(count), 4):
-        moments.update(values[part], of[part] if groups > 1 else None)
+        moments.update(values[part], group_of[part] if groups > 1 else None)
     for group in range(groups):
         for channel in range(channels):
-            own = values[of == group, channel] if groups > 1 else values[:, channel]
-            own = own[~np.isnan(own)]
-            assert moments.count[group, channel] == len(own)
-            if len(own):
-                assert moments.mean[group, channel] == pytest.approx(own.mean(), rel=1e-12)
-                assert moments.deviation()[group, channel] == pytest.approx(own.std(), abs=1e-6)
+            present = values[group_of == group, channel] if groups > 1 else values[:, channel]
+            present = present[~np.isnan(present)]
+            assert moments.count[group, channel] == len(present)
+            if len(present):
+                assert moments.mean[group, channel] == pytest.approx(present.mean(), rel=1e-12)
+                assert moments.deviation()[group, channel] == pytest.approx(present.std(), abs=1e-6)
 
 
-def test_a_sample_of_few_rows_is_all_of_them():
+def test_a_sample_of_few_rows_holds_all():
     sample = Sample()
     assert sample.rows is None
     for part in np.array_split(np.arange(1000), 7):
@@ -35,7 +35,7 @@ def test_a_sample_of_few_rows_is_all_of_them():
     np.testing.assert_array_equal(sample.rows, np.arange(1000))
 
 
-def test_a_sample_of_many_rows_is_uniform_and_repeats():
+def test_a_sample_of_many_rows_is_uniform_and_reproducible():
     def drawn():
         sample = Sample()
         for part in np.array_split(np.arange(10 * SAMPLE_ROWS), 40):

@@ -1,4 +1,4 @@
-"""Scaled numbers are those of a plain loop over each channel, with and without missing values."""
+"""Scaled numbers agree with a plain loop over each channel, with and without missing values."""
 
 import json
 
@@ -23,68 +23,65 @@ ROWS = st.lists(st.lists(MAYBE, min_size=1, max_size=8), min_size=1, max_size=8)
 
 
 def encoded(rows, options, others=None, others_fields=(), width=1):
-    """The array of the field `x`; fit on the same rows."""
+    """The array of the field `x`, fit on the same rows. Staged, canonical and restored encoding must agree."""
     kind = pa.list_(pa.float64()) if width == 1 else pa.list_(pa.list_(pa.float64()))
     batch = pa.record_batch({"x": pa.array(rows, kind), **(others or {})})
     encoders = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     staged = pa.record_batch({name: encoder.stage(batch.column(name)) for name, encoder in encoders.items()})
     fit_encoders(encoders, lambda *names: iter([staged.slice(0, 1), staged.slice(1)]))
-    one, other = (
-        encode_staged(encoders, staged, NO_TRUNCATION).sequences,
-        encode(encoders, batch, NO_TRUNCATION).sequences,
-    )
-    np.testing.assert_array_equal(one.fields["x"], other.fields["x"])
-    assert one.fields["x"].shape[1] == encoders["x"].spec()["width"]
+    array = encode_staged(encoders, staged, NO_TRUNCATION).sequences.fields["x"]
+    np.testing.assert_array_equal(encode(encoders, batch, NO_TRUNCATION).sequences.fields["x"], array)
+    assert array.shape[1] == encoders["x"].spec()["width"]
     restored = make_encoders([*others_fields, Field("x", "number", ("x",), width=width, options=options)])
     for name, encoder in restored.items():
         encoder.restore(json.loads(json.dumps(encoders[name].state(), allow_nan=False)))
-    np.testing.assert_array_equal(encode(restored, batch, NO_TRUNCATION).sequences.fields["x"], one.fields["x"])
-    return one.fields["x"]
+    np.testing.assert_array_equal(encode(restored, batch, NO_TRUNCATION).sequences.fields["x"], array)
+    return array
 
 
 @given(ROWS, st.sampled_from(["mean", "last", "zero"]))
 def test_missing_values_are_filled_masked_and_dated(rows, missing):
-    found = encoded(rows, {"missing": missing, "since": "tokens"})
+    scaled_values = encoded(rows, {"missing": missing, "since": "tokens"})
     seen = np.array([value for row in rows for value in row if value is not None])
     mean, deviation = seen.mean(), seen.std()
     deviation = deviation if seen.min() < seen.max() else 1.0
-    values, ages, place = [], [], 0
+    values, ages, index = [], [], 0
     for row in rows:
-        last, at = None, 0
-        for step, value in enumerate(row):
-            ages.append(np.log1p(step - at))
+        last, seen_at = None, 0
+        for token, value in enumerate(row):
+            ages.append(np.log1p(token - seen_at))
             if value is not None:
                 values.append((value - mean) / deviation)
-                last, at = values[-1], step
+                last, seen_at = values[-1], token
             else:
                 fallback = {"mean": 0.0, "last": last if last is not None else 0.0, "zero": -mean / deviation}
                 values.append(fallback[missing])
-            assert found[place, 1] == (value is not None)
-            place += 1
-    np.testing.assert_allclose(found[:, 0], values, rtol=1e-4, atol=1e-5)
+            assert scaled_values[index, 1] == (value is not None)
+            index += 1
+    np.testing.assert_allclose(scaled_values[:, 0], values, rtol=1e-4, atol=1e-5)
     ages = np.array(ages)
     spread = ages.std() if ages.std() > 1e-12 else 1.0
-    np.testing.assert_allclose(found[:, 2], (ages - ages.mean()) / spread, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(scaled_values[:, 2], (ages - ages.mean()) / spread, rtol=1e-4, atol=1e-5)
 
 
-def test_since_counts_the_seconds_of_a_time_field():
+def test_since_measures_the_seconds_of_a_time_field():
     clock = Field("when", "time", ("when",), width=1)
     when = pa.array([[0.0, 10.0, 40.0], [5.0]], pa.list_(pa.float64()))
     options = {"missing": "mean", "since": "when", "scale": "none"}
-    found = encoded([[1.0, None, None], [None]], options, {"when": when}, [clock])
-    np.testing.assert_allclose(found[:, 2], np.log1p([0, 10, 40, 0]), rtol=1e-6)
+    scaled_values = encoded([[1.0, None, None], [None]], options, {"when": when}, [clock])
+    np.testing.assert_allclose(scaled_values[:, 2], np.log1p([0, 10, 40, 0]), rtol=1e-6)
 
 
 def test_numbers_are_scaled_within_the_values_of_a_category():
     kind = Field("kind", "category", ("kind",))
     names = [["hr", "temp", "hr"], ["temp", "hr", "rare"]]
     values = [[70.0, 36.0, 90.0], [38.0, 80.0, 5.0]]
-    found = encoded(values, {"by": "kind"}, {"kind": pa.array(names)}, [kind])[:, 0]
+    scaled_values = encoded(values, {"by": "kind"}, {"kind": pa.array(names)}, [kind])[:, 0]
     hr, temp = np.array([70, 90, 80.0]), np.array([36, 38.0])
-    np.testing.assert_allclose(found[[0, 2, 4]], (hr - hr.mean()) / hr.std(), rtol=1e-5)
-    np.testing.assert_allclose(found[[1, 3]], (temp - temp.mean()) / temp.std(), rtol=1e-5)
+    np.testing.assert_allclose(scaled_values[[0, 2, 4]], (hr - hr.mean()) / hr.std(), rtol=1e-5)
+    np.testing.assert_allclose(scaled_values[[1, 3]], (temp - temp.mean()) / temp.std(), rtol=1e-5)
     every = np.array([70, 36, 90, 38, 80, 5.0])
-    np.testing.assert_allclose(found[5], (5 - every.mean()) / every.std(), rtol=1e-5)
+    np.testing.assert_allclose(scaled_values[5], (5 - every.mean()) / every.std(), rtol=1e-5)
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -92,18 +89,18 @@ def test_robust_scales_are_median_and_quartiles(width):
     generator = np.random.default_rng(0)
     values = generator.standard_cauchy((200, width)) * 3 + 7
     rows = [values[:, 0].tolist()] if width == 1 else [values.tolist()]
-    found = encoded(rows, {"scale": "robust"}, width=width)
+    scaled_values = encoded(rows, {"scale": "robust"}, width=width)
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
-    np.testing.assert_allclose(found, (values - middle) / ((high - low) / 1.349), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(scaled_values, (values - middle) / ((high - low) / 1.349), rtol=1e-4, atol=1e-4)
 
 
 def test_logs_keep_the_sign_and_unmasked_fields_have_no_mask():
-    found = encoded([[0.0, 9.0, -9.0]], {"log": True, "scale": "none"})
-    np.testing.assert_allclose(found[:, 0], [0, np.log(10), -np.log(10)], rtol=1e-6)
+    scaled_values = encoded([[0.0, 9.0, -9.0]], {"log": True, "scale": "none"})
+    np.testing.assert_allclose(scaled_values[:, 0], [0, np.log(10), -np.log(10)], rtol=1e-6)
     assert encoded([[0.0, None]], {"missing": "mean", "mask": False}).shape == (2, 1)
 
 
-def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
+def test_clip_limits_values_but_not_mask_and_elapsed_time():
     rows = [[1.0, None, 2.0, 3.0, 4.0, -735.0], [5.0, 9000.0]]
     free, clipped = (
         encoded(rows, {"scale": "robust", "missing": "last", "since": "tokens", **more}) for more in ({}, {"clip": 1.5})
@@ -113,12 +110,14 @@ def test_values_far_out_are_moved_in_and_what_tells_of_them_is_not():
     np.testing.assert_array_equal(clipped[:, 1:], free[:, 1:])
 
 
-def test_a_zero_is_clipped_whether_it_was_seen_or_not():
-    found = encoded([[0.0, None, 98.0, 100.0, 102.0, 101.0, 99.0]], {"scale": "robust", "missing": "zero", "clip": 5})
-    assert found[0, 0] == found[1, 0] == -5.0
+def test_a_filled_zero_is_clipped_like_one_that_was_seen():
+    scaled_values = encoded(
+        [[0.0, None, 98.0, 100.0, 102.0, 101.0, 99.0]], {"scale": "robust", "missing": "zero", "clip": 5}
+    )
+    assert scaled_values[0, 0] == scaled_values[1, 0] == -5.0
 
 
-def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
+def test_a_clipped_value_is_decoded_as_beyond_the_limit():
     options = {"scale": "robust", "missing": "zero", "clip": 1.0}
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options=options)])["x"]
     batch = pa.record_batch({"x": pa.array([[-735.0, 1.0, 2.0, 3.0, 4.0, 5.0, 9000.0]])})
@@ -129,14 +128,14 @@ def test_a_clipped_value_is_spelled_as_the_limit_it_passed():
 
 
 @pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
-def test_a_clip_is_a_number_above_zero(value):
+def test_clip_must_be_a_number_above_zero(value):
     with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
         check_option("data.fields.x.clip", "number", "clip", value)
 
 
 @settings(max_examples=30)
 @given(st.floats(-1e150, 1e150), st.integers(2, 50), st.sampled_from(["standard", "robust"]))
-def test_a_constant_becomes_zero_whatever_its_magnitude(value, count, scale):
+def test_a_constant_of_any_magnitude_becomes_zero(value, count, scale):
     assert (encoded([[value, value], [value] * count], {"scale": scale}) == 0).all()
 
 
@@ -145,34 +144,34 @@ NOISE = np.random.default_rng(0).standard_normal(400)
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
 @pytest.mark.parametrize("unit", [1e-200, 1e-30, 1e-13, 1e-6, 1e6, 1e30, 1e200])
-def test_values_are_scaled_alike_in_every_unit(unit, scale):
+def test_scaled_values_do_not_depend_on_the_unit(unit, scale):
     expected = encoded([NOISE.tolist()], {"scale": scale})
     np.testing.assert_allclose(encoded([(NOISE * unit).tolist()], {"scale": scale}), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_small_changes_of_a_large_value_are_not_lost():
-    found = encoded([(101_325 + 1e-7 * NOISE).tolist()], {})[:, 0]
-    assert np.corrcoef(found, NOISE)[0, 1] > 0.999 and abs(found.std() - 1) < 0.01
+def test_small_changes_of_a_large_value_are_kept():
+    scaled_values = encoded([(101_325 + 1e-7 * NOISE).tolist()], {})[:, 0]
+    assert np.corrcoef(scaled_values, NOISE)[0, 1] > 0.999 and abs(scaled_values.std() - 1) < 0.01
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust"])
 @pytest.mark.parametrize("extreme", [[1e38], [-3.4e38], [1e38, -1e38], [1e300], [1e12], [1e38] * 20, [1e20] * 600])
-def test_extreme_values_do_not_flatten_the_channel_they_stand_in(scale, extreme):
+def test_outliers_do_not_flatten_their_channel(scale, extreme):
     values = np.concatenate([NOISE, extreme])
-    found = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
+    scaled_values = encoded([[1.0], values.tolist()], {"scale": scale})[1:, 0]
     usual = encoded([[1.0], NOISE.tolist()], {"scale": scale})[1:, 0]
-    np.testing.assert_allclose(found[: len(NOISE)], usual, rtol=0.02, atol=0.02)
-    np.testing.assert_array_less(abs(found), 5.0)
+    np.testing.assert_allclose(scaled_values[: len(NOISE)], usual, rtol=0.02, atol=0.02)
+    np.testing.assert_array_less(abs(scaled_values), 5.0)
 
 
-def test_extreme_values_are_named_and_only_their_channel_and_group_is_changed():
+def test_outliers_are_reported_and_change_only_their_channel_and_group():
     kind = Field("kind", "category", ("kind",))
     kinds = pa.array([["a", "b"] * 200])
     values = NOISE.copy()
     values[0] = 1e38
-    found = encoded([values.tolist()], {"by": "kind"}, {"kind": kinds}, [kind])[:, 0]
-    np.testing.assert_allclose(found[1::2], (NOISE[1::2] - NOISE[1::2].mean()) / NOISE[1::2].std(), rtol=1e-5)
-    assert 0.9 < found[2::2].std() < 1.1
+    scaled_values = encoded([values.tolist()], {"by": "kind"}, {"kind": kinds}, [kind])[:, 0]
+    np.testing.assert_allclose(scaled_values[1::2], (NOISE[1::2] - NOISE[1::2].mean()) / NOISE[1::2].std(), rtol=1e-5)
+    assert 0.9 < scaled_values[2::2].std() < 1.1
     encoder = make_encoders([Field("x", "number", ("x",), width=2, options={})])["x"]
     batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
     encoder.fit(lambda *names: iter([batch]))
@@ -198,13 +197,13 @@ ORDINARY = {
 
 
 def at_rest(generator, share, noise):
-    """Noise in that share of the values, 1 to 2 in the others."""
+    """(300,) values, of which that share is noise and the others lie in [1, 2]."""
     return np.where(generator.random(300) < share, generator.normal(0, noise, 300), generator.uniform(1, 2, 300))
 
 
 @settings(max_examples=60)
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(ORDINARY)))
-def test_ordinary_channels_have_no_extreme_values(seed, kind):
+def test_ordinary_channels_have_no_outliers(seed, kind):
     values = ORDINARY[kind](np.random.default_rng(seed))
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
     batch = pa.record_batch({"x": pa.array([values.tolist()])})
@@ -217,7 +216,7 @@ def test_ordinary_channels_have_no_extreme_values(seed, kind):
 @pytest.mark.parametrize(
     "broken", [[1e38], [1e38] * 5, [1.0, 2.0, 1e38], [0.5, 1e38], [1e300, -1e300], [1e30, 2e30, 3e30, 5e30]]
 )
-def test_broken_readings_of_one_kind_do_not_scale_kinds_that_training_did_not_hold(scale, broken):
+def test_outliers_of_one_category_do_not_affect_the_scale_of_unseen_ones(scale, broken):
     fields = [
         Field("kind", "category", ("kind",)),
         Field("x", "number", ("x",), width=1, options={"by": "kind", "scale": scale}),
@@ -231,8 +230,8 @@ def test_broken_readings_of_one_kind_do_not_scale_kinds_that_training_did_not_ho
         fit_encoders(encoders, lambda *names: iter([batch]))
         return encoders["x"].encode(new).arrays["x"][:, 0], encoders["x"].encode_staged(batch).arrays["x"]
 
-    (expected, _), (found, trained) = unseen([]), unseen(broken)
-    np.testing.assert_allclose(found, expected, rtol=0.02, atol=0.02)
+    (expected, _), (scaled_values, trained) = unseen([]), unseen(broken)
+    np.testing.assert_allclose(scaled_values, expected, rtol=0.02, atol=0.02)
     assert abs(trained).max() < 5
 
 
@@ -242,14 +241,14 @@ def deviation_of(values):
     return float(moments.deviation()[0, 0])
 
 
-def test_what_prediction_meets_stays_finite_in_the_model():
+def test_extreme_numbers_at_prediction_stay_finite_in_the_model():
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
     encoder.fit(lambda *names: iter([pa.record_batch({"x": pa.array([NOISE.tolist()])})]))
-    found = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])})).arrays["x"]
-    assert np.isfinite(found).all() and np.isfinite(found * np.float32(1e3)).all()
+    scaled_values = encoder.encode(pa.record_batch({"x": pa.array([[1e38, -1e308]])})).arrays["x"]
+    assert np.isfinite(scaled_values).all() and np.isfinite(scaled_values * np.float32(1e3)).all()
 
 
-def test_numbers_that_are_not_scaled_may_name_a_category(options, tmp_path):
+def test_unscaled_numbers_may_name_a_category(options, tmp_path):
     table = {"shop": [["a", "b"], ["b"]] * 10, "amount": [[1.0, 20.0], [5.0]] * 10, "label": ["x", "y"] * 10}
     fields = {"shop": "category", "amount": {"kind": "number", "scale": "none", "by": "shop"}}
     dataset = prepare(options(train=write(tmp_path / "t.parquet", table), label="label", fields=fields))

@@ -1,4 +1,4 @@
-"""Times become gaps on a log scale that fits their unit, and hours and weekdays where they are asked for."""
+"""Times become gaps on a log scale that fits their unit, with optional hours and weekdays."""
 
 from datetime import UTC, datetime
 
@@ -16,20 +16,20 @@ from seqclf.data.schema.fields import Field
 
 
 def encoded(rows, **options):
-    clock = TimeGap(Field("when", "time", ("when",), width=1, options=options))
+    encoder = TimeGap(Field("when", "time", ("when",), width=1, options=options))
     batch = pa.record_batch({"when": pa.array(rows, pa.list_(pa.float64()))})
-    clock.fit(lambda *names: iter([batch]))
-    lengths, arrays = clock.encode(batch)
+    encoder.fit(lambda *names: iter([batch]))
+    lengths, arrays = encoder.encode(batch)
     assert lengths.tolist() == [len(row) for row in rows]
-    return clock, arrays["when"].astype(np.float64)
+    return encoder, arrays["when"].astype(np.float64)
 
 
 @given(st.lists(st.lists(st.integers(0, 10**6), min_size=1, max_size=6), min_size=1, max_size=6))
-def test_gaps_are_scaled_logs_of_the_seconds_since_the_step_before(rows):
-    clock, found = encoded(rows)
-    gaps = [0 if place == 0 else time - row[place - 1] for row in rows for place, time in enumerate(row)]
-    logs = np.sign(gaps) * np.log1p(np.abs(gaps) / clock.resolution)
-    np.testing.assert_allclose(found[:, 0], (logs - logs.mean()) / (logs.std() or 1.0), rtol=1e-4, atol=1e-5)
+def test_gaps_are_scaled_logs_of_the_seconds_since_the_previous_token(rows):
+    encoder, gap_values = encoded(rows)
+    gaps = [0 if index == 0 else time - row[index - 1] for row in rows for index, time in enumerate(row)]
+    logs = np.sign(gaps) * np.log1p(np.abs(gaps) / encoder.resolution)
+    np.testing.assert_allclose(gap_values[:, 0], (logs - logs.mean()) / (logs.std() or 1.0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 3e7])
@@ -38,10 +38,10 @@ def test_the_scale_fits_the_unit(unit):
     np.testing.assert_allclose(encoded([(times * unit).tolist()])[1], encoded([times.tolist()])[1], atol=1e-4)
 
 
-def test_cycles_go_round_with_the_hour_and_the_weekday():
+def test_cycles_repeat_with_the_hour_and_the_weekday():
     moments = [datetime(2024, 1, day, hour, tzinfo=UTC) for day, hour in [(1, 6), (2, 6), (8, 6), (8, 18)]]
-    found = encoded([[moment.timestamp() for moment in moments]], cycles=["hour", "weekday"])[1]
-    hours, days = found[:, 1:3], found[:, 3:5]
+    channels = encoded([[moment.timestamp() for moment in moments]], cycles=["hour", "weekday"])[1]
+    hours, days = channels[:, 1:3], channels[:, 3:5]
     np.testing.assert_allclose(hours[0], hours[1], atol=1e-5)
     np.testing.assert_allclose(hours[0], -hours[3], atol=1e-5)  # half a day apart
     np.testing.assert_allclose(days[0], days[2], atol=1e-5)
@@ -50,7 +50,7 @@ def test_cycles_go_round_with_the_hour_and_the_weekday():
 
 
 def seconds_of(options, path, **field):
-    """The staged gaps, through the encoder's state: fit on the same rows, so equal inputs give equal outputs."""
+    """Encoded gaps by id. Encoders are fit on the same rows each time, so equal times give equal gaps."""
     dataset = prepare(options(train=path, label="y", fields={"t": {"kind": "time", **field}}, split={"seed": 1}))
     return {
         id: split.sequences.fields["t"][split.sequences.offsets[row] : split.sequences.offsets[row + 1]].tolist()
@@ -59,7 +59,7 @@ def seconds_of(options, path, **field):
     }
 
 
-def test_all_ways_to_write_times_mean_the_same(options, tmp_path):
+def test_all_formats_of_times_give_the_same_gaps(options, tmp_path):
     starts = np.random.default_rng(0).integers(0, 86_400, 20)
     times = [[int(start), int(start) + 60, int(start) + 3600] for start in starts]
     labels = ["a", "b"] * 10
@@ -76,14 +76,14 @@ def test_all_ways_to_write_times_mean_the_same(options, tmp_path):
     assert seconds_of(options, write(tmp_path / "f.parquet", clock)) == plain
 
 
-def test_the_same_gaps_at_another_time_are_the_same_sequence_to_the_microsecond(options, tmp_path):
+def test_sequences_of_equal_gaps_are_duplicates_to_the_microsecond(options, tmp_path):
     starts = np.random.default_rng(0).uniform(0, 1e8, 40)
-    times = [[1.7e9 + start + 0.137001 * step for step in range(5)] for start in starts]
+    times = [[1.7e9 + start + 0.137001 * token for token in range(5)] for start in starts]
     labels = ["a", "b"] * 20
     path = write(tmp_path / "t.parquet", {"at": times, "label": labels})
     assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks["distinct"] == 1
 
 
 def test_the_gap_is_marked_as_scaled_and_cycles_are_not():
-    clock, _ = encoded([[0.0, 60.0]], cycles=["hour", "weekday"])
-    assert clock.spec()["scaled"] == [True, False, False, False, False]
+    encoder, _ = encoded([[0.0, 60.0]], cycles=["hour", "weekday"])
+    assert encoder.spec()["scaled"] == [True, False, False, False, False]

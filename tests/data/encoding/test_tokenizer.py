@@ -1,4 +1,4 @@
-"""Tokenizers of every kind, and pretrained vectors."""
+"""Tokenizers of every kind agree with the tokenizers library, and keep words with pretrained vectors."""
 
 import gzip
 
@@ -31,7 +31,7 @@ def ids_of(tokenizer, text):
     return arrays["text"].tolist()
 
 
-def test_bytes_are_never_unknown_and_one_step_each():
+def test_every_byte_is_one_known_token():
     tokenizer = fitted(TEXTS, tokenizer="byte", lowercase=False)
     text = "日本 ☃ naïve\n\x07 now"
     ids = ids_of(tokenizer, text)
@@ -56,8 +56,8 @@ def test_a_saved_tokenizer_gives_the_same_ids(kind):
     st.integers(1, 3),
     st.none() | st.integers(1, 6),
 )
-def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, lowercase, min_count, max_size):
-    """Its trainer is the oracle; and tokens are the same whether a text was staged or comes later."""
+def test_vocabulary_and_tokens_agree_with_the_tokenizers_library(texts, kind, lowercase, min_count, max_size):
+    """The trainer of the library is the oracle. Staged and canonical texts give the same tokens."""
     tokenizer = Tokenizer(
         Field(
             "text",
@@ -69,9 +69,9 @@ def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, 
     batch = pa.record_batch({"text": pa.array(texts)})
     staged = pa.record_batch({"text": tokenizer.stage(batch.column("text"))})
     tokenizer.fit(lambda *names: iter([staged]))
-    one, other = tokenizer.encode_staged(staged), tokenizer.encode(batch)
-    np.testing.assert_array_equal(one[0], other[0])
-    np.testing.assert_array_equal(one[1]["text"], other[1]["text"])
+    from_staged, from_text = tokenizer.encode_staged(staged), tokenizer.encode(batch)
+    np.testing.assert_array_equal(from_staged.lengths, from_text.lengths)
+    np.testing.assert_array_equal(from_staged.arrays["text"], from_text.arrays["text"])
     if kind in ("word", "character"):
         oracle = untrained(kind, lowercase)
         trainer = trainers.WordLevelTrainer(
@@ -83,7 +83,7 @@ def test_vocabulary_and_tokens_are_those_of_the_tokenizers_library(texts, kind, 
 
 @pytest.fixture
 def vectors(tmp_path):
-    """Vectors of 4 numbers for three words, one of which training never has; as fastText writes them."""
+    """A fastText file with vectors of 4 numbers for three words, one of which is not in the training texts."""
     lines = ["3 4", "prize 1 0 0 0.5", "home 0 1 0 0", "zebra 0 0 1 0"]
     (tmp_path / "v.vec").write_text("\n".join(lines) + "\n")
     (tmp_path / "v.txt.gz").write_bytes(gzip.compress("\n".join(lines[1:]).encode()))
@@ -91,7 +91,7 @@ def vectors(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["v.vec", "v.txt.gz"])
-def test_words_with_a_vector_are_kept_and_have_it(vectors, name):
+def test_words_with_a_vector_are_kept(vectors, name):
     tokenizer = fitted([*TEXTS, "prize"], vectors=str(vectors / name), min_count=7)
     vocabulary = tokenizer.tokenizer.get_vocab()
     assert set(vocabulary) == {"[UNK]", "free", "prize", "home", "now"}  # seen seven times or more, or with a vector
@@ -100,12 +100,12 @@ def test_words_with_a_vector_are_kept_and_have_it(vectors, name):
     assert not tokenizer.vectors[vocabulary["now"]].any()
 
 
-def test_vectors_come_back_with_the_dataset(options, vectors):
+def test_vectors_are_stored_with_the_dataset(options, vectors):
     path = write(vectors / "t.csv", {"text": TEXTS, "y": ["a", "b"] * 10})
     fields = {"text": {"kind": "text", "vectors": str(vectors / "v.vec")}}
-    one, again = (prepare(options(train=path, label="y", fields=fields)) for _ in range(2))
-    assert again.reused
-    np.testing.assert_array_equal(one.vectors()["text"], again.vectors()["text"])
+    first, reused = (prepare(options(train=path, label="y", fields=fields)) for _ in range(2))
+    assert reused.reused
+    np.testing.assert_array_equal(first.vectors()["text"], reused.vectors()["text"])
     (vectors / "v.vec").write_text("prize 9 9\n")
     changed = prepare(options(train=path, label="y", fields=fields))
     assert not changed.reused and changed.vectors()["text"].shape[1] == 2
@@ -119,7 +119,7 @@ def test_vectors_come_back_with_the_dataset(options, vectors):
         ("zebra 1 2\n", r"has no vector for any word of the training texts"),
     ],
 )
-def test_files_that_are_no_vectors_are_refused(vectors, text, message):
+def test_invalid_vector_files_are_refused(vectors, text, message):
     (vectors / "v.vec").write_text(text)
     with pytest.raises(InputError, match=message):
         fitted(TEXTS, vectors=str(vectors / "v.vec"))

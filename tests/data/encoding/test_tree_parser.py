@@ -1,4 +1,4 @@
-"""Bracketed text: the nodes, their parents and their tags are those a recursive reader finds."""
+"""Parsed nodes, parents and tags agree with a recursive reader."""
 
 import pytest
 from hypothesis import given
@@ -33,23 +33,23 @@ def nodes(tree):
 
 @given(TREES)
 def test_nodes_come_children_first_with_their_words_and_tags(tree):
-    found = parse(written(tree))
-    assert list(zip(found.tokens, found.tags, strict=True)) == [(token, tag) for token, tag, _ in nodes(tree)]
+    parsed = parse(written(tree))
+    assert list(zip(parsed.tokens, parsed.tags, strict=True)) == [(token, tag) for token, tag, _ in nodes(tree)]
 
 
 @given(TREES)
-def test_parents_come_after_their_children_and_have_as_many_as_the_text_says(tree):
-    found = parse(written(tree))
-    assert found.parents[-1] == -1 and (found.parents[:-1] > range(len(found.parents) - 1)).all()
-    counts = [int((found.parents == place).sum()) for place in range(len(found.tokens))]
+def test_parents_come_after_their_children_and_have_the_right_number_of_them(tree):
+    parsed = parse(written(tree))
+    assert parsed.parents[-1] == -1 and (parsed.parents[:-1] > range(len(parsed.parents) - 1)).all()
+    counts = [int((parsed.parents == node).sum()) for node in range(len(parsed.tokens))]
     assert counts == [children for _, _, children in nodes(tree)]
 
 
-def value(tree, place):
-    """What a ListOps expression is worth, from nodes and parents alone."""
-    children = [value(tree, child) for child in range(place) if tree.parents[child] == place]
+def value(tree, node):
+    """Value of a ListOps expression, from nodes and parents alone."""
+    children = [value(tree, child) for child in range(node) if tree.parents[child] == node]
     operators = {"MAX": max, "MIN": min, "SM": lambda numbers: sum(numbers) % 10}
-    return operators[tree.tags[place]](children) if children else int(tree.tokens[place])
+    return operators[tree.tags[node]](children) if children else int(tree.tokens[node])
 
 
 def test_expressions_keep_their_operators():
@@ -69,7 +69,7 @@ def test_expressions_keep_their_operators():
         ("", "has 0 roots"),
     ],
 )
-def test_what_is_no_tree_is_said_why(text, reason):
+def test_malformed_trees_are_named_with_a_reason(text, reason):
     with pytest.raises(MalformedError, match=reason):
         parse(text)
     assert problem(text).startswith("is not a tree: ")
@@ -88,8 +88,8 @@ def test_a_prepared_tree_has_tokens_parents_and_labels(options, tmp_path):
     split = dataset.splits["train"]
     encoder = dataset.encoders["tree"]
     row = int(split.labels.argmax())
-    steps = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
-    fields = {name: values[steps].tolist() for name, values in split.sequences.fields.items()}
+    tokens = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
+    fields = {name: values[tokens].tolist() for name, values in split.sequences.fields.items()}
     assert [encoder.tokens[id - 1] for id in fields["tree"]] == ["good", "old", "film", "[NODE]", "[NODE]"]
     assert fields["parents"] == [4, 3, 3, 4, -1]
     assert [encoder.tags[label] for label in fields["node_labels"]] == ["2", "1", "1", "1", "2"]

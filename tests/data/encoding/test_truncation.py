@@ -1,4 +1,4 @@
-"""A sequence that is cut is the sequence of its kept tokens, whatever learns, encodes, compares or predicts."""
+"""A truncated sequence is the same input as its kept tokens, in training, in comparison and in prediction."""
 
 import json
 
@@ -32,7 +32,7 @@ def kept_by(truncation, row):
 
 
 @given(ROWS, TRUNCATIONS)
-def test_lists_and_encoded_tokens_are_cut_alike(rows, truncation):
+def test_lists_and_encoded_tokens_are_truncated_alike(rows, truncation):
     flat = np.array([token for row in rows for token in row], np.int32)
     batch = pa.record_batch({"a": rows, "b": [[[token, -token] for token in row] for row in rows], "c": rows})
     cut = truncation.cut_lists(batch, ["a", "b"])
@@ -49,7 +49,7 @@ def test_lists_and_encoded_tokens_are_cut_alike(rows, truncation):
 
 
 def tables(side, columns):
-    """The same rows long, and cut by hand."""
+    """The same rows, long and truncated by hand."""
     label = {"label": ["a", "b"] * 30}
     return (
         {**columns, **label},
@@ -88,32 +88,32 @@ MISSING = {"kind": "number", "missing": "last"}
         ({"x": NUMBERS, "c": CODES}, {"x": {"kind": "number", "by": "c"}, "c": "category"}),
     ],
 )
-def test_long_lists_make_the_dataset_of_their_kept_parts(options, tmp_path, side, columns, fields):
-    paths = [write(tmp_path / f"{place}.parquet", table) for place, table in enumerate(tables(side, columns))]
-    chosen = {"label": "label", "fields": fields, "max_length": LIMIT, "truncate": side, "split": {"by": "distinct"}}
-    assert_same(*(prepare(options(train=path, **chosen)) for path in paths))
+def test_long_lists_give_the_dataset_of_their_kept_parts(options, tmp_path, side, columns, fields):
+    paths = [write(tmp_path / f"{number}.parquet", table) for number, table in enumerate(tables(side, columns))]
+    settings = {"label": "label", "fields": fields, "max_length": LIMIT, "truncate": side, "split": {"by": "distinct"}}
+    assert_same(*(prepare(options(train=path, **settings)) for path in paths))
 
 
 @pytest.mark.parametrize("side", ["keep_first", "keep_last"])
 @pytest.mark.parametrize(("kind", "joint"), [("word", " "), ("character", ""), ("byte", ""), ("bpe", " ")])
-def test_long_texts_make_the_dataset_of_their_kept_parts(options, tmp_path, side, kind, joint):
-    """Words of one letter that are their own subwords, as the merges of bpe are learned from words, not from tokens."""
-    # As bytes, é is two tokens, of which a cut may leave one.
+def test_long_texts_give_the_dataset_of_their_kept_parts(options, tmp_path, side, kind, joint):
+    """Words have one letter, as the merges of bpe are learned from words, not from tokens."""
+    # As bytes, é is two tokens, of which truncation may keep one.
     alphabet = [*"abcdefghi"] if kind == "byte" else [*"abcdefghiéあ"]
     letters = drawn(lambda length: list(GENERATOR.choice(alphabet, length)))
     long, short = tables(side, {"text": letters})
     tables_ = [{**table, "text": [joint.join(row) for row in table["text"]]} for table in (long, short)]
-    paths = [write(tmp_path / f"{place}.parquet", table) for place, table in enumerate(tables_)]
+    paths = [write(tmp_path / f"{number}.parquet", table) for number, table in enumerate(tables_)]
     fields = {"text": {"kind": "text", "tokenizer": kind, "max_size": 8}}
-    chosen = {"label": "label", "fields": fields, "max_length": LIMIT, "truncate": side, "split": {"by": "distinct"}}
-    assert_same(*(prepare(options(train=path, **chosen)) for path in paths))
+    settings = {"label": "label", "fields": fields, "max_length": LIMIT, "truncate": side, "split": {"by": "distinct"}}
+    assert_same(*(prepare(options(train=path, **settings)) for path in paths))
 
 
 @pytest.mark.parametrize("side", ["keep_first", "keep_last"])
 @pytest.mark.parametrize("kind", ["word", "bpe"])
-def test_words_that_are_cut_are_in_no_vocabulary(options, tmp_path, side, kind):
-    kept, gone = ["good", "bad", "fine", "poor", "odd"], ["zebra"] * 9
-    rows = [" ".join(kept + gone if side == "keep_first" else gone + kept)] * 40
+def test_truncated_words_are_in_no_vocabulary(options, tmp_path, side, kind):
+    kept, removed = ["good", "bad", "fine", "poor", "odd"], ["zebra"] * 9
+    rows = [" ".join(kept + removed if side == "keep_first" else removed + kept)] * 40
     path = write(tmp_path / "t.parquet", {"text": rows, "label": ["a", "b"] * 20})
     fields = {"text": {"kind": "text", "tokenizer": kind}}
     dataset = prepare(options(train=path, label="label", fields=fields, max_length=LIMIT, truncate=side))
@@ -128,8 +128,8 @@ def test_words_that_are_cut_are_in_no_vocabulary(options, tmp_path, side, kind):
 
 
 @pytest.mark.parametrize("side", ["keep_first", "keep_last"])
-def test_a_long_sequence_is_encoded_later_as_its_kept_part(side):
-    """At prediction: time gaps and fills begin with the first kept token too."""
+def test_prediction_encodes_a_long_sequence_like_its_kept_part(side):
+    """Time gaps and fills begin with the first kept token."""
     fields = [
         Field("x", "number", ("x",), width=1, options={"missing": "last", "since": "at"}),
         Field("at", "time", ("at",), width=1),
@@ -143,7 +143,7 @@ def test_a_long_sequence_is_encoded_later_as_its_kept_part(side):
     short = pa.record_batch(
         {name: pa.array([part(row, side) for row in rows[name]], kind) for name, kind in kinds.items()}
     )
-    one, other = (encode(encoders, batch, truncation) for batch in (long, short))
-    assert one.original_lengths.tolist() == LENGTHS.tolist() and one.sequences.lengths.max() == LIMIT
-    for name in one.sequences.fields:
-        np.testing.assert_array_equal(one.sequences.fields[name], other.sequences.fields[name])
+    from_long, from_short = (encode(encoders, batch, truncation) for batch in (long, short))
+    assert from_long.original_lengths.tolist() == LENGTHS.tolist() and from_long.sequences.lengths.max() == LIMIT
+    for name, tokens in from_long.sequences.fields.items():
+        np.testing.assert_array_equal(tokens, from_short.sequences.fields[name])

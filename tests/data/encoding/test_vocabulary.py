@@ -1,4 +1,4 @@
-"""Category ids: counted or hashed, the same whether a row was staged or comes later."""
+"""Category ids, by count or by hash, are the same for staged and canonical rows."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,20 +13,20 @@ VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size
 
 
 def fitted(rows, options, values="string"):
-    """The encoder and its ids of the same rows, staged and plain."""
+    """The encoder and its ids of the rows it was fit on. Staged, canonical and restored encoding must agree."""
     vocabulary = Vocabulary(Field("x", "category", ("x",), values, options=options))
     kind = pa.list_(pa.string() if values == "string" else pa.int64())
     batch = pa.record_batch({"x": pa.array(rows, kind)})
     parts = [batch.slice(0, 1), batch.slice(1)]
     staged = [pa.record_batch({"x": vocabulary.stage(part.column("x"))}) for part in parts if part.num_rows]
     vocabulary.fit(lambda *names: iter(staged))
-    late = np.concatenate([vocabulary.encode_staged(part).arrays["x"] for part in staged])
-    plain = vocabulary.encode(batch).arrays["x"]
-    np.testing.assert_array_equal(late, plain)
-    other = Vocabulary(vocabulary.field)
-    other.restore(vocabulary.state())
-    np.testing.assert_array_equal(other.encode(batch).arrays["x"], plain)
-    return vocabulary, plain
+    from_staged = np.concatenate([vocabulary.encode_staged(part).arrays["x"] for part in staged])
+    ids = vocabulary.encode(batch).arrays["x"]
+    np.testing.assert_array_equal(from_staged, ids)
+    restored = Vocabulary(vocabulary.field)
+    restored.restore(vocabulary.state())
+    np.testing.assert_array_equal(restored.encode(batch).arrays["x"], ids)
+    return vocabulary, ids
 
 
 @given(VALUES, st.integers(1, 3), st.one_of(st.none(), st.integers(1, 3)))
@@ -59,15 +59,15 @@ def test_hashes_spread_values_evenly():
 
 
 @pytest.mark.parametrize("options", [{}, {"hash_size": 10}])
-def test_integers_are_values_too(options):
+def test_integers_get_ids_too(options):
     _, ids = fitted([[7, 7, -3], [2**60]], options, "integer")
     assert ids[0] == ids[1] != ids[3]
 
 
-def test_dictionary_columns_are_read_like_plain_ones():
+def test_dictionary_columns_are_encoded_like_plain_ones():
     vocabulary, _ = fitted([["a", "b", "a"]], {})
     coded = pa.ListArray.from_arrays([0, 3], pa.array(["b", "zebra", "a"]).dictionary_encode())
     plain = pa.array([["b", "zebra", "a"]])
-    one, other = (vocabulary.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
-    np.testing.assert_array_equal(one, other)
-    assert one.tolist() == [2, 0, 1]
+    from_dictionary, from_plain = (vocabulary.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
+    np.testing.assert_array_equal(from_dictionary, from_plain)
+    assert from_dictionary.tolist() == [2, 0, 1]

@@ -150,7 +150,7 @@ def test_several_files_are_one_table_and_refusals_name_their_own(options, tmp_pa
     ("column", "value", "reason"),
     [
         ("amount", None, "has an element that is missing"),
-        ("amount", "inf", "has NaN, an infinite number, one beyond float32, or text that is none"),
+        ("amount", "inf", "has NaN, an infinite number, one beyond float32, or text that is not a number"),
         ("shop", None, "has an element that is missing"),
         ("time", None, "has an element that is missing"),
         ("fraud", None, "is empty, or differs between the events of a group"),

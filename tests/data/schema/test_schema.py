@@ -1,4 +1,4 @@
-"""What columns mean: inferred from their first rows, or as named; and every option that makes no sense."""
+"""Schemas are inferred from the first rows or configured, and invalid options are named."""
 
 import pyarrow as pa
 import pytest
@@ -12,8 +12,8 @@ LABELS = ["a", "b"] * 5
 
 
 def schema(columns, **options):
-    chosen = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None, **options}
-    return build_schema(pa.table({"label": LABELS, **columns}), "t.csv", **{"truncate": "error", **chosen})
+    settings = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None, **options}
+    return build_schema(pa.table({"label": LABELS, **columns}), "t.csv", **{"truncate": "error", **settings})
 
 
 def inferred(cells, **options):
@@ -41,11 +41,11 @@ def inferred(cells, **options):
         (["hello you", "there"] * 5, ("text", None, None)),
     ],
 )
-def test_what_a_column_holds_is_inferred(cells, expected):
+def test_kinds_are_inferred_from_cells(cells, expected):
     assert inferred(cells) == expected
 
 
-def test_clocks_are_numbers_and_codes_are_not():
+def test_ascending_integers_are_numbers_and_others_are_codes():
     clock = [list(range(start, start + 60)) for start in range(0, 600, 60)]
     assert inferred(clock)[0] == "number"
     assert inferred([row[::-1] for row in clock])[0] == "category"
@@ -57,14 +57,16 @@ def test_a_separator_makes_lists_of_text_but_not_of_brackets():
     assert inferred(["[1, 2]", "[3]"] * 5, list_separator=" ") == ("category", "integer", None)
     named = schema({"x": ["[1, 2]"] * 10}, fields={"x": "category"}, list_separator=" ").fields[0]
     assert (named.values, named.separator) == ("integer", None)
-    own = schema({"x": ["1|2"] * 10}, fields={"x": {"kind": "number", "separator": "|"}}, list_separator=" ").fields[0]
-    assert (own.separator, own.width) == ("|", 1)
+    custom = schema({"x": ["1|2"] * 10}, fields={"x": {"kind": "number", "separator": "|"}}, list_separator=" ").fields[
+        0
+    ]
+    assert (custom.separator, custom.width) == ("|", 1)
 
 
 @pytest.mark.parametrize(
     ("column", "name"),
     [
-        ("my steps", "my_steps"),
+        ("my tokens", "my_tokens"),
         ('a"b', "a_b"),
         ("1st", "f_1st"),
         ("label", "f_label"),
@@ -84,17 +86,17 @@ def test_inferred_names_are_identifiers(column, name):
     assert field.name == ("f_id" if column == "_id" else name)
 
 
-def test_columns_of_like_names_stay_apart():
+def test_columns_of_similar_names_get_different_field_names():
     names = [field.name for field in schema({name: [[1]] * 10 for name in ("a b", "a_b", "a.b")}).fields]
     assert len(set(names)) == 3
 
 
-def test_label_and_id_are_no_fields_and_the_rest_is_ignored():
-    found = schema({"x": [[1]] * 10, "n": [5] * 10, "key": [[1]] * 10}, id="key")
-    assert [field.name for field in found.fields] == ["x"] and found.ignored == ("n",)
+def test_label_and_id_are_not_fields_and_other_columns_are_ignored():
+    inferred_schema = schema({"x": [[1]] * 10, "n": [5] * 10, "key": [[1]] * 10}, id="key")
+    assert [field.name for field in inferred_schema.fields] == ["x"] and inferred_schema.ignored == ("n",)
 
 
-def test_a_schema_survives_as_plain_values():
+def test_a_schema_survives_json():
     field = Field("x", "category", ("x y",), "integer", None, ";", {"min_count": 2})
     one = Schema((field, Field("z", "number", ("z",), width=3)), "label", "id", 9, "keep_last", ("more",))
     assert Schema.from_dict(one.to_dict()) == one
@@ -102,7 +104,7 @@ def test_a_schema_survives_as_plain_values():
 
 
 @pytest.mark.parametrize(
-    ("text", "separator", "steps"),
+    ("text", "separator", "elements"),
     [
         ("[1, 2]", None, [1, 2]),
         ("[a, b]", None, ["a", "b"]),
@@ -112,11 +114,11 @@ def test_a_schema_survives_as_plain_values():
         ("7", None, [7]),
     ],
 )
-def test_a_cell_is_split_as_it_is_written(text, separator, steps):
-    assert split_cell(text, separator) == steps
+def test_cells_are_split_by_brackets_or_separator(text, separator, elements):
+    assert split_cell(text, separator) == elements
 
 
-def test_the_nearest_column_is_named():
+def test_errors_name_the_most_similar_column():
     with pytest.raises(InputError, match=r"^t.csv: no column 'lable' \(data.label\); did you mean 'label'\?$"):
         require_columns([("data.label", "lable")], ["tokens", "label"], "t.csv")
     with pytest.raises(InputError, match=r"no column 'zz' \(data.id\); its columns are tokens, label$"):
@@ -153,21 +155,21 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
         (
             LISTS,
             {"fields": {"a b": {"kind": "number", "column": "x"}}},
-            "data.fields.a b: is reserved or no identifier",
+            "data.fields.a b: is reserved or not an identifier",
         ),
         (
             LISTS,
             {"fields": {"é" * 101: {"kind": "number", "column": "x"}}},
-            "data.fields.é+: is reserved or no identifier of up to 200 bytes",
+            "data.fields.é+: is reserved or not an identifier of up to 200 bytes",
         ),
-        (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' makes steps of its own"),
-        (TEXTS, {}, r"t.csv: cannot tell which columns hold the steps \(.*: x, z\); name them: data.fields="),
-        ({}, {}, r"cannot tell which columns hold the steps \(columns beside label and id: none\)"),
+        (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' is split into tokens of its own"),
+        (TEXTS, {}, r"t.csv: cannot tell which columns hold the tokens \(.*: x, z\); name them: data.fields="),
+        ({}, {}, r"cannot tell which columns hold the tokens \(columns other than label and id: none\)"),
         (LISTS, {"label": "y"}, r"no column 'y' \(data.label\)"),
         (LISTS, {"id": "3"}, r"no column '3' \(data.id\)"),
     ],
 )
-def test_what_makes_no_sense_is_named(columns, options, message):
+def test_invalid_options_are_named(columns, options, message):
     with pytest.raises(InputError, match=message) as caught:
         schema(columns, **options)
     assert "\n" not in str(caught.value)
@@ -194,7 +196,7 @@ def test_what_makes_no_sense_is_named(columns, options, message):
         ("text", {"lowercase": "no"}, "data.fields.x.lowercase=no: must be true or false"),
     ],
 )
-def test_unusable_field_options_are_named(kind, option, message):
+def test_invalid_field_options_are_named(kind, option, message):
     with pytest.raises(InputError, match=message):
         schema({"x": ["one two"] * 10}, fields={"x": {"kind": kind, **option}})
 
@@ -213,14 +215,14 @@ TIMES = pa.array([[1700000000000, 1700000060000]] * 4, pa.list_(pa.timestamp("ms
         (pa.array(["15 NA 3"] * 4), " ", "category"),
     ],
 )
-def test_lists_of_times_and_numbers_with_gaps_are_known(cells, separator, kind):
-    found = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator)
-    assert found.fields[0].kind == kind
+def test_lists_of_times_and_of_numbers_with_gaps_are_inferred(cells, separator, kind):
+    (field,) = schema({"x": cells, "label": ["a", "b"] * 2}, list_separator=separator).fields
+    assert field.kind == kind
 
 
 @pytest.mark.parametrize(("cells", "kind"), [(["1.5", "NA", "?"], "number"), (["15", "NA", "3"], "category")])
-def test_numbers_of_events_may_be_missing_in_words(cells, kind):
-    found = schema({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]}, group_by=("g",))
-    assert found.fields[0].kind == kind
+def test_words_for_missing_values_do_not_make_numbers_categories(cells, kind):
+    (field,) = schema({"g": [1, 1, 2], "x": cells, "label": ["a", "a", "b"]}, group_by=("g",)).fields
+    assert field.kind == kind
     if kind == "number":
-        assert found.fields[0].option("missing") == "last"
+        assert field.option("missing") == "last"

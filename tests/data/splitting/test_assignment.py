@@ -1,4 +1,4 @@
-"""Every row goes to exactly one split, in proportion, and what belongs together stays together."""
+"""Every row goes to one split. Classes keep their proportion, and groups stay together."""
 
 import itertools
 import time
@@ -20,12 +20,12 @@ LABELS = st.lists(st.integers(0, 4), min_size=1, max_size=80).map(np.array)
 
 @given(LABELS, SHARES, st.integers(0, 9))
 def test_every_row_is_in_exactly_one_split_in_proportion_by_class(labels, shares, seed):
-    parts = assign(labels, shares, "random", None, seed)
-    assert parts.shape == labels.shape and set(parts) <= {0, 1, 2}
+    splits = assign(labels, shares, "random", None, seed)
+    assert splits.shape == labels.shape and set(splits) <= {0, 1, 2}
     for label in set(labels):
-        own = parts[labels == label]
-        for part, share in enumerate(shares.values()):
-            assert abs((own == part).sum() - share * len(own)) < 2
+        of_class = splits[labels == label]
+        for split, share in enumerate(shares.values()):
+            assert abs((of_class == split).sum() - share * len(of_class)) < 2
 
 
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=40, unique=True), SHARES)
@@ -35,9 +35,9 @@ def test_classes_of_one_row_go_to_train(labels, shares):
 
 def test_many_classes_of_two_rows_fill_every_split():
     labels = np.repeat(np.arange(100), 2)
-    parts = assign(labels, {"train": 0.6, "validation": 0.2, "test": 0.2}, "random", None, 0)
-    assert np.bincount(parts).tolist() == pytest.approx([120, 40, 40], abs=2)
-    assert set(labels[parts == 0]) == set(range(100))
+    splits = assign(labels, {"train": 0.6, "validation": 0.2, "test": 0.2}, "random", None, 0)
+    assert np.bincount(splits).tolist() == pytest.approx([120, 40, 40], abs=2)
+    assert set(labels[splits == 0]) == set(range(100))
 
 
 GROUPED = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2)), min_size=1, max_size=60)
@@ -45,14 +45,14 @@ WAYS_WITH_KEYS = st.sampled_from(["group", "distinct", "random", "fold"])
 
 
 @given(GROUPED, SHARES, WAYS_WITH_KEYS, st.randoms(use_true_random=False))
-def test_groups_stay_whole_whatever_the_order_of_the_rows(rows, shares, by, random):
+def test_groups_stay_together_for_every_order_of_the_rows(rows, shares, by, random):
     fold = (1, 3) if by == "fold" else None
 
     def splits_of(rows):
         keys, labels = np.array(rows).T * 1_000_003
-        parts = assign(labels // 1_000_003, shares, by, keys, 3, fold)
-        assert set(parts) <= {0, 1, 2}
-        return set(zip(keys.tolist(), parts.tolist(), strict=True))
+        splits = assign(labels // 1_000_003, shares, by, keys, 3, fold)
+        assert set(splits) <= {0, 1, 2}
+        return set(zip(keys.tolist(), splits.tolist(), strict=True))
 
     expected = splits_of(rows)
     assert len(expected) == len({key for key, _ in rows}), "a split for each group"
@@ -64,31 +64,31 @@ TIMES = st.lists(st.one_of(st.integers(0, 5), st.floats(-1e9, 1e9)), min_size=1,
 
 
 @given(TIMES, SHARES)
-def test_no_row_of_a_later_split_is_as_early_as_one_of_an_earlier_split(times, shares):
+def test_rows_of_a_later_split_are_later_in_time(times, shares):
     times = np.array(times, float)
-    parts = assign(np.zeros(len(times), int), shares, "time", times, 0)
-    for part in (0, 1):
-        assert times[parts <= part].max(initial=-np.inf) < times[parts > part].min(initial=np.inf)
+    splits = assign(np.zeros(len(times), int), shares, "time", times, 0)
+    for split in (0, 1):
+        assert times[splits <= split].max(initial=-np.inf) < times[splits > split].min(initial=np.inf)
 
 
 @given(TIMES, SHARES)
-def test_a_time_split_fills_every_split_for_which_there_are_times(times, shares):
-    asked = [part for part, share in enumerate(shares.values()) if part == 0 or share > 0]
-    parts = assign(np.zeros(len(times), int), shares, "time", np.array(times, float), 0)
-    if len(set(times)) >= len(asked):
-        assert set(parts) == set(asked)
+def test_a_time_split_fills_every_split_if_there_are_enough_times(times, shares):
+    required = [split for split, share in enumerate(shares.values()) if split == 0 or share > 0]
+    splits = assign(np.zeros(len(times), int), shares, "time", np.array(times, float), 0)
+    if len(set(times)) >= len(required):
+        assert set(splits) == set(required)
 
 
 @given(TIMES, st.floats(0.05, 0.95))
 def test_a_time_split_cuts_at_the_time_nearest_to_its_share(times, share):
     times = np.array(times, float)
-    parts = assign(np.zeros(len(times), int), {"train": share, "test": 1 - share}, "time", times, 0)
+    splits = assign(np.zeros(len(times), int), {"train": share, "test": 1 - share}, "time", times, 0)
     possible = [(times <= time).sum() for time in np.unique(times)[:-1]]
     if possible:
-        assert abs((parts == 0).sum() - share * len(times)) <= min(abs(np.array(possible) - share * len(times))) + 1e-6
+        assert abs((splits == 0).sum() - share * len(times)) <= min(abs(np.array(possible) - share * len(times))) + 1e-6
 
 
-def test_the_seed_alone_decides():
+def test_the_result_depends_on_the_seed_only():
     labels = np.arange(60) % 3
     shares = {"train": 0.8, "validation": 0.2, "test": 0.0}
     one, again, other = (assign(labels, shares, "random", None, seed) for seed in (1, 1, 2))
@@ -117,32 +117,32 @@ def test_unusable_split_options_are_named(change, message):
 
 
 def folds_of(labels, folds, keys=None, seed=0):
-    """(N,) the fold in which each row is the test, and (folds, N) the splits of every fold."""
+    """(N,) fold in which each row is in the test, and (folds, N) splits of every fold."""
     shares = {"train": 0.8 - 0.8 / folds, "validation": 0.2 - 0.2 / folds, "test": 1 / folds}
-    parts = np.stack([assign(labels, shares, "fold", keys, seed, (fold, folds)) for fold in range(folds)])
-    assert ((parts == 2).sum(axis=0) == 1).all() and set(parts.flat) <= {0, 1, 2}
-    return (parts == 2).argmax(axis=0), parts
+    splits = np.stack([assign(labels, shares, "fold", keys, seed, (fold, folds)) for fold in range(folds)])
+    assert ((splits == 2).sum(axis=0) == 1).all() and set(splits.flat) <= {0, 1, 2}
+    return (splits == 2).argmax(axis=0), splits
 
 
 @given(LABELS, st.integers(2, 6), st.integers(0, 3))
 def test_folds_are_even_in_rows_and_in_every_class(labels, folds, seed):
     tested, _ = folds_of(labels, folds, seed=seed)
-    for own in (tested, *(tested[labels == label] for label in set(labels))):
-        assert np.ptp(np.bincount(own, minlength=folds)) <= 1
+    for subset in (tested, *(tested[labels == label] for label in set(labels))):
+        assert np.ptp(np.bincount(subset, minlength=folds)) <= 1
 
 
 @pytest.mark.parametrize("counts", [[3] * 100, [1] * 10, [1, 2, 3] * 13])
 def test_folds_of_many_small_classes_are_even(counts):
     labels = np.repeat(np.arange(len(counts)), counts)
-    tested, parts = folds_of(labels, 5)
+    tested, splits = folds_of(labels, 5)
     assert np.ptp(np.bincount(tested, minlength=5)) <= 1
     for fold in range(5):
-        left = set(labels[parts[fold] != 2])
-        assert set(labels[parts[fold] == 0]) == left, "every class trains that is not in the test alone"
+        remaining = set(labels[splits[fold] != 2])
+        assert set(labels[splits[fold] == 0]) == remaining, "every class that is not only in the test is in train"
 
 
 @given(GROUPED, st.integers(2, 6))
-def test_every_fold_has_a_test_where_there_are_as_many_groups(rows, folds):
+def test_every_fold_has_a_test_if_there_are_enough_groups(rows, folds):
     keys, labels = np.array(rows).T
     tested, _ = folds_of(labels, folds, keys)
     if len(set(keys)) >= folds:
@@ -153,28 +153,32 @@ def grouped(groups, spread, purity, classes=3, seed=0):
     """Labels and keys of groups of log-normal size, in which `purity` of the rows have the label of the group."""
     generator = np.random.default_rng(seed)
     keys = np.repeat(np.arange(groups), np.maximum(1, generator.lognormal(1.5, spread, groups)).astype(int))
-    of_group = generator.integers(0, classes, groups)
-    labels = np.where(generator.random(len(keys)) < purity, of_group[keys], generator.integers(0, classes, len(keys)))
+    class_of_group = generator.integers(0, classes, groups)
+    labels = np.where(
+        generator.random(len(keys)) < purity, class_of_group[keys], generator.integers(0, classes, len(keys))
+    )
     return labels, keys
 
 
 @pytest.mark.parametrize("purity", [0.0, 0.9, 1.0])
-def test_unequal_groups_that_go_with_a_class_are_dealt_in_proportion(purity):
+def test_groups_of_unequal_size_and_class_keep_proportions(purity):
     labels, keys = grouped(300, 1.0, purity)
     shares = {"train": 0.64, "validation": 0.16, "test": 0.2}
-    parts = assign(labels, shares, "group", keys, 0)
-    for own in (parts, *(parts[labels == label] for label in range(3))):
-        np.testing.assert_allclose(np.bincount(own, minlength=3) / len(own), list(shares.values()), atol=0.01)
+    splits = assign(labels, shares, "group", keys, 0)
+    for rows_of_class in (splits, *(splits[labels == label] for label in range(3))):
+        np.testing.assert_allclose(
+            np.bincount(rows_of_class, minlength=3) / len(rows_of_class), list(shares.values()), atol=0.01
+        )
     tested, _ = folds_of(labels, 5, keys)
-    for own in (tested, *(tested[labels == label] for label in range(3))):
-        np.testing.assert_allclose(np.bincount(own, minlength=5) / len(own), 0.2, atol=0.01)
+    for rows_of_class in (tested, *(tested[labels == label] for label in range(3))):
+        np.testing.assert_allclose(np.bincount(rows_of_class, minlength=5) / len(rows_of_class), 0.2, atol=0.01)
 
 
-def error_of(parts, labels, splits):
-    """Squared error of the proportions of size and classes, for splits of equal shares."""
-    counts = np.array([np.bincount(labels[parts == part], minlength=3) for part in range(splits)])
+def error_of(splits, labels, count):
+    """Squared error of the proportions of size and classes, for `count` splits of equal shares."""
+    counts = np.array([np.bincount(labels[splits == split], minlength=3) for split in range(count)])
     shares = np.column_stack([counts / counts.sum(axis=0), counts.sum(axis=1) / len(labels)])
-    return ((shares - 1 / splits) ** 2).sum()
+    return ((shares - 1 / count) ** 2).sum()
 
 
 def test_folds_of_groups_are_as_even_as_those_of_scikit_learn():
@@ -190,11 +194,11 @@ def test_folds_of_groups_are_as_even_as_those_of_scikit_learn():
     assert np.mean(ours) <= 1.1 * np.mean(theirs)
 
 
-def test_splits_of_few_groups_are_near_the_best_there_are():
+def test_splits_of_few_groups_are_close_to_the_best_possible():
     shares = np.array([0.64, 0.16, 0.2])
 
-    def error(parts):
-        return abs(np.bincount(parts, minlength=3) / len(parts) - shares).max()
+    def error(splits):
+        return abs(np.bincount(splits, minlength=3) / len(splits) - shares).max()
 
     ours, best = [], []
     for seed in range(20):
@@ -205,41 +209,41 @@ def test_splits_of_few_groups_are_near_the_best_there_are():
     assert np.mean(ours) < np.mean(best) + 0.03
 
 
-def test_a_distinct_split_takes_its_share_of_rows_though_one_sequence_is_a_third_of_them():
+def test_a_distinct_split_keeps_shares_although_one_sequence_has_a_third_of_the_rows():
     keys = np.concatenate([np.zeros(500, int), np.repeat(np.arange(1, 11), 50), np.arange(11, 511)])
     labels = np.random.default_rng(0).integers(0, 2, len(keys))
     for seed in range(5):
-        parts = assign(labels, {"train": 0.64, "validation": 0.16, "test": 0.2}, "distinct", keys, seed)
-        np.testing.assert_allclose(np.bincount(parts) / len(parts), [0.64, 0.16, 0.2], atol=0.005)
+        splits = assign(labels, {"train": 0.64, "validation": 0.16, "test": 0.2}, "distinct", keys, seed)
+        np.testing.assert_allclose(np.bincount(splits) / len(splits), [0.64, 0.16, 0.2], atol=0.005)
 
 
 @given(GROUPED, SHARES)
 def test_every_class_of_a_group_split_is_in_train(rows, shares):
     keys, labels = np.array(rows).T
-    parts = assign(labels, shares, "group", keys, 0)
-    assert set(labels[parts == 0]) == set(labels)
+    splits = assign(labels, shares, "group", keys, 0)
+    assert set(labels[splits == 0]) == set(labels)
 
 
-def test_another_seed_gives_other_groups():
+def test_different_seeds_hold_out_different_groups():
     labels, keys = grouped(50, 1.0, 0.5)
     shares = {"train": 0.8, "validation": 0.2}
-    held = {tuple(np.unique(keys[assign(labels, shares, "group", keys, seed) == 1])) for seed in range(5)}
-    assert len(held) == 5
+    held_out = {tuple(np.unique(keys[assign(labels, shares, "group", keys, seed) == 1])) for seed in range(5)}
+    assert len(held_out) == 5
 
 
-def test_every_fold_validates_on_other_groups():
-    _, parts = folds_of(np.zeros(200, int), 5, np.arange(200))
-    in_two = ((parts == 1).sum(axis=0) > 1).mean()
-    assert in_two < 0.4, "of the groups; all but a fifth of them if each fold took the same"
+def test_folds_validate_on_different_groups():
+    _, splits = folds_of(np.zeros(200, int), 5, np.arange(200))
+    in_two = ((splits == 1).sum(axis=0) > 1).mean()
+    assert in_two < 0.4, "four fifths of the groups if every fold drew the same ones"
 
 
 @pytest.mark.slow
-def test_a_million_groups_are_dealt_in_seconds():
+def test_a_million_groups_are_assigned_in_seconds():
     labels, keys = grouped(1_000_000, 0.5, 0.8, classes=2)
     started = time.perf_counter()
-    parts = assign(labels, {"train": 0.64, "validation": 0.16, "test": 0.2}, "group", keys, 0)
+    splits = assign(labels, {"train": 0.64, "validation": 0.16, "test": 0.2}, "group", keys, 0)
     assert time.perf_counter() - started < 30
-    np.testing.assert_allclose(np.bincount(parts) / len(parts), [0.64, 0.16, 0.2], atol=1e-4)
+    np.testing.assert_allclose(np.bincount(splits) / len(splits), [0.64, 0.16, 0.2], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -253,23 +257,23 @@ def test_a_million_groups_are_dealt_in_seconds():
         ("random", None, None, r"by=random leaves none of 3 rows for .*; give more rows, or another share, or give"),
     ],
 )
-def test_too_few_rows_or_groups_are_named_with_a_remedy_that_works(by, keys, folds, message):
+def test_errors_for_too_few_rows_or_groups_name_a_remedy(by, keys, folds, message):
     labels, shares = np.array([0, 1, 1]), {"train": 0.6, "validation": 0.2, "test": 0.2}
     keys = None if keys is None else np.array(keys)
-    parts = assign(labels, shares, by, keys, 0, folds and (0, folds))
+    splits = assign(labels, shares, by, keys, 0, folds and (0, folds))
     with pytest.raises(InputError, match=message) as error:
-        check_filled(parts, shares, by, "user", keys, folds)
-    assert folds is None or "data.test" not in str(error.value), "a fold and a test do not go together"
+        check_filled(splits, shares, by, "user", keys, folds)
+    assert folds is None or "data.test" not in str(error.value), "a fold cannot be combined with a test file"
 
 
 @pytest.mark.parametrize(
-    ("given_values", "message"),
+    ("arguments", "message"),
     [
         ((1, 0, False), r"data.split.folds=1: must be a whole number from 2"),
         ((5, 5, False), r"data.split.fold=5: must be a whole number from 0 to 4"),
         ((5, 0, True), r"data.split.by=fold: makes the test of a fold of train; leave out data.test"),
     ],
 )
-def test_folds_that_make_no_sense_are_refused(given_values, message):
+def test_invalid_folds_are_refused(arguments, message):
     with pytest.raises(InputError, match=message):
-        check_fold(*given_values)
+        check_fold(*arguments)

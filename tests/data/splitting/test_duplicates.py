@@ -1,4 +1,4 @@
-"""Rows share a key exactly if they hold the same tokens, as the model gets them."""
+"""Keys of rows are equal if and only if the model gets the same tokens."""
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,7 @@ FIELDS = [
     Field("amount", "number", ("amount",), width=1),
     Field("when", "time", ("when",), width=1),
 ]
-STEPS = st.lists(
+ROW = st.lists(
     st.tuples(st.sampled_from("ab"), st.sampled_from([0.0, -0.0, 1.5]), st.integers(0, 2)), min_size=1, max_size=4
 )
 
@@ -30,39 +30,39 @@ def keys_of(rows, fields=FIELDS):
     encoders = make_encoders(fields)
     kinds = {"shop": pa.list_(pa.string()), "amount": pa.list_(pa.float64()), "when": pa.list_(pa.float64())}
     staged = {}
-    for place, (name, kind) in enumerate(kinds.items()):
-        column = pa.array([[step[place] for step in row] for row in rows], kind)
+    for position, (name, kind) in enumerate(kinds.items()):
+        column = pa.array([[token[position] for token in row] for row in rows], kind)
         staged[name] = encoders[name].stage(column)
     return sequence_keys(pa.record_batch(staged), encoders)
 
 
-@given(st.lists(STEPS, min_size=1, max_size=12))
-def test_equal_keys_mean_equal_steps(rows):
-    """Times are compared from the first step on; 0.0 and -0.0 are the same number."""
+@given(st.lists(ROW, min_size=1, max_size=12))
+def test_keys_are_equal_if_and_only_if_tokens_are(rows):
+    """Times are compared relative to the first token. 0.0 and -0.0 are the same number."""
     plain = [[(shop, abs(amount), when - row[0][2]) for shop, amount, when in row] for row in rows]
     keys = keys_of(rows)
-    for one in range(len(rows)):
-        for other in range(one):
-            assert (keys[one] == keys[other]) == (plain[one] == plain[other])
+    for first in range(len(rows)):
+        for second in range(first):
+            assert (keys[first] == keys[second]) == (plain[first] == plain[second])
 
 
-@given(st.lists(STEPS, min_size=2, max_size=8), st.randoms())
+@given(st.lists(ROW, min_size=2, max_size=8), st.randoms())
 def test_keys_do_not_depend_on_the_order_of_the_rows(rows, random):
     order = list(range(len(rows)))
     random.shuffle(order)
     keys = keys_of(rows)
-    assert keys_of([rows[place] for place in order]).tolist() == keys[order].tolist()
+    assert keys_of([rows[row] for row in order]).tolist() == keys[order].tolist()
 
 
 @pytest.mark.parametrize("tokenizer", ["word", "character", "bpe"])
-def test_a_distinct_split_is_the_same_whatever_the_order_of_the_rows(options, tmp_path, tokenizer):
+def test_a_distinct_split_does_not_depend_on_the_order_of_the_rows(options, tmp_path, tokenizer):
     generator = np.random.default_rng(1)
     texts = [
         " ".join(generator.choice(["red", "green", "blue", "grey"], size)) for size in generator.integers(3, 6, 300)
     ]
     split_of = []
     for order in (np.arange(300), generator.permutation(300)):
-        table = {"text": [texts[place] for place in order], "label": [texts[place][0] for place in order]}
+        table = {"text": [texts[row] for row in order], "label": [texts[row][0] for row in order]}
         path = write(tmp_path / f"{order[0]}.parquet", table)
         fields = {"text": {"kind": "text", "tokenizer": tokenizer}}
         dataset = prepare(options(train=path, label="label", fields=fields, split={"by": "distinct", "test": 0.3}))
@@ -94,12 +94,12 @@ PIECES = st.sampled_from([" ", "\u2581", "a", "B", "\t", "\n", "\u00a0", "e\u030
 
 
 @given(st.lists(PIECES, max_size=8).map("".join), st.booleans())
-def test_a_text_that_is_not_split_for_its_key_is_spelled_like_its_joined_words(text, lowercase):
+def test_joined_words_are_the_same_without_splitting(text, lowercase):
     tokenizer = SUBWORDS[lowercase]
     assert tokenizer._joined_words(text) == "".join(tokenizer._tokens(text))
 
 
-def test_with_cycles_the_hour_counts():
+def test_cycles_distinguish_hours():
     rows = [[("a", 1.0, 0)], [("a", 1.0, 3600)]]
     assert len(set(keys_of(rows))) == 1
     cyclic = [*FIELDS[:2], Field("when", "time", ("when",), width=1, options={"cycles": ["hour"]})]
@@ -136,15 +136,15 @@ def text_keys(texts, kind="text", truncation=NO_TRUNCATION, **options):
         ("word", ["caf\u00e9", "cafe\u0301", "CAF\u00c9"], ["cafe"]),
     ],
 )
-def test_texts_are_compared_by_the_tokens_that_they_make(tokenizer, equal, different):
+def test_texts_are_compared_by_their_tokens(tokenizer, equal, different):
     keys = text_keys([*equal, *different], tokenizer=tokenizer)
     assert len(set(keys[: len(equal)])) == 1 and len(set(keys)) == 1 + len(different)
-    kept = text_keys(["Hi you", "hi you"], tokenizer=tokenizer, lowercase=False)
-    assert len(set(kept)) == 2
+    with_case = text_keys(["Hi you", "hi you"], tokenizer=tokenizer, lowercase=False)
+    assert len(set(with_case)) == 2
 
 
 @pytest.mark.parametrize("tokenizer", ["word", "bpe"])
-def test_what_truncation_removes_does_not_count(tokenizer):
+def test_truncated_tokens_do_not_count(tokenizer):
     first, last = (Truncation(2, side) for side in ("keep_first", "keep_last"))
     texts = ["see you soon", "see you later", "will see you", "see you"]
     assert len(set(text_keys(texts[:2] + texts[3:], truncation=first, tokenizer=tokenizer))) == 1
@@ -170,7 +170,7 @@ def number_keys(rows, **options):
     return sequence_keys(pa.record_batch({"x": pa.array(rows, pa.list_(pa.float64()))}), encoders).tolist()
 
 
-def test_numbers_are_equal_that_agree_in_ten_digits():
+def test_numbers_that_agree_in_ten_digits_are_equal():
     third = 1 / 3
     one, two, three, other = number_keys([[0.1 + 0.2, third], [0.3, third], [0.3, 0.333333333333], [0.3, 0.33333333]])
     assert one == two == three != other
@@ -180,25 +180,25 @@ def test_numbers_are_equal_that_agree_in_ten_digits():
     assert len(set(number_keys(single, scale="none"))) == 1 and len(set(number_keys(single))) == 2
 
 
-def test_missing_values_equal_each_other_only():
+def test_missing_values_equal_only_each_other():
     negative = float(np.array([-np.nan])[0])
     keys = number_keys([[None, 1.0], [float("nan"), 1.0], [negative, 1.0], [0.0, 1.0]], missing="mean")
     assert len(set(keys[:3])) == 1 and keys[3] != keys[0]
 
 
 def families(count):
-    """Structured data of which all rows differ, as (rows, length, channels) doubles."""
-    draw = np.random.default_rng(0)
-    places = np.arange(count)
-    yield "whole numbers", np.stack(np.unravel_index(places, (30, 30, 30)), axis=1)[:, None, :]
-    yield "powers of two", 2.0 ** np.stack(np.unravel_index(places, (30, 30, 30)), axis=1)[:, None, :]
-    yield "one counter", places[:, None, None].astype(float)
-    yield "one bit", np.eye(20)[places % 20][:, :, None] * (1 + places // 20)[:, None, None]
-    yield "swapped", np.stack([places, -places], axis=1)[:, :, None] * 1.0
-    digits = (places[:, None] >> np.arange(15)) & 1
+    """(rows, length, channels) doubles of regular structure. All rows differ."""
+    generator = np.random.default_rng(0)
+    counter = np.arange(count)
+    yield "whole numbers", np.stack(np.unravel_index(counter, (30, 30, 30)), axis=1)[:, None, :]
+    yield "powers of two", 2.0 ** np.stack(np.unravel_index(counter, (30, 30, 30)), axis=1)[:, None, :]
+    yield "one counter", counter[:, None, None].astype(float)
+    yield "one bit", np.eye(20)[counter % 20][:, :, None] * (1 + counter // 20)[:, None, None]
+    yield "swapped", np.stack([counter, -counter], axis=1)[:, :, None] * 1.0
+    digits = (counter[:, None] >> np.arange(15)) & 1
     yield "binary", digits[:, :, None] * 1.0
     yield "binary channels", digits[:, None, :] * 1.0
-    yield "halves", draw.permutation(places)[:, None, None] / 2**10 + np.zeros((1, 3, 2))
+    yield "halves", generator.permutation(counter)[:, None, None] / 2**10 + np.zeros((1, 3, 2))
 
 
 @pytest.mark.parametrize("rows", [pytest.param(rows, id=name) for name, rows in families(20_000)])
@@ -211,7 +211,7 @@ def test_structured_data_has_no_false_duplicates(rows):
     assert len(np.unique(keys)) == len(np.unique(values.reshape(count, -1), axis=0)) == count
 
 
-def test_equal_steps_share_a_key_however_they_are_written(tmp_path):
+def test_equal_tokens_share_a_key_in_every_spelling(tmp_path):
     path = write_lines(tmp_path / "t.csv", ["x", '"[1, 2]"', '"[1,2.0]"', '" [1 ,2]"', '"[2, 1]"'])
     field = Field("x", "category", ("x",), "integer")
     (batch,) = read(Source(str(path), "data.train"), Schema((field,)))

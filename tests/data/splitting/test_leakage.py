@@ -1,4 +1,4 @@
-"""Duplicates, shared ids and contradictions are those that plain loops find; `on_leak` does what it says."""
+"""Leak counts agree with plain loops, and `on_leak` acts on them."""
 
 import numpy as np
 import pytest
@@ -14,32 +14,32 @@ NAMES = ("train", "validation", "test")
 
 
 @given(st.data(), st.integers(1, 40))
-def test_counts_are_those_of_a_loop(data, count):
+def test_counts_agree_with_a_plain_loop(data, count):
     def draw(low, high):
         return np.array(data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
 
-    keys, labels, parts, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(-1, 12)
-    report, leaking = find_leaks(keys, labels, parts, NAMES, ids)
-    rows = [row for row in range(count) if parts[row] >= 0]
+    keys, labels, splits, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(-1, 12)
+    report, leaking = find_leaks(keys, labels, splits, NAMES, ids)
+    rows = [row for row in range(count) if splits[row] >= 0]
 
     def earlier(values, row):
-        return any(values[other] == values[row] and parts[other] < parts[row] for other in rows)
+        return any(values[other] == values[row] and splits[other] < splits[row] for other in rows)
 
     def shares_id(row):
         return ids[row] >= 0 and earlier(ids, row)
 
-    for part, name in ((1, "validation"), (2, "test")):
-        own = [row for row in rows if parts[row] == part]
-        assert report["seen_before"].get(name, 0) == sum(earlier(keys, row) for row in own)
-        assert report["ids_seen_before"].get(name, 0) == sum(shares_id(row) for row in own)
-        assert (name in report["seen_before"]) is bool(own)
+    for split, name in ((1, "validation"), (2, "test")):
+        in_split = [row for row in rows if splits[row] == split]
+        assert report["seen_before"].get(name, 0) == sum(earlier(keys, row) for row in in_split)
+        assert report["ids_seen_before"].get(name, 0) == sum(shares_id(row) for row in in_split)
+        assert (name in report["seen_before"]) is bool(in_split)
     assert [row for row in range(count) if leaking[row]] == [
         row for row in rows if earlier(keys, row) or shares_id(row)
     ]
     by_key = {}
     for row in rows:
         by_key.setdefault(keys[row], set()).add(labels[row])
-    conflicting = {key for key, own in by_key.items() if len(own) > 1}
+    conflicting = {key for key, labels_of_key in by_key.items() if len(labels_of_key) > 1}
     assert (report["rows"], report["distinct"]) == (len(rows), len(by_key))
     assert report["conflicting_sequences"] == len(conflicting)
     assert report["conflicting_rows"] == sum(keys[row] in conflicting for row in rows)
@@ -52,20 +52,20 @@ def files(tmp_path):
     return {"train": write(tmp_path / "train.parquet", train), "test": write(tmp_path / "test.parquet", test)}
 
 
-def test_leaks_between_files_are_counted_and_told(options, files):
+def test_leaks_between_files_are_counted_and_reported(options, files):
     leaks = prepare(options(**files, label="y", id="id", fields={"x": "category"})).leaks
     assert leaks["seen_before"] == {"validation": 0, "test": 2} and leaks["ids_seen_before"]["test"] == 1
     assert leaks["conflicting_sequences"] == 1 and leaks["distinct"] == 22
     assert "2 rows of test hold a sequence that an earlier split holds too" in leak_lines(leaks)
 
 
-def test_drop_scores_only_on_what_training_has_not_seen(options, files):
+def test_drop_leaves_only_rows_that_training_has_not_seen(options, files):
     dataset = prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "drop"}))
     assert dataset.splits["test"].ids.to_pylist() == ["b1"] and dataset.leaks["dropped"]["test"] == 3
     assert len(dataset.splits["train"].sequences) + len(dataset.splits["validation"].sequences) == 20
 
 
-def test_error_stops_and_names_what_leaks(options, files):
+def test_error_stops_and_names_the_leaks(options, files):
     with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 rows of test have an id.*on_leak=drop"):
         prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "error"}))
 
@@ -76,7 +76,7 @@ def test_dropping_everything_is_refused(options, files, tmp_path):
         prepare(options(train=files["train"], test=same, label="y", id="id", split={"on_leak": "drop"}))
 
 
-def test_row_numbers_are_no_identities(options, tmp_path):
+def test_ids_that_count_the_rows_are_not_compared(options, tmp_path):
     for first in (0, 1):
         rows = {"id": [row + first for row in range(20)], "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
         train = write(tmp_path / f"train{first}.parquet", rows)
@@ -95,8 +95,8 @@ def test_splitting_by_distinct_sequences_leaves_no_leak(options, tmp_path, way):
 @pytest.mark.parametrize("name", ["{}.parquet", "{}.csv"])
 @pytest.mark.parametrize("missing", [None, "", "  ", "NA", "null", float("nan")])
 @pytest.mark.parametrize("numbered", [False, True])
-def test_rows_without_an_id_share_none(options, tmp_path, name, missing, numbered):
-    """Beside real ids, and beside ids that count the rows and so are none."""
+def test_rows_without_an_id_do_not_share_one(options, tmp_path, name, missing, numbered):
+    """Some rows lack an id, among real ids and among ids that only count the rows."""
 
     if isinstance(missing, float) and not numbered:
         pytest.skip("NaN is a number")
@@ -108,14 +108,16 @@ def test_rows_without_an_id_share_none(options, tmp_path, name, missing, numbere
 
     train = {"id": ids("a", 20), "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
     test = {"id": ids("b", 12), "x": [[row, 2] for row in range(12)], "y": ["p", "q"] * 6}
-    chosen = {"label": "y", "id": "id", "fields": {"x": "category"}, "split": {"on_leak": "drop"}}
-    paths = {split: write(tmp_path / name.format(split), own) for split, own in (("train", train), ("test", test))}
-    dataset = prepare(options(**paths, **chosen))
+    overrides = {"label": "y", "id": "id", "fields": {"x": "category"}, "split": {"on_leak": "drop"}}
+    paths = {
+        split: write(tmp_path / name.format(split), columns) for split, columns in (("train", train), ("test", test))
+    }
+    dataset = prepare(options(**paths, **overrides))
     assert len(dataset.splits["test"].labels) == 12 and sum(dataset.leaks["dropped"].values()) == 0
     assert dataset.leaks["ids_seen_before"] == (None if numbered else {"validation": 0, "test": 0})
 
 
-def test_ids_are_compared_where_another_file_has_none(options, files, tmp_path):
+def test_ids_are_compared_although_another_file_has_none(options, files, tmp_path):
     numbered = {"id": [1, 2], "x": [[50, 50], [60, 60]], "y": ["p", "q"]}
     leaks = prepare(
         options(

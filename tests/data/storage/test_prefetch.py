@@ -1,4 +1,4 @@
-"""Working ahead changes nothing but when things are made."""
+"""Prefetching yields the same items, errors included."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from seqclf.data.storage.prefetch import prefetched
 
 
-def test_items_come_in_order_and_all():
+def test_all_items_come_in_order():
     assert list(prefetched(range(1000))) == list(range(1000)) and list(prefetched([])) == []
 
 

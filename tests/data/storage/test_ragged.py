@@ -1,4 +1,4 @@
-"""Ragged sequences are cut and stored without loss."""
+"""Ragged sequences are stored and read back without loss."""
 
 import tempfile
 from pathlib import Path
@@ -16,11 +16,11 @@ ROWS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1
 
 
 def ragged(rows):
-    """(lengths, fields): the steps as one category and one number field of two channels."""
-    steps = np.array([step for row in rows for step in row], np.int32)
+    """(lengths, fields) with the tokens as a category field and as a number field of two channels."""
+    tokens = np.array([token for row in rows for token in row], np.int32)
     return np.array([len(row) for row in rows], np.int64), {
-        "a": steps,
-        "b": np.stack([steps, -steps], 1).astype(np.float32) / 2,
+        "a": tokens,
+        "b": np.stack([tokens, -tokens], 1).astype(np.float32) / 2,
     }
 
 
@@ -33,7 +33,7 @@ def unrolled(sequences, name):
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4))
-def test_what_is_written_in_batches_is_read_back_as_one(batches):
+def test_batches_are_read_back_as_one_split(batches):
     with tempfile.TemporaryDirectory() as folder:
         with SplitWriter(Path(folder) / "train") as writer:
             for rows in batches:

@@ -1,4 +1,4 @@
-"""Refused rows are written down; too many of them, or any where none is allowed, stop the run."""
+"""Refused rows are written to a file. Too many of them, or the first with on_bad_row=error, stop the run."""
 
 import json
 
@@ -20,7 +20,7 @@ def test_refusals_are_written_with_file_row_column_and_reason(tmp_path):
 
 
 @pytest.mark.parametrize(("on_bad_row", "rows"), [("drop", [ROW]), ("quarantine", [])])
-def test_nothing_is_written_without_need(tmp_path, on_bad_row, rows):
+def test_nothing_is_written_if_rows_are_dropped_or_none_is_refused(tmp_path, on_bad_row, rows):
     quarantine = Quarantine(on_bad_row, 1.0)
     quarantine.add(rows)
     quarantine.write(tmp_path / "q.jsonl")
@@ -32,7 +32,7 @@ def test_error_stops_at_the_first_bad_row():
         Quarantine("error", 1.0).add([ROW])
 
 
-def test_the_share_is_of_the_rows_of_the_source():
+def test_the_share_counts_the_rows_of_the_source():
     quarantine = Quarantine("quarantine", 0.1)
     quarantine.check_share("t.csv", 10, [ROW])
     quarantine.check_share("t.csv", 0, [])
@@ -51,6 +51,6 @@ def test_the_share_is_of_the_rows_of_the_source():
         ("drop", None, "data.max_bad_share=None: must be between 0 and 1"),
     ],
 )
-def test_unusable_options_are_named(on_bad_row, share, message):
+def test_invalid_options_are_named(on_bad_row, share, message):
     with pytest.raises(InputError, match=message):
         Quarantine(on_bad_row, share)

@@ -1,4 +1,4 @@
-"""Data that cannot be trained on: one line with file, row or key and the remedy, and nothing left in the cache."""
+"""Data that cannot be trained on is refused in one line with file, row or key and the remedy. The cache stays empty."""
 
 import pytest
 from support.table_files import LABELS, TOKENS, simple, write, write_lines
@@ -13,8 +13,8 @@ GOOD = [f'"{tokens}",{label}' for tokens, label in zip(TOKENS, LABELS, strict=Tr
 def fails(options, tmp_path, message, path, **overrides):
     """Preparing raises one line that matches, and the cache stays empty."""
     with pytest.raises(InputError, match=message) as caught:
-        chosen = {"train": path, "label": "label", "cache_dir": tmp_path / "cache", **overrides}
-        prepare(options(**chosen))
+        settings = {"train": path, "label": "label", "cache_dir": tmp_path / "cache", **overrides}
+        prepare(options(**settings))
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "cache").exists() or list((tmp_path / "cache").iterdir()) == []
 
@@ -29,7 +29,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ),
         (
             {"tokens": [[]] * 20, "label": LABELS},
-            r"t.\w+: row 1: tokens has no steps; .*\(all 20 rows of .* are refused\)",
+            r"t.\w+: row 1: tokens has no tokens; .*\(all 20 rows of .* are refused\)",
         ),
         (
             {"tokens": TOKENS, "label": [None] * 20},
@@ -37,7 +37,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ),
         (
             {"tokens": TOKENS, "label": [*LABELS[:10], *[None] * 10]},
-            r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; mend them or",
+            r"t.\w+: row 11: label is empty; .*\(10 of 20 rows of .* more than data.max_bad_share=0.1; fix them or",
         ),
         (
             {"tokens": TOKENS[:1], "label": ["a"]},
@@ -46,7 +46,7 @@ def fails(options, tmp_path, message, path, **overrides):
     ],
 )
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_tables_that_cannot_be_trained_on(options, tmp_path, columns, message, kind):
+def test_unusable_tables_are_refused(options, tmp_path, columns, message, kind):
     path = write(tmp_path / f"t.{kind}", columns)
     fails(options, tmp_path, message, path, fields={"tokens": "category"})
 
@@ -76,7 +76,7 @@ def test_tables_that_cannot_be_trained_on(options, tmp_path, columns, message, k
         ({"train": None}, r"data.train is not set; give a file"),
     ],
 )
-def test_options_that_do_not_fit(options, tmp_path, overrides, message):
+def test_invalid_options_are_named(options, tmp_path, overrides, message):
     fails(options, tmp_path, message, write(tmp_path / "t.csv", simple()), **overrides)
 
 
@@ -91,12 +91,12 @@ def test_options_that_do_not_fit(options, tmp_path, overrides, message):
         ("hello you", "number", r"row 1: x is not a list of numbers: 'hello you'; .*data.list_separator \(all 20 rows"),
     ],
 )
-def test_text_named_as_lists(options, tmp_path, text, kind, message):
+def test_text_configured_as_lists_is_refused(options, tmp_path, text, kind, message):
     path = write(tmp_path / "t.csv", {"x": [text] * 20, "label": LABELS})
     fails(options, tmp_path, message, path, fields={"x": kind})
 
 
-def test_lists_named_as_text(options, tmp_path):
+def test_lists_configured_as_text_are_refused(options, tmp_path):
     message = (
         r"t.parquet: column 'tokens' holds lists \(BIGINT\[\]\), not text; set data.fields.tokens=category or number"
     )
@@ -106,8 +106,8 @@ def test_lists_named_as_text(options, tmp_path):
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
-        ("[]", "has no steps; a sequence needs at least one"),
-        ("", "is empty; a sequence needs at least one step"),
+        ("[]", "has no tokens; a sequence needs at least one"),
+        ("", "is empty; a sequence needs at least one token"),
         ("[1, x]", "has an element that is missing or does not belong in a list of integers"),
         ("[1.5, 2]", "has an element that is missing or does not belong in a list of integers"),
         ("hello", "is not a list of integers: 'hello'; write lists as"),
@@ -154,10 +154,10 @@ def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
         prepare(options(train=write(tmp_path / "t.csv", simple()), label="label", cache_dir=tmp_path / "file"))
 
 
-def test_options_are_those_of_the_configuration(options):
+def test_options_are_checked_against_the_configuration(options):
     with pytest.raises(InputError, match=r"data.label is not set; name the column that holds the label"):
         options(label=None)
     with pytest.raises(InputError, match=r"data.bogus: no such key; --cfg job lists all keys"):
         options(label="label", bogus=1)
-    chosen = options(label=3, id=4, positive=5)
-    assert isinstance(chosen, DataOptions) and (chosen.label, chosen.id, chosen.positive) == ("3", "4", "5")
+    parsed = options(label=3, id=4, positive=5)
+    assert isinstance(parsed, DataOptions) and (parsed.label, parsed.id, parsed.positive) == ("3", "4", "5")

@@ -1,4 +1,4 @@
-"""Every bad row is found, with its reason, and no good row is refused: against a plain loop."""
+"""Row checks refuse exactly the rows that a plain loop refuses, with the right reason."""
 
 import math
 
@@ -13,8 +13,8 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.data.validation.row_checks import Problems, inspect, too_long_reason
 
-STEP = st.none() | st.floats(-5, 5) | st.sampled_from([math.nan, math.inf, -math.inf, 1e39])
-VECTOR = st.none() | st.lists(STEP, max_size=3)
+VALUE = st.none() | st.floats(-5, 5) | st.sampled_from([math.nan, math.inf, -math.inf, 1e39])
+VECTOR = st.none() | st.lists(VALUE, max_size=3)
 CATEGORY = Field("c", "category", ("c col",), "integer")
 NUMBER = Field("n", "number", ("n col",), width=1)
 VECTORS = Field("v", "number", ("v col",), width=2)
@@ -28,40 +28,42 @@ def usable_number(value):
     return value is not None and math.isfinite(value) and abs(value) < 3.4e38
 
 
-@given(st.lists(st.none() | st.lists(STEP, max_size=3), min_size=1, max_size=8))
+@given(st.lists(st.none() | st.lists(VALUE, max_size=3), min_size=1, max_size=8))
 def test_numbers_agree_with_a_plain_loop(rows):
-    found = problems(Schema((NUMBER,)), n=pa.array(rows, pa.list_(pa.float64())))
-    assert found.usable.tolist() == [bool(row) and all(map(usable_number, row)) for row in rows]
+    checked = problems(Schema((NUMBER,)), n=pa.array(rows, pa.list_(pa.float64())))
+    assert checked.usable.tolist() == [bool(row) and all(map(usable_number, row)) for row in rows]
 
 
 @given(st.lists(st.none() | st.lists(VECTOR, max_size=3), min_size=1, max_size=8))
 def test_vectors_agree_with_a_plain_loop(rows):
-    found = problems(Schema((VECTORS,)), v=pa.array(rows, pa.list_(pa.list_(pa.float64()))))
+    checked = problems(Schema((VECTORS,)), v=pa.array(rows, pa.list_(pa.list_(pa.float64()))))
 
     def usable(row):
-        return bool(row) and all(step is not None and len(step) == 2 and all(map(usable_number, step)) for step in row)
+        return bool(row) and all(
+            token is not None and len(token) == 2 and all(map(usable_number, token)) for token in row
+        )
 
-    assert found.usable.tolist() == [usable(row) for row in rows]
-    assert sorted(found.found) == [row for row, good in enumerate(found.usable) if not good]
+    assert checked.usable.tolist() == [usable(row) for row in rows]
+    assert sorted(checked.found) == [row for row, good in enumerate(checked.usable) if not good]
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(), max_size=3), min_size=1, max_size=8), st.data())
-def test_fields_must_have_the_same_steps(rows, data):
-    rows = [None if row is None else [None if step is None else step % 9 for step in row] for row in rows]
+def test_fields_must_have_the_same_number_of_tokens(rows, data):
+    rows = [None if row is None else [None if token is None else token % 9 for token in row] for row in rows]
     numbers = data.draw(st.lists(st.lists(st.floats(0, 1), max_size=3), min_size=len(rows), max_size=len(rows)))
     both = Schema((CATEGORY, NUMBER))
-    found = problems(both, c=pa.array(rows, pa.list_(pa.int64())), n=pa.array(numbers, pa.list_(pa.float64())))
+    checked = problems(both, c=pa.array(rows, pa.list_(pa.int64())), n=pa.array(numbers, pa.list_(pa.float64())))
     expected = [
         bool(row) and None not in row and len(row) == len(other) for row, other in zip(rows, numbers, strict=True)
     ]
-    assert found.usable.tolist() == expected
+    assert checked.usable.tolist() == expected
 
 
 @pytest.mark.parametrize(
     ("field", "kind", "row", "reason"),
     [
-        (CATEGORY, pa.list_(pa.int64()), None, "is empty; a sequence needs at least one step"),
-        (CATEGORY, pa.list_(pa.int64()), [], "has no steps; a sequence needs at least one"),
+        (CATEGORY, pa.list_(pa.int64()), None, "is empty; a sequence needs at least one token"),
+        (CATEGORY, pa.list_(pa.int64()), [], "has no tokens; a sequence needs at least one"),
         (
             CATEGORY,
             pa.list_(pa.int64()),
@@ -72,51 +74,51 @@ def test_fields_must_have_the_same_steps(rows, data):
             NUMBER,
             pa.list_(pa.float64()),
             [1.0, math.nan],
-            "has NaN, an infinite number, one beyond float32, or text that is none; replace it",
+            "has NaN, an infinite number, one beyond float32, or text that is not a number; replace",
         ),
         (NUMBER, pa.list_(pa.float64()), [1e39], "has NaN, an infinite number, one beyond float32"),
         (
             VECTORS,
             pa.list_(pa.list_(pa.float64())),
             [[1.0, 2.0], [1.0]],
-            "has a step of 1 values where the field has 2",
+            "has a token of 1 values where the field has 2",
         ),
-        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or no number"),
-        (VECTORS, pa.list_(pa.float64()), [1.0], "has steps of 1 value where the field has 2"),
-        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one step"),
-        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one step"),
+        (VECTORS, pa.list_(pa.list_(pa.float64())), [[1.0, None]], "has an element that is missing or not a number"),
+        (VECTORS, pa.list_(pa.float64()), [1.0], "has tokens of 1 value where the field has 2"),
+        (Field("t", "text", ("t col",)), pa.string(), " \t", "is empty; a sequence needs at least one token"),
+        (Field("t", "text", ("t col",)), pa.string(), None, "is empty; a sequence needs at least one token"),
     ],
 )
-def test_reasons_name_the_column_and_what_is_wrong(field, kind, row, reason):
-    found = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
-    column, text, _ = found.found[0]
+def test_reasons_name_the_column_and_the_problem(field, kind, row, reason):
+    checked = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
+    column, text, _ = checked.found[0]
     assert column == field.column and text.startswith(reason)
 
 
-def test_text_that_is_no_list_is_shown():
+def test_text_that_is_not_a_list_is_quoted():
     column = {"c": pa.array([None], pa.list_(pa.int64())), "raw c": pa.array(["hello you"])}
-    found = problems(Schema((CATEGORY,)), **column)
-    assert found.found[0][1].startswith("is not a list of integers: 'hello you'; write lists as [a, b], or name")
+    checked = problems(Schema((CATEGORY,)), **column)
+    assert checked.found[0][1].startswith("is not a list of integers: 'hello you'; write lists as [a, b], or name")
 
 
 @pytest.mark.parametrize("label", [None, "", "  "])
-def test_an_empty_label_is_refused_unless_labels_are_not_asked_for(label):
+def test_an_empty_label_is_refused_only_if_labels_are_needed(label):
     columns = {"label": pa.array([label, "a"]), "c": pa.array([[1], [2]])}
     batch, schema = pa.record_batch(columns), Schema((CATEGORY,), "y")
     assert inspect(batch, schema).found == {0: ("y", "is empty; fill in the label or remove the row", None)}
     assert inspect(batch, schema, labelled=False).usable.all()
 
 
-def test_only_the_first_problem_of_a_row_is_told():
-    found = Problems(3)
-    found.mark(np.array([1]), "a", "first")
-    found.mark(np.array([0, 1]), "b", ["second", "third"])
+def test_only_the_first_problem_of_a_row_is_kept():
+    marked = Problems(3)
+    marked.mark(np.array([1]), "a", "first")
+    marked.mark(np.array([0, 1]), "b", ["second", "third"])
     batch = CanonicalBatch("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
-    assert found.refusals(batch) == [
+    assert marked.refusals(batch) == [
         Refusal("f.csv", 5, "b", "second"),
         Refusal("f.csv", 6, "a", "first"),
     ]
-    assert str(found.refusals(batch)[1]) == "f.csv: row 6: a first"
+    assert str(marked.refusals(batch)[1]) == "f.csv: row 6: a first"
 
 
 @pytest.fixture
@@ -126,24 +128,24 @@ def events():
     return CanonicalBatch("f.csv", np.array([4, 7]), pa.record_batch(columns), np.array([4, 9, 2, 7, 1]))
 
 
-def test_a_bad_event_is_named_by_its_own_row_and_counts_its_group(events):
+def test_a_refusal_names_the_row_of_the_bad_event_and_counts_its_group(events):
     refusals = inspect(events.columns, Schema((CATEGORY, NUMBER), group_by=("g",))).refusals(events)
     assert [(refusal.row, refusal.column, refusal.events) for refusal in refusals] == [(9, "c col", 3), (1, "c col", 2)]
 
 
 @pytest.mark.parametrize("missing", ["mean", "last", "zero"])
-def test_missing_values_are_good_where_they_may_be(events, missing):
+def test_missing_values_are_accepted_if_the_field_allows_them(events, missing):
     category = Field("c", "category", ("c col",), "integer", options={"missing": "value"})
     number = Field("n", "number", ("n col",), width=1, options={"missing": missing})
-    found = inspect(events.columns, Schema((category, number), group_by=("g",)))
-    assert found.usable.tolist() == [True, False] and found.found[1].column == "n col"  # infinity is never good
+    checked = inspect(events.columns, Schema((category, number), group_by=("g",)))
+    assert checked.usable.tolist() == [True, False] and checked.found[1].column == "n col"  # infinity is never good
     holes = pa.record_batch({"n": pa.array([[None, math.nan, 1.0]])})
     assert inspect(holes, Schema((number,))).usable.all() and not inspect(holes, Schema((NUMBER,))).usable.any()
 
 
-def test_the_remedies_of_a_long_sequence_are_named():
+def test_the_reason_for_a_long_sequence_names_the_remedies():
     text = too_long_reason(np.array([3, 9]), 5)
     assert text == (
-        "has more than data.max_length=5 steps (the longest 9); "
+        "has more than data.max_length=5 tokens (the longest 9); "
         "set data.truncate=keep_first or keep_last, or raise data.max_length"
     )
