@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from seqclf.config.instantiate import locate_generator
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
 from seqclf.data.reading.sources import Source
 from seqclf.data.splitting import assignment
@@ -32,10 +31,9 @@ def require_label(value: Any) -> Any:
 
 
 def require_generator(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a generator that cannot be called."""
+    """Refuse a generator without a function. `prepare` imports it before it reads any data."""
     if not isinstance(value.get("_target_"), str):
         raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
-    locate_generator(value)
     return value
 
 
