@@ -165,7 +165,7 @@ def _error_text(error: BaseException, name: str) -> str:
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
     if "override_grammar" in str(error):
-        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes of its own: \"KEY='VALUE'\""
+        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes: \"KEY='VALUE'\""
     return " ".join(lines[:8])
 
 

@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.command import CONF
 from seqclf.config.instantiate import build, locate
-from seqclf.data.prepare import DataOptions
+from seqclf.config.options import parse_options
 from seqclf.models.ensemble import build_classifier
+from seqclf.training.options import TrainConfig
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
@@ -35,8 +36,8 @@ def options_of(group):
 def test_every_option_of_every_group_composes(group, option):
     more = ["++path=folder"] if group == "experiment" else []
     config = composed("train", f"{group}={option}", *more)
-    assert config["seed"] == 0 and config["model"]["_target_"]
-    DataOptions.build(**{**config["data"], "label": config["data"]["label"] or "label"})
+    data = {**config["data"], "label": config["data"]["label"] or "label"}
+    assert parse_options(TrainConfig, {**config, "data": data}).seed == 0
 
 
 @pytest.mark.parametrize("option", options_of("experiment"))
