@@ -10,8 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from seqclf.config.options import Options
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
-
-RULES = ("min_recall", "min_precision", "max_alerts", "cost")
+from seqclf.evaluation.decision import RULES
 
 
 def require_share(value: float) -> float:
