@@ -27,8 +27,8 @@ def main(config: BenchConfig) -> dict[str, Any]:
     output = Path(config.output) if config.output else None
     if output:
         check_output_path(output.with_suffix(".html"))
-    settings = settings_of(config)
-    result = bench(config, settings, make_workloads(config), show_workload)
+    plain = config.model_dump()
+    result = bench(plain, settings_of(plain), make_workloads(plain), show_workload)
     show_bench(result)
     if output:
         write_picture(result, output.with_suffix(".png"))

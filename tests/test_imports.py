@@ -1,4 +1,4 @@
-"""What a module may load, and what it may import from: the house has one straight way through."""
+"""Imports: what a module may load, and which rooms it may import from."""
 
 import ast
 import subprocess
@@ -12,7 +12,6 @@ import seqclf
 HOME = Path(seqclf.__file__).parent
 ROOMS = ["data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "reporting", "tuning"]
 COMMON = {"errors", "config", "system", "__init__"}
-DOORS = {path.stem for path in HOME.glob("*.py")} - COMMON
 LIGHT = [
     "data.prepare",
     "batching.plan",
@@ -47,18 +46,19 @@ def test_the_runtime_of_a_bundle_loads_no_config_library():
     assert not {"pydantic", "hydra", "omegaconf"} & set(done.stdout.split())
 
 
-def test_no_door_is_named_like_a_standard_module():
+def test_no_command_is_named_like_a_standard_module():
     """A folder on the path, as an editor's Run button puts it there, must not hide the standard library."""
     names = {path.stem for path in HOME.iterdir() if path.suffix == ".py" or path.is_dir()} - {"__init__"}
     assert not names & sys.stdlib_module_names
 
 
 def modules():
+    """All Python files of the package."""
     return sorted(path for path in HOME.rglob("*.py"))
 
 
 def imported(path):
-    """The modules of this package that a file imports, by dotted name after `seqclf.`."""
+    """Modules of this package that a file imports, by dotted name after `seqclf.`."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "seqclf":
             yield from (alias.name for alias in node.names)
@@ -72,8 +72,8 @@ def imported(path):
 def test_a_room_imports_only_rooms_before_it(room):
     earlier = set(ROOMS[: ROOMS.index(room) + 1]) | COMMON | {"__version__"}
     for path in (HOME / room).rglob("*.py"):
-        above = {name.split(".")[0] for name in imported(path)} - earlier
-        assert not above, f"{path.relative_to(HOME)} imports {above}"
+        later = {name.split(".")[0] for name in imported(path)} - earlier
+        assert not later, f"{path.relative_to(HOME)} imports {later}"
 
 
 def test_no_command_is_imported():
@@ -97,7 +97,7 @@ def test_nothing_is_unpickled():
                 names = {alias.name.split(".")[0] for alias in node.names} | {(getattr(node, "module", "") or "")}
                 assert not names & {"pickle", "dill", "joblib", "cloudpickle", "marshal"}, path
             if isinstance(node, ast.Call) and ast.unparse(node.func) in ("torch.load", "np.load"):
-                given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+                arguments = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
                 expected = {"torch.load": ("weights_only", "True"), "np.load": ("allow_pickle", "False")}
                 key, value = expected[ast.unparse(node.func)]
-                assert given.get(key) == value, f"{path}:{node.lineno}"
+                assert arguments.get(key) == value, f"{path}:{node.lineno}"

@@ -165,16 +165,20 @@ def _error_text(error: BaseException, name: str) -> str:
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
     if "override_grammar" in str(error):
-        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes of its own: \"KEY='VALUE'\""
+        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes: \"KEY='VALUE'\""
     return " ".join(lines[:8])
 
 
 def _nearest_key(name: str, typed: str) -> str:
     """Return a hint for a key that Hydra does not know, or "" where no key is similar."""
     with suppress(Exception), initialize_config_dir(str(CONF), version_base="1.3"):
-        groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
+        config_groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
         plain: Any = OmegaConf.to_container(compose(name), resolve=False)
-        hint = did_you_mean(typed, [*groups, *_dotted_keys(plain)])
+        keys = [*config_groups, *_dotted_keys(plain)]
+        # Within a group, names are compared without its own, which would make all of them similar.
+        above, dot, _ = typed.rpartition(".")
+        siblings = [key for key in keys if key.rpartition(".")[0] == above]
+        hint = did_you_mean(typed, siblings, ignoring=above + dot) if siblings else did_you_mean(typed, keys)
         return f"{hint} " if hint else ""
     return ""
 

@@ -27,7 +27,7 @@ class Options(BaseModel):
 
 
 class CommandOptions(Options):
-    """The whole config of a command.
+    """The config of a command.
 
     An experiment may define top-level variables for its interpolations (`path: ???`). They are kept as extra
     attributes, so that `config.yaml` of a run still holds them. `command` refuses other unknown keys.

@@ -8,16 +8,19 @@ from collections.abc import Iterable
 FEW = 3  # up to this many choices read well as "a, b or c"
 
 
-def did_you_mean(word: object, known: Iterable[str]) -> str:
+def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
     """Return "did you mean 'name'?" for the known name nearest to `word`, or "" where none is similar.
+
+    `ignoring`: a prefix that all of them share.
 
     >>> did_you_mean("recal", ["loss", "recall"])
     "did you mean 'recall'?"
     >>> did_you_mean("colour", ["loss", "recall"])
     ''
     """
-    near = difflib.get_close_matches(str(word), list(known), 1)
-    return f"did you mean '{near[0]}'?" if near else ""
+    names = [name.removeprefix(ignoring) for name in known]
+    near = difflib.get_close_matches(str(word).removeprefix(ignoring), names, 1)
+    return f"did you mean '{ignoring}{near[0]}'?" if near else ""
 
 
 def must_be_one_of(word: object, known: Iterable[object]) -> str:

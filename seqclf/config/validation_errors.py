@@ -38,7 +38,7 @@ BOUNDS = {
 def input_error(error: ValidationError, model: type[BaseModel], values: Any, above: str = "") -> InputError:
     """Return the first error as one line: key, value, and what is allowed.
 
-    `values`: what was validated. `above`: its key in the config, "" for the whole config.
+    `values`: the validated values. `above`: their key in the config, "" at the top.
     """
     details = error.errors(include_url=False)
     # Each member of a union (a number, or a mapping of them) reports errors for the same value. The member that got

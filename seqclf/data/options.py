@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from seqclf.config.instantiate import locate_generator
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
 from seqclf.data.reading.sources import Source
 from seqclf.data.splitting import assignment
@@ -32,15 +31,14 @@ def require_label(value: Any) -> Any:
 
 
 def require_generator(value: dict[str, Any]) -> dict[str, Any]:
-    """Refuse a generator that cannot be called."""
+    """Refuse a generator without a function. `prepare` imports it before it reads any data."""
     if not isinstance(value.get("_target_"), str):
         raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
-    locate_generator(value)
     return value
 
 
 class SplitOptions(Options):
-    """How train is divided where no file is given, see the block split of conf/data/files.yaml."""
+    """The block split of conf/data/files.yaml: how train is divided where a split has no file."""
 
     by: Literal["random", "distinct", "group", "time", "fold"]
     column: Text | None
@@ -51,10 +49,10 @@ class SplitOptions(Options):
     seed: ZeroOrMore
     on_leak: Literal["warn", "error", "drop"]
 
-    def shares(self, given: set[str]) -> dict[str, float]:
-        """Return the share of each split that is cut from train. `given`: the splits that have a file."""
+    def shares(self, splits_with_file: set[str]) -> dict[str, float]:
+        """Return the share of train that becomes validation and test, except where these have a file."""
         shares = {"validation": self.validation, "test": self.test}
-        return {name: share for name, share in shares.items() if name not in given}
+        return {name: share for name, share in shares.items() if name not in splits_with_file}
 
 
 class DataOptions(Options):
@@ -105,7 +103,7 @@ class DataOptions(Options):
         """Compare keys that depend on each other."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels: is joined by data.id; name the id that both files have: data.id=COLUMN")
-        shares = self.split.shares(self.given_splits())
+        shares = self.split.shares(self.splits_with_file())
         assignment.check(self.split.by, self.split.column, shares, self.split.seed)
         if self.split.by == "fold":
             assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
@@ -113,8 +111,8 @@ class DataOptions(Options):
             raise InputError("data.split.validation=0 leaves no validation; give data.validation=FILE or a share")
         return self
 
-    def given_splits(self) -> set[str]:
-        """Return the splits that have a file of their own. A generator writes all of them."""
+    def splits_with_file(self) -> set[str]:
+        """Return the splits that have a file. A generator writes all of them."""
         names = ("train", "validation", "test")
         return {name for name in names if self.generator is not None or getattr(self, name) is not None}
 

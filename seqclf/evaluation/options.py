@@ -10,15 +10,14 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from seqclf.config.options import Options
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
-
-RULES = ("min_recall", "min_precision", "max_alerts", "cost")
+from seqclf.evaluation.decision import RULES
 
 
 def require_share(value: float) -> float:
     """Refuse anything but a share between 0 and 1. A percentage is the usual slip."""
     if 0 < value < 1:
         return value
-    hint = f"; write {value:g} % as {value / 100:g}" if 1 <= value < 100 else ""
+    hint = f"; write {value:g} % as {value / 100:g}" if 1 < value < 100 else ""
     raise ValueError(f"must be a number above 0 and below 1{hint}")
 
 
@@ -58,7 +57,7 @@ class DecisionOptions(Options):
     >>> parse_options(DecisionOptions, {**keys, "min_recall": 80}, "decision")
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: decision.min_recall=80: must be a number above 0 and below 1; write 80 % as 0.8
+    seqclf.errors.InputError: decision.min_recall=80: must be a number above 0 and below 1, or null; write 80 % as 0.8
     """
 
     min_recall: TargetShare | None

@@ -1,8 +1,8 @@
 """Files and folders that appear under their name only when they are complete.
 
-A temporary file lies beside its target, so that the final rename never crosses file systems. Its writer holds an
-exclusive lock (`flock`) on it, which ends with the process: a temporary file without a lock was left by a run that was
-killed. That holds across containers, where process numbers say nothing.
+A temporary file is in the folder of its target, so that the final rename never crosses file systems. Its writer holds
+an exclusive lock (`flock`) on it, which ends with the process: a temporary file without a lock was left by a run that
+was killed. This also works across containers, where process ids mean nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from pathlib import Path
 from seqclf.errors import InputError
 
 SUFFIX = ".part"
-# A disk that is full, read-only, over its quota or of somebody else: the user's to mend, wherever it comes up.
+# A disk that is full, read-only, over its quota or not ours: errors that only the user can fix, wherever they occur.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
 REMEDY = "free space there, or name another folder"
 
 
 @contextmanager
 def atomic_replace(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it replaces `path` at the end, after its content is on the disk.
+    """Yield a temporary path in the same folder; it replaces `path` at the end, after its content is on the disk.
 
-    If anything goes wrong, the earlier file stays as it is and the temporary one is removed. Raises OSError.
+    If anything fails, the earlier file stays as it is and the temporary one is removed. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f".{glob.escape(path.name)}.*{SUFFIX}")
@@ -51,7 +51,13 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
 
 
 def write_output(path: Path, text: str) -> None:
-    """Replace `path` with a UTF-8 file that holds `text`; an error of the disk is the user's to mend."""
+    """Replace `path` with a UTF-8 file that holds `text`. Raises InputError, which names the file, on disk errors.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_output(Path(folder) / "new" / "metrics.json", "{}")
+    ...     [str(path.relative_to(folder)) for path in Path(folder).rglob("*")]
+    ['new', 'new/metrics.json']
+    """
     with explain_disk_errors(path):
         write_bytes(path, text.encode())
 
@@ -67,9 +73,9 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
-    """Yield a new folder in `parent` and remove it at the end; those of killed processes are removed first.
+    """Yield a new folder in `parent` and remove it at the end. Those of killed processes are removed first.
 
-    Raises OSError where the folder cannot be made.
+    Raises OSError if the folder cannot be created.
     """
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, f"{glob.escape(prefix)}*")
@@ -83,13 +89,14 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
 
 def sweep(folder: Path, pattern: str) -> None:
     """Delete the temporary files and folders in `folder` that no live process holds."""
-    with suppress(OSError):  # what cannot be swept stays; a folder that cannot be read is reported by who writes to it
+    with suppress(OSError):  # a folder that cannot be read is reported by the code that writes to it
         for path in list(folder.glob(pattern)):
             with suppress(OSError):
-                _sweep_one(path)
+                _delete_unlocked(path)
 
 
-def _sweep_one(path: Path) -> None:
+def _delete_unlocked(path: Path) -> None:
+    """Delete a file or folder, unless a live process holds its lock."""
     handle = os.open(path, os.O_RDONLY)
     try:
         if not _try_lock(handle):
@@ -103,12 +110,12 @@ def _sweep_one(path: Path) -> None:
 
 
 def _create_locked(path: Path) -> tuple[Path, int]:
-    """A new temporary file for `path`, and the handle that locks it."""
+    """Create a temporary file for `path`. Return it and the handle that locks it."""
     while True:
         unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         try:
-            if _try_lock(handle) is not False and unfinished.exists():  # otherwise another process is sweeping it
+            if _try_lock(handle) is not False and unfinished.exists():  # otherwise another process is deleting it
                 return unfinished, handle
         except BaseException:
             os.close(handle)
@@ -117,20 +124,20 @@ def _create_locked(path: Path) -> tuple[Path, int]:
 
 
 def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder, and the handle that locks it."""
+    """Create a folder. Return it and the handle that locks it."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
         try:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
-            continue  # another process swept it before it was locked
+            continue  # another process deleted it before it was locked
         if _try_lock(handle) is not False and folder.exists():
             return folder, handle
         os.close(handle)
 
 
 def _try_lock(handle: int) -> bool | None:
-    """Lock without waiting. False: another process holds the lock; None: the file system has no locks."""
+    """Lock without waiting. Return False if another process holds the lock, None if the file system has no locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -141,7 +148,7 @@ def _try_lock(handle: int) -> bool | None:
 
 
 def _flush(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Wait until the content of a file, or the list of a folder, is on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,28 +1,31 @@
-"""How much memory this process holds."""
+"""Memory of this process."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
+import psutil
+
 STATUS = Path("/proc/self/status")
 
 
 def resident_mb() -> float:
-    return _status_mb("VmRSS") if STATUS.exists() else peak_mb()
+    """Return the memory that this process holds now, in MB (1e6 bytes)."""
+    return psutil.Process().memory_info().rss / 1e6
 
 
 def peak_mb() -> float:
-    """Of this process alone: what `getrusage` says is handed on by the process that started it."""
+    """Return the most memory that this process has held, in MB (1e6 bytes).
+
+    On Linux psutil knows no peak, and `getrusage` starts with that of the parent process, so VmHWM is read instead.
+    """
     if STATUS.exists():
-        return _status_mb("VmHWM")
-    try:
-        import resource
-    except ImportError:  # Windows
-        return float("nan")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+        line = next(line for line in STATUS.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024 / 1e6
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset / 1e6
+    import resource
 
-
-def _status_mb(name: str) -> float:
-    line = next(line for line in STATUS.read_text().splitlines() if line.startswith(name))
-    return int(line.split()[1]) * 1.024e-3
+    unit = 1 if sys.platform == "darwin" else 1024  # bytes
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e6

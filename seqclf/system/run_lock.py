@@ -1,4 +1,4 @@
-"""One run per folder: a lock that ends with the process, and no run overwritten unasked."""
+"""One run per folder: a lock that ends with the process, and no run overwritten by accident."""
 
 from __future__ import annotations
 
@@ -15,44 +15,44 @@ from seqclf.system.atomic_files import SUFFIX, sweep
 LOCK = ".lock"
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
 OUTPUTS = ("metrics.json", "metrics.csv", "report.html", "bundle", "tensorboard")
-# Set by whoever starts the processes of a distributed run, Lightning's launcher included.
+# Set by the launchers of distributed runs: torchrun, Lightning, SLURM, LSF and MPI.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")
 
 
 def is_first_rank() -> bool:
-    """Whether this process leads its run; other ranks, wherever they were started, belong to the run of the first."""
+    """Return whether this process leads its run. Other ranks belong to the run of the first, on any machine."""
     names = ["RANK"] if os.environ.get("RANK") else RANKS
     return all(os.environ.get(name, "0") in ("", "0") for name in names)
 
 
 def run_outputs(run: Path) -> list[str]:
-    """The results of a run that a folder holds, by name."""
+    """Return the names of the results that a run folder holds."""
     names = [name for name in OUTPUTS if (run / name).exists()]
     return names + sorted(f"checkpoints/{path.name}" for path in (run / "checkpoints").glob("*.ckpt"))
 
 
 def is_resumed(run: Path, checkpoint: str | None) -> bool:
-    """Whether a checkpoint lies in the folder of this run."""
+    """Return whether a checkpoint is in the folder of this run."""
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == run.resolve()
 
 
 @contextmanager
 def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
-    """Hold the folder of a training run.
+    """Hold the folder of a training run while the block runs.
 
-    Raises InputError if another live run holds it, or if it holds results that neither `checkpoint` goes on with nor
-    `overwrite` gives up. If the block ends before anything was trained, the files of a run's beginning are removed.
+    Raises InputError if another live run holds it, or if it has results that `checkpoint` does not continue and
+    `overwrite` does not replace. If the block ends before anything was trained, the files written so far are removed.
     """
     if not is_first_rank():
         yield
         return
     with locked(run):
-        held = run_outputs(run)
-        if held and not overwrite and not is_resumed(run, checkpoint):
+        results = run_outputs(run)
+        if results and not overwrite and not is_resumed(run, checkpoint):
             last = run / "checkpoints" / "last.ckpt"
-            resume = f"go on with it (checkpoint={last}), " if last.is_file() else ""
+            resume = f"resume it (checkpoint={last}), " if last.is_file() else ""
             raise InputError(
-                f"hydra.run.dir={run}: holds a run already ({', '.join(held)}); name another folder, {resume}"
+                f"hydra.run.dir={run}: holds a run already ({', '.join(results)}); name another folder, {resume}"
                 "or replace it (overwrite=true)"
             )
         for folder in (run, run / "checkpoints"):
@@ -60,7 +60,7 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
         try:
             yield
         except (InputError, SystemExit):
-            if not held and {path.name for path in run.iterdir()} <= {*BEFORE_TRAINING, LOCK}:
+            if not results and {path.name for path in run.iterdir()} <= {*BEFORE_TRAINING, LOCK}:
                 for name in BEFORE_TRAINING:
                     (run / name).unlink(missing_ok=True)
             raise
@@ -68,7 +68,7 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder; raises InputError if another process does."""
+    """Hold an exclusive lock on a folder while the block runs. Raises InputError if another process holds it."""
     path = folder / LOCK
     try:
         handle = _lock(path)
@@ -83,13 +83,13 @@ def locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         with suppress(OSError):
-            path.unlink()  # while the lock is held: whoever opened it before sees that it is gone
+            path.unlink()  # before the lock ends, so that a process that opened the file earlier sees that it is gone
         _HELD.discard(handle)
         os.close(handle)
 
 
 def _lock(path: Path) -> int:
-    """Create and lock a file. Raises BlockingIOError if it is locked already."""
+    """Create and lock a file, and return its handle. Raises BlockingIOError if it is locked already."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
@@ -102,7 +102,7 @@ def _lock(path: Path) -> int:
         except BaseException:
             os.close(handle)
             raise
-        os.close(handle)  # its run ended and removed it between opening and locking
+        os.close(handle)  # another run ended, and removed the file, after we opened and before we locked it
 
 
 def _try_lock(handle: int) -> None:
@@ -111,7 +111,7 @@ def _try_lock(handle: int) -> None:
     except BlockingIOError:
         raise
     except OSError:
-        return  # a file system without locks; two runs in one folder go unnoticed there
+        return  # a file system without locks, where two runs in one folder go unnoticed
 
 
 def _holder(path: Path) -> str:
@@ -125,7 +125,7 @@ _HELD: set[int] = set()
 
 
 def _close_in_child() -> None:
-    """A forked loader process must not keep the lock of a run that was killed."""
+    """Close the locks in a forked loader process, which would keep them after its run was killed."""
     for handle in _HELD:
         os.close(handle)
     _HELD.clear()

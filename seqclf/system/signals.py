@@ -1,8 +1,8 @@
 """Signals that ask a command to end: SIGTERM, SIGINT (Ctrl-C) and SIGHUP.
 
-A signal raises `Terminated` in the main thread, so that temporary files are removed on the way out, and the exit code
-is 128 + its number. While training `deferred()` is in force: the signal is only noted, and the training loop answers
-`requested()` after the optimizer step it is in, when a checkpoint can be written from which a resumed run goes on.
+A signal raises `Terminated` in the main thread, so that temporary files are removed on the way out. The exit code is
+128 + its number. Training runs in `deferred_signals()`: the signal is only recorded, and the training loop asks
+`requested()` after each optimizer step, where it can write a checkpoint to resume from.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class Terminated(SystemExit):
-    """Ends the process with exit code 128 + the number of the signal that asked for it."""
+    """Ends the process with exit code 128 + the number of the signal."""
 
     def __init__(self, received: int):
         super().__init__(128 + received)
         self.name = signal.Signals(received).name
-        self.advice = ""  # how to go on, for the line that the command prints
+        self.advice = ""  # how to resume, for the line that the command prints
 
 
 class _State:
@@ -31,7 +31,7 @@ class _State:
 
 
 def install() -> None:
-    """Handle the signals from now on, except those that the parent process ignores (nohup)."""
+    """Handle the signals from now on, except those that the parent process ignores (as nohup does)."""
     _State.received, _State.deferred = None, False
     if threading.current_thread() is threading.main_thread():
         for number in SIGNALS:
@@ -40,7 +40,7 @@ def install() -> None:
 
 
 def reinstall() -> None:
-    """Handle SIGTERM again, where `install` did and a library (Lightning, in `fit`) replaced the handler since."""
+    """Handle SIGTERM again if `install` did, because Lightning replaces its handler in `fit`."""
     if signal.getsignal(signal.SIGINT) is _receive or signal.getsignal(signal.SIGHUP) is _receive:
         signal.signal(signal.SIGTERM, _receive)
 
@@ -48,28 +48,27 @@ def reinstall() -> None:
 def _receive(number: int, frame: Any) -> None:
     repeated = _State.received is not None
     _State.received = _State.received or number
-    # While a checkpoint is written for the first signal, a supervisor's second SIGTERM changes nothing; a second Ctrl-C
-    # does not wait.
+    # A supervisor may repeat SIGTERM while a checkpoint is written for the first one. A second Ctrl-C does not wait.
     if not _State.deferred or (repeated and number == signal.SIGINT):
         raise Terminated(_State.received)
 
 
 def requested() -> bool:
-    """Whether a signal asked for the end of the process."""
+    """Return whether a signal was received."""
     return _State.received is not None
 
 
 def end() -> NoReturn:
-    """Raise `Terminated` for the signal received, by this process or by another rank of its run."""
+    """Raise `Terminated` for the signal that this process, or another rank of its run, received."""
     _State.received = _State.received or signal.SIGTERM
     raise Terminated(_State.received)
 
 
 @contextmanager
 def raised() -> Iterator[None]:
-    """Raise `Terminated` at the end of the block if a signal was received, in place of what the block raised.
+    """Raise `Terminated` at the end of the block if a signal was received, instead of what the block raised.
 
-    DuckDB reports a query that a signal broke off as an error of its own, and an exception in a finalizer is lost.
+    DuckDB reports a query that a signal interrupted as an error of its own, and an exception in a finalizer is lost.
     """
     try:
         yield
@@ -84,7 +83,7 @@ def raised() -> Iterator[None]:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Only note signals; raise `Terminated` at the end of the block if there was one."""
+    """Only record signals, and raise `Terminated` at the end of the block if there was one."""
     _State.deferred = True
     try:
         with raised():

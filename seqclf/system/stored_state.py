@@ -1,11 +1,15 @@
-"""State that is read from a file, such as a manifest: is it of the shape that code expects?
+"""Shapes of state that is read from a file, such as a manifest, and errors that name what does not fit.
 
 A shape is a type, or
+
 - `[shape]`: a list of such values,
 - `{"key": shape, …}`: a mapping with at least these keys,
 - `Each(shape)`: a mapping of texts to such values,
 - `(shape, None, …)`: any of these,
-- `Where(shape, check, text)`: such a value of which `check` is true.
+- `Where(shape, check, text)`: such a value for which `check` is true.
+
+Not pydantic: a service that loads a bundle would import it for these checks alone, which takes as long as a quarter of
+everything else that it imports.
 """
 
 from __future__ import annotations
@@ -28,15 +32,20 @@ TYPES = {
     dict: "a mapping",
     list: "a list",
 }
+LARGEST = 1e300  # larger numbers overflow in the first calculation
 
 
 @dataclass(frozen=True)
 class Each:
+    """A mapping of texts to values of `shape`."""
+
     shape: Any
 
 
 @dataclass(frozen=True)
 class Where:
+    """A value of `shape` for which `check` is true. `text` completes "must be …" in the error."""
+
     shape: Any
     check: Callable[[Any], bool]
     text: str
@@ -48,11 +57,19 @@ POSITIVE = Where(float, lambda value: value > 0, "a number above 0")
 
 
 def one_of(*values: str) -> Where:
+    """Return the shape of a text that is one of `values`."""
     return Where(str, lambda value: value in values, f"one of {', '.join(values)}")
 
 
 def require(value: Any, shape: Any, key: str = "") -> None:
-    """Raise InputError, which names the key in `value`, unless it is of the shape."""
+    """Raise InputError, which names the key inside `value`, unless it is of the shape.
+
+    >>> require({"name": "a", "sizes": [1, 2]}, {"name": str, "sizes": [SIZE]})
+    >>> require({"name": "a", "sizes": [1, 0]}, {"name": str, "sizes": [SIZE]})
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: sizes[1] must be a whole number from 1
+    """
     if isinstance(shape, Where):
         if not _fits(value, shape.shape) or not shape.check(value):
             raise InputError(f"{key or 'it'} must be {shape.text}")
@@ -63,20 +80,20 @@ def require(value: Any, shape: Any, key: str = "") -> None:
             require(entry, shape.shape, _below(key, name))
     elif isinstance(shape, dict):
         require(value, dict, key)
-        for name, wanted in shape.items():
+        for name, entry_shape in shape.items():
             if name not in value:
                 raise InputError(f"{_below(key, name)} is missing")
-            require(value[name], wanted, _below(key, name))
+            require(value[name], entry_shape, _below(key, name))
     elif isinstance(shape, list):
         require(value, list, key)
         if shape[0] is str and all(type(entry) is str for entry in value):
-            return  # a vocabulary is long
-        for place, entry in enumerate(value):
-            require(entry, shape[0], f"{key}[{place}]")
+            return  # the quick way for vocabularies, which are long
+        for index, entry in enumerate(value):
+            require(entry, shape[0], f"{key}[{index}]")
     elif isinstance(shape, tuple):
         if not any(_fits(value, option) for option in shape):
             require(value, shape[0], key)
-    elif not _is(value, shape):
+    elif not _is_instance(value, shape):
         raise InputError(f"{key or 'it'} must be {TYPES.get(shape, 'null')}")
 
 
@@ -88,12 +105,13 @@ def _fits(value: Any, shape: Any) -> bool:
     return True
 
 
-def _is(value: Any, kind: Any) -> bool:
+def _is_instance(value: Any, kind: Any) -> bool:
+    """Return whether a value is of a type, where neither a boolean is a number nor infinity a finite one."""
     if kind is None:
         return value is None
     if kind is float:
-        number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        return number and abs(value) < 1e300 and math.isfinite(value)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return is_number and abs(value) < LARGEST and math.isfinite(value)
     if kind is dict:
         return isinstance(value, Mapping)
     if kind is list:
@@ -107,7 +125,7 @@ def _below(key: str, name: str) -> str:
 
 @contextmanager
 def error_context(where: object, remedy: str) -> Iterator[None]:
-    """Say of what is wrong inside in which file it is, and what to do."""
+    """Add the file and the remedy to an InputError that is raised inside."""
     try:
         yield
     except InputError as error:
@@ -115,7 +133,7 @@ def error_context(where: object, remedy: str) -> Iterator[None]:
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file; raises InputError where it is none, or nested too deeply."""
+    """Return the content of a JSON file. Raises InputError where it is unreadable, no JSON, or nested too deeply."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

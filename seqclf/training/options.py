@@ -208,10 +208,6 @@ class TrainerArguments(TypedDict, total=False):
     model_registry: str | None
 
 
-# Arguments of the Trainer that `pipeline` sets.
-SET_BY_PIPELINE = ("logger", "callbacks", "plugins", "default_root_dir", "enable_model_summary")
-
-
 class TrainConfig(CommandOptions):
     """conf/train.yaml, which explains each key and holds its default."""
 

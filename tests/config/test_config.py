@@ -14,8 +14,9 @@ from omegaconf import OmegaConf
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.command import CONF
 from seqclf.config.instantiate import build, locate
-from seqclf.data.prepare import DataOptions
+from seqclf.config.options import parse_options
 from seqclf.models.ensemble import build_classifier
+from seqclf.training.options import TrainConfig
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
 GROUPS = sorted((path.parent.name, path.stem) for path in CONF.glob("*/*.yaml"))
@@ -35,8 +36,8 @@ def options_of(group):
 def test_every_option_of_every_group_composes(group, option):
     more = ["++path=folder"] if group == "experiment" else []
     config = composed("train", f"{group}={option}", *more)
-    assert config["seed"] == 0 and config["model"]["_target_"]
-    DataOptions.build(**{**config["data"], "label": config["data"]["label"] or "label"})
+    data = {**config["data"], "label": config["data"]["label"] or "label"}
+    assert parse_options(TrainConfig, {**config, "data": data}).seed == 0
 
 
 @pytest.mark.parametrize("option", options_of("experiment"))
@@ -55,22 +56,22 @@ def test_every_command_has_a_module_a_config_and_help(command):
 
 
 @pytest.mark.parametrize("option", options_of("model"))
-def test_every_model_builds_as_it_is(option):
+def test_every_model_builds_from_its_config(option):
     config = composed("train", f"model={option}")["model"]
     model = build_classifier(config, FIELDS, num_classes=3)
-    given = set(inspect.signature(type(model).__init__).parameters) - {"self", "fields", "num_classes"}
-    assert given == set(config) - {"_target_", "members"}, "each argument has its default in conf/ and nowhere else"
+    arguments = set(inspect.signature(type(model).__init__).parameters) - {"self", "fields", "num_classes"}
+    assert arguments == set(config) - {"_target_", "members"}, "each argument has its default in conf/ and nowhere else"
 
 
 @pytest.mark.parametrize("option", options_of("loss"))
-def test_every_loss_builds_as_it_is(option):
+def test_every_loss_builds_from_its_config(option):
     config = composed("train", f"loss={option}")["loss"]
-    made = build(config, torch.nn.Module, classes=["a", "b"], class_counts=[3, 4])
-    assert made(torch.zeros(2, 2), torch.tensor([0, 1])).ndim == 0
+    loss = build(config, torch.nn.Module, classes=["a", "b"], class_counts=[3, 4])
+    assert loss(torch.zeros(2, 2), torch.tensor([0, 1])).ndim == 0
 
 
 @pytest.mark.parametrize("option", options_of("optimizer"))
-def test_every_optimizer_builds_as_it_is(option):
+def test_every_optimizer_builds_from_its_config(option):
     config = composed("train", f"optimizer={option}")["optimizer"]
     config.pop("schedule")
     build(config, torch.optim.Optimizer, params=[torch.zeros(2, requires_grad=True)])
@@ -78,14 +79,14 @@ def test_every_optimizer_builds_as_it_is(option):
 
 @pytest.mark.parametrize("option", options_of("trainer"))
 @pytest.mark.filterwarnings("ignore:GPU available but not used")  # advice on machines that have one
-def test_every_trainer_builds_as_it_is(option, tmp_path):
+def test_every_trainer_builds_from_its_config(option, tmp_path):
     config = composed("train", f"trainer={option}")["trainer"]
     config |= {"accelerator": "cpu", "logger": False, "default_root_dir": tmp_path, "enable_checkpointing": False}
     assert pl.Trainer(**config).max_epochs == config["max_epochs"]
 
 
 @pytest.mark.parametrize("option", options_of("batching"))
-def test_every_batching_builds_as_it_is(option):
+def test_every_batching_builds_from_its_config(option):
     SequenceDataModule({}, seed=0, **composed("train", f"batching={option}")["batching"])
 
 
@@ -95,7 +96,7 @@ def test_the_datamodule_holds_no_defaults():
 
 
 def refused(command, *arguments, cwd: Path):
-    """The one error line of a command that must fail."""
+    """Run a command that must fail, and return its only error line."""
     done = subprocess.run(
         [sys.executable, "-m", f"seqclf.{command}", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60
     )
@@ -122,6 +123,6 @@ def refused(command, *arguments, cwd: Path):
         ("train", ["experiment=trec"], "path"),
     ],
 )
-def test_a_wrong_key_is_one_line_that_names_it(tmp_path, command, arguments, named):
+def test_an_unknown_key_is_named_in_one_line(tmp_path, command, arguments, named):
     line = refused(command, *arguments, cwd=tmp_path)
     assert line.startswith("error: ") and named in line

@@ -13,68 +13,135 @@ WANDB = ["logger=wandb"]
 
 # command, overrides, the whole error line
 CASES = [
-    ("train", ["monitor=recal"], "monitor=recal: must be one of loss, accuracy, recall, precision, f1, "
-     "average_precision, auroc; did you mean 'recall'?"),
-    ("train", ["decision.min_recall=80"], "decision.min_recall=80: must be a number above 0 and below 1, or null; "
-     "write 80 % as 0.8"),
-    ("train", ["decision.min_recall={yes: 1.5}"], "decision.min_recall.yes=1.5: must be a number above 0 and below 1; "
-     "write 1.5 % as 0.015"),
+    (
+        "train",
+        ["monitor=recal"],
+        "monitor=recal: must be one of loss, accuracy, recall, precision, f1, "
+        "average_precision, auroc; did you mean 'recall'?",
+    ),
+    (
+        "train",
+        ["decision.min_recall=80"],
+        "decision.min_recall=80: must be a number above 0 and below 1, or null; write 80 % as 0.8",
+    ),
+    (
+        "train",
+        ["decision.min_recall={yes: 1.5}"],
+        "decision.min_recall.yes=1.5: must be a number above 0 and below 1; write 1.5 % as 0.015",
+    ),
     ("train", ["decision.holdout=1"], "decision.holdout=1: must be at most 0.9"),
     ("train", ["decision.confidence=95"], "decision.confidence=95: must be at most 0.9999"),
-    ("train", ["trainer.precision=16bit"], "trainer.precision=16bit: must be one of 64, 32, 16, transformer-engine, "
-     "transformer-engine-float16, 16-true, 16-mixed, bf16-true, bf16-mixed, 32-true, 64-true, bf16, or null"),
-    ("train", ["trainer.max_epoch=3"], "trainer.max_epoch: no such key or group; did you mean 'trainer.max_epochs'? "
-     "--help lists the groups, --cfg job all keys"),
-    ("train", ["+trainer.overfit_batch=3"], "trainer.overfit_batch: no such key; did you mean 'overfit_batches'? "
-     "--cfg job lists all keys"),
+    (
+        "train",
+        ["trainer.precision=16bit"],
+        "trainer.precision=16bit: must be one of 64, 32, 16, transformer-engine, "
+        "transformer-engine-float16, 16-true, 16-mixed, bf16-true, bf16-mixed, 32-true, 64-true, bf16, or null",
+    ),
+    (
+        "train",
+        ["trainer.max_epoch=3"],
+        "trainer.max_epoch: no such key or group; did you mean 'trainer.max_epochs'? "
+        "--help lists the groups, --cfg job all keys",
+    ),
+    (
+        "train",
+        ["+trainer.overfit_batch=3"],
+        "trainer.overfit_batch: no such key; did you mean 'overfit_batches'? --cfg job lists all keys",
+    ),
     ("train", ["trainer.max_epochs=0"], "trainer.max_epochs=0: must be at least 1, or -1 for no limit, or null"),
     ("train", ["trainer.max_epochs=many"], "trainer.max_epochs=many: must be a whole number, or null"),
     ("train", ["trainer.limit_train_batches=most"], "trainer.limit_train_batches=most: must be a number, or null"),
     ("train", ["checkpoint=no.ckpt"], "checkpoint=no.ckpt: no such file; give RUN/checkpoints/last.ckpt"),
     ("train", ["checkpoint=."], "checkpoint=.: is a folder; name a file in it, such as checkpoints/last.ckpt"),
-    ("train", ["checkpoint=broken.parquet"], "checkpoint=broken.parquet: is not a seqclf checkpoint; give "
-     "RUN/checkpoints/best.ckpt"),
-    ("train", ["optimizer.schedule.decay=cosin"], "optimizer.schedule.decay=cosin: must be cosine, linear or none; "
-     "did you mean 'cosine'?"),
+    (
+        "train",
+        ["checkpoint=broken.parquet"],
+        "checkpoint=broken.parquet: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt",
+    ),
+    (
+        "train",
+        ["optimizer.schedule.decay=cosin"],
+        "optimizer.schedule.decay=cosin: must be cosine, linear or none; did you mean 'cosine'?",
+    ),
     ("train", ["optimizer.schedule.warmup=10"], "optimizer.schedule.warmup=10: must be at most 1"),
     ("train", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1"),
     ("train", ["batching.overhead=-1"], "batching.overhead=-1: must be at least 0, or null"),
     ("train", ["batching.balance=2"], "batching.balance=2: must be at most 1"),
-    ("train", [*WANDB, "logger.mode=ofline"], "logger.mode=ofline: must be one of auto, online, offline, disabled; "
-     "did you mean 'offline'?"),
+    (
+        "train",
+        [*WANDB, "logger.mode=ofline"],
+        "logger.mode=ofline: must be one of auto, online, offline, disabled; did you mean 'offline'?",
+    ),
     ("train", [*WANDB, "logger.timeout=soon"], "logger.timeout=soon: must be a number"),
     ("train", [*WANDB, "logger.tags=mine"], "logger.tags=mine: must be a list"),
     ("train", ["model.cell=lstn"], "model.cell=lstn: must be lstm, gru or rnn; did you mean 'lstm'?"),
-    ("train", ["model.pooling=mean+maxi"], "model.pooling=mean+maxi: must be one of last, mean, max, attention; did "
-     "you mean 'max'?; several are joined by +"),
+    (
+        "train",
+        ["model.pooling=mean+maxi"],
+        "model.pooling=mean+maxi: must be one of last, mean, max, attention; did "
+        "you mean 'max'?; several are joined by +",
+    ),
     ("train", ["model.hidden_size=big"], "model.hidden_size=big: must be a whole number"),
     ("train", ["seed=-1"], "seed=-1: must be at least 0"),
     ("train", ["~patience"], "patience: is missing; do not remove it with ~"),
     ("train", ["+patiense=3"], "patiense: no such key; did you mean 'patience'? --cfg job lists all keys"),
-    ("train", ["data.split.by=tme"], "data.split.by=tme: must be one of random, distinct, group, time, fold; did you "
-     "mean 'time'?"),
+    (
+        "train",
+        ["data.split.by=tme"],
+        "data.split.by=tme: must be one of random, distinct, group, time, fold; did you mean 'time'?",
+    ),
     ("train", ["data.split.by=time"], "data.split.by=time needs data.split.column=COLUMN"),
-    ("train", ["data.split.validation=0"], "data.split.validation=0 leaves no validation; give data.validation=FILE or "
-     "a share"),
-    ("train", ["data.truncate=keep"], "data.truncate=keep: must be error, keep_first or keep_last; did you "
-     "mean 'keep_last'?"),
-    ("train", ["data.generator={_target_: os.system}"], "data.generator._target_=os.system: is of Python itself; name "
-     "a function that writes a dataset"),
-    ("train", ["model._target_=seqclf.models.classifier.SequenceClasifier"], "model._target_=seqclf.models.classifier."
-     "SequenceClasifier: cannot be imported (module 'seqclf.models.classifier' has no attribute "
-     "'SequenceClasifier'); did you mean 'SequenceClassifier'?"),
+    (
+        "train",
+        ["data.split.validation=0"],
+        "data.split.validation=0 leaves no validation; give data.validation=FILE or a share",
+    ),
+    (
+        "train",
+        ["data.truncate=keep"],
+        "data.truncate=keep: must be error, keep_first or keep_last; did you mean 'keep_last'?",
+    ),
+    (
+        "train",
+        ["data.generator={_target_: os.system}"],
+        "data.generator._target_=os.system: is of Python itself; name a function that writes a dataset",
+    ),
+    (
+        "train",
+        ["model._target_=seqclf.models.classifier.SequenceClasifier"],
+        "model._target_=seqclf.models.classifier."
+        "SequenceClasifier: cannot be imported (module 'seqclf.models.classifier' has no attribute "
+        "'SequenceClasifier'); did you mean 'SequenceClassifier'?",
+    ),
     ("train", ["model._target_=torch.optim.SGD"], "model._target_=torch.optim.SGD: is not a Module"),
-    ("train", ["+model.hiden_size=9"], "model.hiden_size: no such argument of SequenceClassifier; did you mean "
-     "'hidden_size'?"),
+    (
+        "train",
+        ["+model.hiden_size=9"],
+        "model.hiden_size: no such argument of SequenceClassifier; did you mean 'hidden_size'?",
+    ),
     ("train", ["~model.pooling"], "model.pooling: is missing; SequenceClassifier needs it"),
-    ("train", ["+loss.gama=1"], "loss.gama: no such argument of CrossEntropy; it takes class_weights, effective_beta, "
-     "label_smoothing"),
-    ("train", ["loss.class_weights=equal"], "loss.class_weights=equal: must be null, balanced, effective or {label: "
-     "weight}"),
-    ("train", ["optimizer._target_=torch.optim.AdamWW"], "optimizer._target_=torch.optim.AdamWW: cannot be imported "
-     "(module 'torch.optim' has no attribute 'AdamWW'); did you mean 'AdamW'?"),
-    ("train", ["+optimizer.learning_rate=1"], "optimizer.learning_rate: no such argument of AdamW; it takes lr, betas, "
-     "eps, weight_decay, amsgrad, maximize, foreach, capturable, differentiable, fused"),
+    (
+        "train",
+        ["+loss.gama=1"],
+        "loss.gama: no such argument of CrossEntropy; it takes class_weights, effective_beta, label_smoothing",
+    ),
+    (
+        "train",
+        ["loss.class_weights=equal"],
+        "loss.class_weights=equal: must be null, balanced, effective or {label: weight}",
+    ),
+    (
+        "train",
+        ["optimizer._target_=torch.optim.AdamWW"],
+        "optimizer._target_=torch.optim.AdamWW: cannot be imported "
+        "(module 'torch.optim' has no attribute 'AdamWW'); did you mean 'AdamW'?",
+    ),
+    (
+        "train",
+        ["+optimizer.learning_rate=1"],
+        "optimizer.learning_rate: no such argument of AdamW; it takes lr, betas, "
+        "eps, weight_decay, amsgrad, maximize, foreach, capturable, differentiable, fused",
+    ),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW: Invalid beta parameter at index 0: 2"),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
@@ -84,7 +151,7 @@ CASES = [
     ("bench", ["modes=[dynamic]"], "modes: must hold dynamic and static, which are compared"),
     ("bench", ["lengths=[]"], "lengths=[]: must have an entry"),
     ("bench", ["precision=16"], "precision=16: must be 32-true, bf16-mixed or 16-mixed"),
-]  # fmt: skip
+]
 
 
 @pytest.fixture

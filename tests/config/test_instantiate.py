@@ -1,9 +1,9 @@
-"""`_target_` dicts become objects, and nothing else becomes anything."""
+"""`_target_` dicts become objects of the expected class, and nothing else is called."""
 
 import pytest
 import torch
 
-from seqclf.config.instantiate import build, generate, locate, read_trust
+from seqclf.config.instantiate import build, check_arguments, generate, locate, read_trust
 from seqclf.errors import InputError
 
 
@@ -28,25 +28,25 @@ HERE = __name__
 
 
 def test_a_target_is_called_with_the_other_keys_and_extras():
-    made = build({"_target_": f"{HERE}.Shape", "sides": 3}, Shape, name="triangle")
-    assert (type(made), made.sides, made.name) == (Shape, 3, "triangle")
+    shape = build({"_target_": f"{HERE}.Shape", "sides": 3}, Shape, name="triangle")
+    assert (type(shape), shape.sides, shape.name) == (Shape, 3, "triangle")
 
 
-def test_a_subclass_will_do_and_the_config_is_left_alone():
+def test_a_subclass_is_built_and_the_config_is_unchanged():
     config = {"_target_": f"{HERE}.Square"}
     assert build(config, Shape).sides == 4
     assert config == {"_target_": f"{HERE}.Square"}
 
 
 @pytest.mark.parametrize("target", ["os.system", "builtins.eval", "subprocess.Popen", "pathlib.Path"])
-def test_only_the_kind_asked_for_is_ever_called(target, tmp_path):
+def test_only_subclasses_of_the_expected_class_are_called(target, tmp_path):
     with pytest.raises(InputError, match=rf"_target_={target}: is not a Shape"):
         build({"_target_": target, "command": f"touch {tmp_path / 'harm'}"}, Shape)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("target", ["no_such_module.Thing", f"{HERE}.Nothing", "Shape", "", ".", "seqclf."])
-def test_what_is_nowhere_is_refused_by_name(target):
+def test_a_target_that_cannot_be_imported_is_named(target):
     with pytest.raises(InputError, match=f"_target_={target}: cannot be imported"):
         locate(target)
 
@@ -97,10 +97,31 @@ def test_a_function_of_any_package_writes_a_dataset(tmp_path):
         generate({"_target_": f"{HERE}.write_rows"}, tmp_path)
 
 
-@pytest.mark.parametrize("given", [5, [], ["a", 5], {"a": 1}, "a b", "a;b", ""])
-def test_trust_names_packages(given):
-    if given == []:
-        assert read_trust(given) == ()
-        return
+@pytest.mark.parametrize("value", [5, ["a", 5], {"a": 1}, "a b", "a;b", ""])
+def test_trust_names_packages(value):
     with pytest.raises(InputError, match=r"^trust=.*: must be a package, a list of packages, true or null"):
-        read_trust(given)
+        read_trust(value)
+
+
+def test_trust_is_read_as_packages_or_a_boolean():
+    values = (None, True, "a", ["a", "b.c"], [])
+    assert [read_trust(value) for value in values] == [False, True, ("a",), ("a", "b.c"), ()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["sids"], r"shape\.sids: no such argument of Shape; did you mean 'sides'"),
+        (["colour", "sides"], r"shape\.colour: no such argument of Shape; it takes sides, name"),
+        (["name"], r"shape\.sides: is missing; Shape needs it"),
+    ],
+)
+def test_arguments_are_compared_with_the_signature(arguments, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        check_arguments("shape", Shape, arguments, provided=set())
+
+
+def test_provided_and_variable_arguments_are_accepted():
+    check_arguments("shape", Shape, ["name"], provided={"sides"})
+    check_arguments("shape", Square, ["colour"], provided=set())
+    check_arguments("shape", print, ["end"], provided=set())

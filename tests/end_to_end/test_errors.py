@@ -27,7 +27,7 @@ CASES = {
     "train: not parquet": ("train", [*TRAIN, "data.train={here}/broken.parquet"], ["broken.parquet"]),
     "train: bad rows": ("train", [*TRAIN, "data.max_bad_share=0"], ["train.jsonl: row 6: shop", "data.max_bad_share"]),
     "train: unknown positive": ("train", [*TRAIN, "data.positive=maybe"], ["data.positive=maybe", "no, yes"]),
-    "train: unknown cell": ("train", [*TRAIN, "model.cell=lstn"], ["model.cell=lstn", "lstm, gru, rnn"]),
+    "train: unknown cell": ("train", [*TRAIN, "model.cell=lstn"], ["model.cell=lstn", "lstm, gru or rnn"]),
     "train: epochs in words": ("train", [*TRAIN, "trainer.max_epochs=many"], ["max_epochs"]),
     "train: no epochs": ("train", [*TRAIN, "trainer.max_epochs=0"], ["max_epochs"]),
     "train: negative seed": ("train", [*TRAIN, "seed=-1"], ["seed"]),

@@ -1,4 +1,4 @@
-"""Files that are replaced at once or not at all, whatever ends the process that writes them."""
+"""Files are replaced completely or not at all, even if the process that writes them is killed."""
 
 import resource
 import signal
@@ -19,8 +19,8 @@ from pathlib import Path
 from seqclf.system.atomic_files import atomic_replace, scratch_folder
 path = Path(sys.argv[2])
 make = atomic_replace(path) if sys.argv[1] == "file" else scratch_folder(path.parent, ".making-")
-with make as made:
-    (made if made.is_file() else made / "inside").write_text("half")
+with make as unfinished:
+    (unfinished if unfinished.is_file() else unfinished / "inside").write_text("half")
     print("written", flush=True)
     time.sleep(60)
 """
@@ -49,7 +49,7 @@ def test_a_file_is_replaced_only_when_it_is_complete(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(tmp_path, kind):
+def test_leftovers_of_killed_processes_are_deleted_and_files_of_live_ones_stay(tmp_path, kind):
     path = tmp_path / "file[1].txt"
     path.write_text("old")
     killed, live = writer(kind, path), writer(kind, path)
@@ -57,7 +57,7 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
     killed.communicate()
     assert len(names(tmp_path)) == 3
     with atomic_replace(path) if kind == "file" else scratch_folder(tmp_path, ".making-"):
-        assert len(names(tmp_path)) == 3, "the live one's and this one's"
+        assert len(names(tmp_path)) == 3, "those of the live process and of this one"
     assert path.read_text() == ("" if kind == "file" else "old")
     live.kill()
     live.communicate()
@@ -65,7 +65,7 @@ def test_what_a_killed_process_left_is_swept_and_what_a_live_one_writes_is_not(t
 
 @contextmanager
 def full_disk():
-    """Files of this process, the output of the tests included, cannot grow beyond 1000 bytes."""
+    """Limit files of this process, the output of the tests included, to 1000 bytes."""
     limits, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
@@ -75,7 +75,7 @@ def full_disk():
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(tmp_path):
+def test_a_full_disk_keeps_the_earlier_file_and_names_it(tmp_path):
     path = tmp_path / "metrics.json"
     path.write_text("old")
     message = r"metrics\.json: cannot be written \(File too large\); free space there, or"
@@ -85,6 +85,6 @@ def test_a_full_disk_is_one_line_that_names_the_file_and_keeps_the_earlier_one(t
 
 
 @pytest.mark.parametrize("make", [atomic_replace, lambda path: scratch_folder(path, ".making-")])
-def test_a_folder_that_takes_no_files_is_an_error_at_once(make):
+def test_an_unwritable_folder_is_an_error_at_once(make):
     with pytest.raises(OSError), make(Path("/proc/nowhere")):
         pass

@@ -21,7 +21,7 @@ with claim_run_folder(Path(sys.argv[1]), None, False):
 """
 
 
-def held(run):
+def start_holder(run):
     process = subprocess.Popen([sys.executable, "-c", HOLDER, run], stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "held\n"
     return process
@@ -37,8 +37,8 @@ def no_rank(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def test_a_folder_that_a_live_run_holds_is_refused_and_that_of_a_killed_one_is_free(tmp_path):
-    run, process = tmp_path / "run", held(tmp_path / "run")
+def test_the_folder_of_a_live_run_is_refused_and_that_of_a_killed_one_is_free(tmp_path):
+    run, process = tmp_path / "run", start_holder(tmp_path / "run")
     (run / "config.yaml").write_text("of the live run")
     refusal = rf"hydra\.run\.dir=.*run: another run holds this folder \(process {process.pid}"
     with pytest.raises(InputError, match=refusal), claim_run_folder(run, None, True):
@@ -64,14 +64,14 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         child.start()
         assert started.wait(30)
         other = os.open(tmp_path / ".lock", os.O_RDWR)
-    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the lock of the process itself ended with the block
+    fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the block released its lock
     os.close(other)
     stop.set()
     child.join()
 
 
 @pytest.mark.parametrize("left", ["metrics.json", "checkpoints/last.ckpt", "report.html", "metrics.csv"])
-def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_given_up(tmp_path, left):
+def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_overwritten(tmp_path, left):
     run, last = tmp_path / "run", tmp_path / "run" / "checkpoints" / "last.ckpt"
     (run / left).parent.mkdir(parents=True)
     (run / left).write_text("of days of training")
@@ -93,7 +93,7 @@ def test_a_folder_with_results_is_refused_unless_it_is_resumed_or_given_up(tmp_p
     assert files(run) == [left]
 
 
-def test_a_run_that_ends_before_it_trained_leaves_nothing(tmp_path):
+def test_a_run_that_ends_before_training_leaves_no_files(tmp_path):
     run = tmp_path / "run"
     with pytest.raises(SystemExit), claim_run_folder(run, None, False):
         for name in ("config.yaml", "quarantine.jsonl"):
@@ -114,7 +114,7 @@ def test_a_run_that_ends_before_it_trained_leaves_nothing(tmp_path):
         ({"RANK": "4", "LOCAL_RANK": "0", "GROUP_RANK": "1"}, False),
     ],
 )
-def test_the_other_ranks_belong_to_the_run_of_the_first(tmp_path, monkeypatch, environment, first):
+def test_other_ranks_belong_to_the_run_of_the_first(tmp_path, monkeypatch, environment, first):
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert is_first_rank() == first

@@ -1,4 +1,4 @@
-"""What is drawn from a space, and what is read from a trial's scores."""
+"""Search spaces: draws, overrides and errors; and the metric of a trial."""
 
 import pytest
 
@@ -17,30 +17,30 @@ SPACE = {
 }
 
 
-def test_values_are_of_their_space_and_of_its_kind():
+def test_values_are_drawn_from_their_space_with_its_type():
     check_space(SPACE)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=0))
     drawn = [suggest(study.ask(), SPACE) for _ in range(60)]
-    assert all(1e-4 <= one["lr"] <= 1e-2 for one in drawn)
-    assert sum(one["lr"] < 1e-3 for one in drawn) > 15, "on a log scale"
+    assert all(1e-4 <= settings["lr"] <= 1e-2 for settings in drawn)
+    assert sum(settings["lr"] < 1e-3 for settings in drawn) > 15, "on a log scale"
     for key, expected in (("layers", {1, 2, 3}), ("even", {2, 4, 6, 8}), ("pooling", {"last", None, True, 3})):
-        assert {one[key] for one in drawn} == expected
-        assert all(isinstance(one["layers"], int) for one in drawn)
-    assert [1, 2] in [one["sizes"] for one in drawn] and {"a": 1} in [one["sizes"] for one in drawn]
+        assert {settings[key] for settings in drawn} == expected
+        assert all(isinstance(settings["layers"], int) for settings in drawn)
+    assert [1, 2] in [settings["sizes"] for settings in drawn] and {"a": 1} in [settings["sizes"] for settings in drawn]
 
 
 def test_overrides_are_written_as_hydra_reads_them():
-    chosen = {"a.b": None, "c": True, "d": "last", "e": [1, 2], "f": 0.5}
-    assert as_overrides(chosen) == ["a.b=null", "c=true", "d=last", "e=[1, 2]", "f=0.5"]
+    settings = {"a.b": None, "c": True, "d": "last", "e": [1, 2], "f": 0.5}
+    assert as_overrides(settings) == ["a.b=null", "c=true", "d=last", "e=[1, 2]", "f=0.5"]
 
 
-@pytest.mark.parametrize("given", [3, {"low": 1}, {"low": 1, "high": 2, "by": 3}, {"low": 0, "high": 1, "log": True}])
-def test_what_is_no_space_is_refused_by_name(given):
+@pytest.mark.parametrize("values", [3, {"low": 1}, {"low": 1, "high": 2, "by": 3}, {"low": 0, "high": 1, "log": True}])
+def test_an_invalid_space_is_refused_by_key(values):
     with pytest.raises(InputError, match=r"search\.space: lr="):
-        check_space({"lr": given})
+        check_space({"lr": values})
 
 
-def test_a_metric_is_a_number_by_its_dotted_name():
+def test_a_metric_is_read_by_its_dotted_name():
     metrics = {"validation": {"recall": 0.5, "positive": {"average_precision": 1}, "confusion": [[1]]}}
     assert read_metric(metrics, "validation.recall") == 0.5
     assert read_metric(metrics, "validation.positive.average_precision") == 1.0
@@ -49,6 +49,6 @@ def test_a_metric_is_a_number_by_its_dotted_name():
             read_metric(metrics, name)
 
 
-def test_the_rows_a_promise_rests_on_are_not_searched():
+def test_the_holdout_of_a_guarantee_is_not_searched():
     with pytest.raises(InputError, match=r"set decision\.holdout outside of the space"):
         check_space({"decision.holdout": [0.3, 0.5]})
