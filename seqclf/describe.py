@@ -1,4 +1,4 @@
-"""`python -m seqclf.describe`: a dataset looked over before it is trusted."""
+"""`python -m seqclf.describe`: survey a dataset before it is trusted."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from seqclf.config.command import command
 
 @command("describe")
 def main(config: dict[str, Any]) -> dict[str, Any]:
-    """Prepare, survey, show."""
-    import json
+    """Prepare the dataset, survey it, print the survey and write its page."""
     import time
 
     from seqclf.bundle.writers import check_output_path
@@ -28,13 +27,14 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)
-    found = survey_dataset(dataset, options, config["batching"], baseline=config["baseline"])
-    show_survey(found)
+    survey = survey_dataset(dataset, options, config["batching"], baseline=config["baseline"])
+    show_survey(survey)
     if output:
-        write_page(found, output)
+        write_page(survey, output)
         console.print(f"page: {output}", soft_wrap=True)
-    result = json.loads(json.dumps({key: value for key, value in found.items() if key != "lengths"}))
-    return {**result, "lengths": found["lengths"]["all"], "seconds": round(time.perf_counter() - started, 2)}
+    result = survey.to_dict()
+    lengths = result.pop("lengths")["all"]  # without the histogram, the last line stays readable
+    return {**result, "lengths": lengths, "seconds": round(time.perf_counter() - started, 2)}
 
 
 if __name__ == "__main__":

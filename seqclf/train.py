@@ -29,14 +29,14 @@ def _train(config: dict[str, Any]) -> dict[str, Any] | None:
     options = DataOptions.build(**config["data"])
     dataset = prepare(options)
     show_dataset(dataset)
-    found = survey_dataset(dataset, options, config["batching"], baseline=False)
-    for line in found["warnings"]:
+    survey = survey_dataset(dataset, options, config["batching"], baseline=False)
+    for line in survey.warnings:
         if line not in leak_lines(dataset.leaks):
             warn(line)
     from seqclf import pipeline  # PyTorch is loaded only once the data is known to be good
 
     run = run_folder()
-    result = pipeline.train(config, dataset, run, found["warnings"])
+    result = pipeline.train(config, dataset, run, survey.warnings)
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

@@ -8,14 +8,14 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from seqclf.reporting.html import Html
+from markupsafe import Markup
 
 # Stand for colours of the page, which follow light and dark.
 INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
 COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
 
 
-def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Html:
+def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:
     """What `draw` draws on a figure of that size, as inline SVG without names, links or colours of its own."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -40,7 +40,7 @@ def bare(axis: Any) -> None:
     axis.tick_params(which="both", left=False, labelleft=False, bottom=False, labelbottom=False)
 
 
-def _embedded(svg: str) -> Html:
+def _embedded(svg: str) -> Markup:
     """The `svg` element alone: colours of the page, no size of its own, no name spaces and no ids but those in use."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
@@ -50,4 +50,4 @@ def _embedded(svg: str) -> Html:
     svg = re.sub(r'(<g\b[^>]*?) id="[^"]*"', r"\1", svg)
     for stand_in, colour in COLOURS.items():
         svg = svg.replace(stand_in, colour)
-    return Html(svg)
+    return Markup(svg)
