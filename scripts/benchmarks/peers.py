@@ -37,7 +37,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
-from seqclf.benchmark.workload import generated
+from seqclf.benchmark.workload import generate_workload
 from seqclf.config.command import CONF
 
 PEERS = Path(__file__).parent / "peer_frameworks"
@@ -121,7 +121,7 @@ class Running:
 
 
 def make_task(work: Path, count: int, epochs: int) -> Task:
-    sequences = generated("log_normal", count + VALIDATION, worker.BATCH, 1, seed=0).split
+    sequences = generate_workload("log_normal", count + VALIDATION, worker.BATCH, 1, seed=0).split
     offsets, tokens = sequences.sequences.offsets, sequences.sequences.fields["token"].astype(np.int64)
     lists = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(tokens))
     table = pa.table({"token": lists, "label": pa.array([("first", "second")[label] for label in sequences.labels])})
