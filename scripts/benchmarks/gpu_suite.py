@@ -69,7 +69,7 @@ QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64)
 
 
 class Suite:
-    """The parts of the suite; each returns the rows of its table."""
+    """The parts of the suite. Each returns the rows of its table."""
 
     def __init__(self, device: str, scale: Scale):
         self.device = device
@@ -240,7 +240,7 @@ def _serving_batches(workload: Workload) -> list[dict[str, np.ndarray]]:
 
 
 def _serving_seconds(path: Path, device: str, batches: list[dict[str, np.ndarray]]) -> float:
-    """Return the seconds of the second pass over the batches; raise InputError if the device cannot be used."""
+    """Return the seconds of the second pass over the batches. Raise InputError if the device cannot be used."""
     session = open_session(path, device)
     if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
         raise InputError("ONNX Runtime has no CUDA provider that loads")
@@ -283,7 +283,7 @@ def print_table(console: Console, title: str, rows: Rows) -> None:
 
 
 def run_suite(suite: Suite, console: Console) -> dict[str, Any]:
-    """Run all parts and print their tables; return their rows by part."""
+    """Run all parts, print their tables and return their rows by part."""
     torch.manual_seed(0)
     settings = suite.settings()
     results: dict[str, Any] = {"machine": asdict(describe_machine(settings.device, settings.precision))}

@@ -81,7 +81,7 @@ def run_benchmark(
     workloads: Iterable[Workload],
     on_result: Callable[[WorkloadResult], None],
 ) -> BenchmarkResult:
-    """Run all workloads; `on_result` is called with each result as it is there."""
+    """Run all workloads. `on_result` is called with the result of each one when it ends."""
     results = []
     for workload in workloads:
         result = run_workload(workload, settings, config["modes"], config["rounds"], config["leak_steps"])

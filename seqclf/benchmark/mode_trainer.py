@@ -43,7 +43,7 @@ class ModeTrainer:
     def collate(self, rows: np.ndarray) -> tuple[dict[str, Tensor], Tensor, np.ndarray | None, Tensor]:
         """Return fields, lengths, lengths on the host and labels of a batch of rows.
 
-        Only packing reads lengths on the host; elsewhere they are None.
+        Only packing reads lengths on the host. They are None in other modes.
         """
         device = self.settings.device
         fields, lengths = pad(self.workload.split.sequences, rows, self.pad_to)

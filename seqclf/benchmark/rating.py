@@ -23,7 +23,7 @@ class Rating:
 
 
 def rate_dynamic(timings: Mapping[str, ModeTiming], growth: MemoryGrowth, structure: StructureChanges) -> Rating:
-    """Rate the dynamic mode of a workload; "none" unless both the dynamic and the static mode ran."""
+    """Rate the dynamic mode of a workload. The rating is "none" unless the dynamic and the static mode ran."""
     dynamic, static = timings.get("dynamic"), timings.get("static")
     if dynamic is None or static is None or dynamic.time_ratio is None:
         return Rating("none", "dynamic or static did not run")

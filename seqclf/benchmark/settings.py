@@ -16,7 +16,7 @@ NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
 def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
-    """Check a config, choose the device and set PyTorch's threads; raise InputError for values that cannot run."""
+    """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run."""
     _check_choices(config)
     device = _choose_device(config["device"])
     if config["precision"] == "16-mixed" and device == "cpu":

@@ -26,7 +26,7 @@ class StructureChanges:
 
 
 def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -> StructureChanges:
-    """Run one step of every structure in turn; the embedding and the output layer train through all of them."""
+    """Run one step of every structure in turn. The embedding and the output layer train through all of them."""
     trainer = ModeTrainer(MODES["dynamic"], workload, settings)
     size = trainer.model.recurrent.size
     directions = (False,) if size % 2 else (False, True)  # each direction has half of the size

@@ -22,8 +22,8 @@ class ModeTiming:
 
     `first_step_s`: seconds of the first step beyond a later one, for warming up and compiling. `tokens_per_s`: without
     padding. `step_ms`, `step_ms_mean`, `step_ms_p95`: median, mean and 95th percentile of the steps. `graph_ms`: what
-    building the autograd graph adds to a forward pass; None for compiled code, which has no pass without it. `loss`,
-    `recall`: after the same steps. `time_ratio`: time of a round over that of the static mode; None if that did not
+    building the autograd graph adds to a forward pass, None for compiled code, which has no pass without it. `loss`,
+    `recall`: after the same steps. `time_ratio`: time of a round over that of the static mode, None if that did not
     run. `memory_mb`: peak memory of the process, or on a GPU of the device. `step_memory_mb`: what training added to
     the process. `round_seconds`: (R,) seconds of each round, not part of the report.
     """
@@ -53,7 +53,7 @@ class ModeTiming:
 def time_modes(
     workload: Workload, modes: list[str], rounds: int, settings: BenchmarkSettings
 ) -> tuple[dict[str, ModeTiming], dict[str, str]]:
-    """Time the modes; return timings by mode, and error messages of the modes that cannot run.
+    """Return timings by mode, and the error messages of modes that cannot run.
 
     Every round runs all steps of each mode from the initial weights. The modes take turns in going first, so that a
     machine that slows down over time slows all of them.
@@ -75,7 +75,7 @@ def time_modes(
 
 
 def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, dict[str, Any]]:
-    """Run every step once, which compiles what is to be compiled; return the trainer and the cost of its first step."""
+    """Run every step once, which compiles. Return the trainer and the cost of its first step."""
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     trainer = ModeTrainer(MODES[name], workload, settings)
@@ -119,7 +119,7 @@ def _step_figures(trainer: ModeTrainer, seconds: np.ndarray) -> dict[str, Any]:
 
 
 def _memory_figures(trainer: ModeTrainer) -> dict[str, Any]:
-    """Return the peak memory of the largest step on a GPU; `seqclf.benchmark.memory` measures that of processes."""
+    """Return the peak memory of the largest step on a GPU. On the CPU, `seqclf.benchmark.memory` measures it."""
     if trainer.settings.device != "cuda":
         return {}
     torch.cuda.reset_peak_memory_stats()

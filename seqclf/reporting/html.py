@@ -47,7 +47,11 @@ class Bar(NamedTuple):
 
 
 def bar(share: float) -> Bar:
-    """Return a bar from the left edge of its cell over a share of its width."""
+    """Return a bar from the left edge of its cell over a share of its width.
+
+    >>> bar(0.25).left, bar(0.25).width
+    ('0.0%', '25.0%')
+    """
     return Bar(0.0, share)
 
 
@@ -67,7 +71,7 @@ class Table:
 
     @property
     def css_class(self) -> str:
-        """Style sheet classes; a table with bars fills the page's width."""
+        """Classes of the style sheet. A table with bars fills the width of the page."""
         return " ".join(["full"] * ("bar" in self.columns.values()) + ["stacked"] * self.stacked)
 
 
@@ -111,7 +115,7 @@ Html = Markup
 
 
 def text(value: object) -> Markup:
-    """Return anything as markup; only what is not yet `Markup` is escaped."""
+    """Return any value as markup. Only what is not yet `Markup` is escaped."""
     return escape(value)
 
 

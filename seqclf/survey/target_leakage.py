@@ -81,7 +81,7 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
-    """Return a random sample of the label as text and of the columns of single values; None without any of those."""
+    """Sample the label, as text, and the columns of single values. None if there is no such column."""
     with connect_source(source) as (connection, relation):
         types = describe_columns(connection, relation)
         columns = [
@@ -146,7 +146,7 @@ def _parse_numbers(texts: pa.Array) -> np.ndarray | None:
 
 
 def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
-    """AUROC of a small decision tree on (N, F) features; for several classes the mean of one against the rest."""
+    """AUROC of a small decision tree on (N, F) features. With several classes, the mean of one against the rest."""
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.tree import DecisionTreeClassifier

@@ -35,7 +35,7 @@ class TruncationSurvey:
     trials: list[LimitTrial]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values; the trials stand under `if`."""
+        """Return plain values. The trials are under `if`."""
         return {
             "max_length": self.max_length,
             "truncate": self.truncate,

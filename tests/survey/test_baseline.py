@@ -13,7 +13,7 @@ SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "nu
 
 
 def make_split(count, label_of, seed):
-    """Draw sequences of ids (T,) and values (T, 2); `label_of(ids, values)` gives the class of each."""
+    """Draw sequences of ids (T,) and values (T, 2). `label_of(ids, values)` gives the class of each."""
     generator = np.random.default_rng(seed)
     lengths = generator.integers(2, 9, count)
     offsets = np.append(0, np.cumsum(lengths))
