@@ -52,8 +52,11 @@ KERNELS_SHOWN = 6
 
 
 class Scale(NamedTuple):
-    """Sizes of the measurements. `growth_steps`: steps whose memory is watched. `cell_tokens`: length of the sequences
-    for a single LSTM layer."""
+    """Sizes of the measurements.
+
+    `growth_steps`: steps whose memory is watched. `cell_tokens`: length of the sequences for a single LSTM layer.
+    `model_size`: hidden and embedding size of the model, None for its defaults.
+    """
 
     sequences: int
     batch_size: int
@@ -62,10 +65,11 @@ class Scale(NamedTuple):
     hidden_sizes: tuple[int, ...]
     growth_steps: int
     cell_tokens: int
+    model_size: int | None = None
 
 
 FULL = Scale(8192, 128, 24, 5, (128, 256, 512, 1024), 2000, 1024)
-QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64)
+QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64, model_size=16)
 
 
 class Suite:
@@ -75,6 +79,8 @@ class Suite:
         self.device = device
         self.scale = scale
         self.model = model_without_noise(yaml.safe_load((CONF / "model" / "lstm.yaml").read_text()))
+        if scale.model_size is not None:
+            self.model |= {"hidden_size": scale.model_size, "embedding_size": scale.model_size}
 
     def settings(self, precision: str = "32-true", hidden_size: int | None = None) -> BenchmarkSettings:
         """Return settings of the default LSTM, or of a unidirectional one of another size."""
