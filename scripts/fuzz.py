@@ -65,11 +65,12 @@ class Worker:
         self._start()
 
     def _start(self) -> None:
+        # A forked process would inherit locks that other threads of this one hold.
         context = multiprocessing.get_context("spawn")
         self.connection, remote_connection = context.Pipe()
         self.process = context.Process(target=serve, args=(remote_connection, *self.arguments), daemon=True)
         self.process.start()
-        remote_connection.close()
+        remote_connection.close()  # or a dead worker would never read as the end of the file
 
     def examine(self, number: int) -> Outcome:
         """Examine one file. A crash or a hang becomes a finding."""

@@ -69,6 +69,7 @@ def _stream(query: str, folder: str) -> dict[str, Any]:
     import duckdb
 
     with duckdb.connect() as connection:
+        # The limit that seqclf sets too; DuckDB's default is most of the machine's memory.
         connection.execute("SET enable_progress_bar = false; SET memory_limit = '1GB'")
         connection.execute(f"SET temp_directory = '{folder}/spill'")
         reader = connection.sql(query.format(path=f"{folder}/train.parquet")).to_arrow_reader(122_880)
@@ -102,7 +103,7 @@ def batches(folder: str, _: float) -> dict[str, Any]:
     batch_dataset, memory_mb = BatchDataset(split), []
     for step, rows in enumerate(plan):
         batch_dataset[rows]
-        if step % max(1, len(plan) // 20) == 0:
+        if step % max(1, len(plan) // 20) == 0:  # 20 readings, of which the third is a tenth into the epoch
             memory_mb.append(resident_mb())
     return {"lengths_per_s": len(split.sequences) / planning_seconds, "resident_mb": [memory_mb[2], memory_mb[-1]]}
 

@@ -95,7 +95,7 @@ def run_workload(
 ) -> WorkloadResult:
     """Time the modes of a workload, watch memory over `leak_steps`, change the structure, and rate."""
     timings, errors = time_modes(workload, modes, rounds, settings)
-    if settings.device == "cpu":
+    if settings.device == "cpu":  # on a GPU, time_modes has measured the memory of the device
         peaks = measure_peaks(workload, list(timings), settings, torch.get_num_threads())
         timings = {name: replace(timing, **asdict(peaks[name])) for name, timing in timings.items()}
     growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)

@@ -51,10 +51,12 @@ def measure_peaks(
 
 
 def _measure_peak(workload: Workload, name: str, settings: BenchmarkSettings, threads: int) -> PeakMemory:
+    # A spawned process has PyTorch's defaults, not the settings of its parent.
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     trainer = ModeTrainer(MODES[name], workload, settings)
     before = resident_mb()
+    # Twice, as the first step has no optimizer state and no cached buffers yet.
     for rows in (workload.longest_batch, workload.batches[0], workload.longest_batch):
         trainer.step(rows)
     peak = peak_mb()

@@ -29,7 +29,9 @@ class ModeTrainer:
         torch.manual_seed(settings.seed)
         model = {**settings.model, "layout": mode.layout}
         self.model = SequenceClassifier(workload.fields, len(workload.classes), **model).to(settings.device)
+        # state_dict() refers to the weights that training will change.
         self.initial_state = copy.deepcopy(self.model.state_dict())
+        # Fixed shapes, as compiled code for any shape would be no static graph.
         self.forward: Any = torch.compile(self.model, dynamic=False) if mode.compiled else self.model
         self.reset()
 
@@ -89,6 +91,7 @@ class ModeTrainer:
         for rows in self.workload.batches:
             fields, lengths, host_lengths, labels = self.collate(rows)
             with self._autocast():
+                # Not self.forward, which would be compiled again for eval mode.
                 logits = self.model(fields, lengths, host_lengths).float()
             losses.append(float(nn.functional.cross_entropy(logits, labels)))
             cells = (labels * num_classes + logits.argmax(dim=-1)).cpu().numpy()

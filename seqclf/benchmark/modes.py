@@ -18,10 +18,10 @@ class Mode(NamedTuple):
 MODES = {
     mode.name: mode
     for mode in (
-        Mode("dynamic", "padded", static=False),
-        Mode("packed", "packed", static=False),
-        Mode("static", "padded", static=True),
-        Mode("compiled", "padded", static=True, compiled=True),
+        Mode("dynamic", "padded", static=False),  # the default of training
+        Mode("packed", "packed", static=False),  # PyTorch's own answer to unequal lengths
+        Mode("static", "padded", static=True),  # the reference of all ratios
+        Mode("compiled", "padded", static=True, compiled=True),  # static graphs at their best
     )
 }
 

@@ -39,6 +39,7 @@ def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -
         model.pooling = Pooling(pooling, size, model.recurrent.backward_size)
         model.to(settings.device)
         trainer.mode = MODES["packed" if layout == "packed" else "dynamic"]
+        # The former optimizer refers to weights that are no longer part of the model.
         trainer.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
         name = f"{cell}, {layers} layers, {pooling}, {layout}"
         problems = _train_one_step(trainer, workload.batches[index % len(workload.batches)])

@@ -62,6 +62,7 @@ def time_modes(
     warm_up: dict[str, dict[str, Any]] = {}
     errors: dict[str, str] = {}
     for name in modes:
+        # All modes stay in memory until the last round, or the rounds could not be interleaved.
         try:
             trainers[name], warm_up[name] = _warm_up(name, workload, settings)
         except Exception as error:  # such as a missing compiler: the other modes still have their figures
@@ -76,6 +77,7 @@ def time_modes(
 
 def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, dict[str, Any]]:
     """Run every step once, which compiles. Return the trainer and the cost of its first step."""
+    # Graphs of earlier modes would be reused, and counted as those of this one.
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     trainer = ModeTrainer(MODES[name], workload, settings)
@@ -105,6 +107,7 @@ def _step_figures(trainer: ModeTrainer, seconds: np.ndarray) -> dict[str, Any]:
     round_seconds = seconds.sum(axis=1)
     graph_ms = _graph_ms(trainer)
     loss, recall = trainer.evaluate()
+    # Medians, so that a pause of the machine during one step does not decide.
     return {
         "tokens_per_s": tokens / float(np.median(round_seconds)),
         "step_ms": 1e3 * float(np.median(seconds)),

@@ -16,6 +16,7 @@ from seqclf.errors import InputError
 VOCABULARY_SIZE = 1000
 CLASS_TOKENS = (1, 2)  # the one token that decides the class of a generated sequence
 DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
+# From the best case of static graphs to the worst. Lengths are bounded, so that static batches fit in memory.
 LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
     "equal": lambda generator, count: np.full(count, 50),
     "uniform": lambda generator, count: generator.integers(2, 101, count),
@@ -56,6 +57,7 @@ def generate_workload(length_distribution: str, sequences: int, batch_size: int,
     generator = np.random.default_rng(seed)
     lengths = LENGTH_DISTRIBUTIONS[length_distribution](generator, sequences).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
+    # Other tokens come after those of the classes; id 0 is the unknown value.
     tokens = generator.integers(max(CLASS_TOKENS) + 1, VOCABULARY_SIZE, offsets[-1]).astype(np.int32)
     labels = generator.integers(0, len(CLASS_TOKENS), sequences)
     tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
@@ -85,6 +87,7 @@ def _select_batches(split: Split, batch_size: int, count: int, seed: int) -> tup
         raise InputError(f"batch_size={batch_size}: there are only {len(lengths)} sequences; set a smaller one")
     max_tokens = int(lengths.max()) * batch_size  # never the limit: batch_size rows of any length fit
     plan = plan_batches(lengths, max_tokens=max_tokens, max_sequences=batch_size, pool_batches=50, seed=seed, epoch=0)
+    # A pool may end with a short batch, which no static shape fits.
     full_batches = [rows for rows in plan if len(rows) == batch_size]
     by_length = sorted(full_batches, key=lambda rows: lengths[rows].max())
     quantiles = ((np.arange(count) + 0.5) / count * len(by_length)).astype(int)

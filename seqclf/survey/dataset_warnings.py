@@ -65,6 +65,6 @@ def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
 
 def _leakage_warning(leakage: ColumnLeakage) -> str:
     evidence = f"AUROC {leakage.auroc:.3f} alone"
-    if leakage.beside is not None:
-        evidence = f"AUROC {leakage.auroc_together:.3f} next to '{leakage.beside}'"
+    if leakage.paired_with is not None:
+        evidence = f"AUROC {leakage.auroc_together:.3f} next to '{leakage.paired_with}'"
     return f"column '{leakage.column}' gives the label away ({evidence}); it is not used, keep it out"

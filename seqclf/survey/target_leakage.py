@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,18 +30,21 @@ class ColumnLeakage:
     """Prediction of the label from one column.
 
     `auroc`: area under the ROC curve of a small tree, cross-validated, 0.5 by chance. `revealing`: the column gives the
-    label away, alone or together with the column `beside`, in which case `auroc_together` is the AUROC of both.
+    label away, alone or together with the column `paired_with`, in which case `auroc_together` is the AUROC of both.
     """
 
     column: str
     auroc: float
     revealing: bool
-    beside: str | None = None
+    paired_with: str | None = None
     auroc_together: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, without those that are None."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
+        """Return plain values, those of a pair only where there is one."""
+        values: dict[str, Any] = {"column": self.column, "auroc": self.auroc, "revealing": self.revealing}
+        if self.paired_with is not None:
+            values |= {"beside": self.paired_with, "auroc_together": self.auroc_together}
+        return values
 
 
 def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLeakage]:

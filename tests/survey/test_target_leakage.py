@@ -45,8 +45,9 @@ def test_a_column_that_leaks_only_next_to_another_is_named_with_it(tmp_path):
     columns = {"dead": dead.astype(int).tolist(), "survival": survival.tolist(), "stay": stay.tolist()}
     leakages = score_column_leakage(Source(str(write(tmp_path / "t.csv", columns)), "data.train"), "dead", set())
     by_name = {leakage.column: leakage for leakage in leakages}
-    assert by_name["survival"].revealing and by_name["survival"].beside is None
-    assert by_name["stay"].beside == "survival" and by_name["stay"].auroc_together > 0.99
+    assert by_name["survival"].revealing and by_name["survival"].paired_with is None
+    assert by_name["stay"].paired_with == "survival" and by_name["stay"].auroc_together > 0.99
+    assert by_name["stay"].to_dict()["beside"] == "survival" and "beside" not in by_name["survival"].to_dict()
 
 
 @pytest.mark.parametrize("labels", [["a"] * 20, ["a"] * 18 + ["b"] * 2, [None] * 20])

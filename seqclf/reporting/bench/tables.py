@@ -25,6 +25,7 @@ COLUMNS: dict[str, tuple[str, str]] = {  # heading → attribute of ModeTiming, 
     "loss": ("loss", ".4f"),
     "recall": ("recall", ".3f"),
 }
+# With these, the table would not fit into a terminal of 80 columns.
 PAGE_ONLY = ("p95", "of training", "compiled", "graph ms")
 STYLES = {"good": "green", "acceptable": "yellow", "bad": "red", "none": "yellow"}
 

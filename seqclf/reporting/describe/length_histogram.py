@@ -12,6 +12,7 @@ from seqclf.reporting.svg import FILL, INK, MARK, bare, drawn
 from seqclf.survey.length_statistics import LengthStatistics, LengthSummary
 
 MAX_PANELS = 10  # class panels; smaller classes share the last one
+# Margins, then heights of the panel of all rows and of a class. The left margin holds the titles.
 MARGIN_IN, RIGHT_IN, TOP_IN, BOTTOM_IN, ALL_IN, CLASS_IN = 1.0, 0.7, 0.5, 0.45, 1.1, 0.4
 
 

@@ -25,13 +25,14 @@ from seqclf.survey.survey import DatasetSurvey
 from seqclf.survey.target_leakage import ColumnLeakage
 from seqclf.system.atomic_files import write_output
 
-MAX_ROWS = 100  # of a table
+MAX_ROWS = 100  # of a table, so that a page of thousands of classes stays below a megabyte
 MAX_WARNINGS = 100
 LONGEST_WARNING = 400  # characters
-NARROW_IN, BROAD_IN = 4.2, 8.6
+NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide window
 PERCENTILES = ("p5", "p50", "p95", "max")
 METRIC_HEADINGS = {"recall": "macro recall", "f1": "macro F1", "auroc": "AUROC"}
 
+# Headings are the keys of a table's columns, so of two empty headings one is a space.
 Rows = list[Sequence[object]]
 
 
@@ -205,8 +206,8 @@ def _leak_table(survey: DatasetSurvey) -> Table:
 def _leakage_table(survey: DatasetSurvey) -> Table:
     def row(leakage: ColumnLeakage) -> list[object]:
         verdict = "gives the label away" if leakage.revealing else ""
-        if leakage.beside is not None:
-            verdict += f" next to {shortened(leakage.beside, 40)} (together {leakage.auroc_together:.3f})"
+        if leakage.paired_with is not None:
+            verdict += f" next to {shortened(leakage.paired_with, 40)} (together {leakage.auroc_together:.3f})"
         return [shortened(leakage.column), f"{leakage.auroc:.3f}", verdict]
 
     rows = [row(leakage) for leakage in sorted(survey.columns, key=lambda leakage: not leakage.revealing)]
@@ -218,7 +219,10 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
     if not scores_by_model or survey.baseline is None:
         return {"baseline_table": None}
     rows = [
-        [METRIC_HEADINGS.get(name, name.replace("_", " ")), *(score(own.get(name)) for own in scores_by_model.values())]
+        [
+            METRIC_HEADINGS.get(name, name.replace("_", " ")),
+            *(score(scores.get(name)) for scores in scores_by_model.values()),
+        ]
         for name in next(iter(scores_by_model.values()))
     ]
     single_fields = [[shortened(name), bar(recall), score(recall)] for name, recall in single_field_rows(survey)]

@@ -65,7 +65,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         percentiles = [number(getattr(summary, name)) if summary else NONE for name in PERCENTILES]
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
-    first, left_out, last = ends(by_size(survey), MOST_CLASSES - 1)
+    first, left_out, last = ends(by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split]["used"]) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
