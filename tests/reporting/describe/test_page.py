@@ -15,7 +15,7 @@ from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_s
 from seqclf.reporting.describe.page import LONGEST_WARNING, MAX_WARNINGS, write_page
 from seqclf.reporting.describe.rows import majority_scores
 from seqclf.reporting.formatting import number, percent, shortened
-from seqclf.reporting.html import POLICY, table
+from seqclf.reporting.html import POLICY
 
 VOID = {"meta", "br", "use", "path", "stop"}
 
@@ -197,11 +197,6 @@ def test_page_is_drawn_for_few_rows(synthetic, page, lengths):
     write_page(synthetic(labels, [np.array(values) for values in lengths]), page)
     assert len(re.findall("<svg", page.read_text(encoding="utf-8"))) == 2
     assert "No order-blind baseline" in read(page).text
-
-
-def test_short_rows_end_with_one_wide_cell():
-    markup = table(dict.fromkeys("abc", "number"), [[1, 2, 3], ["more"]])
-    assert markup.count("<td") == 5 and 'colspan="2"' in markup
 
 
 @needs_chromium
