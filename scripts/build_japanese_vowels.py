@@ -15,22 +15,24 @@ BUILTIN = Path(__file__).parents[1] / "seqclf" / "data" / "builtin"
 
 
 def parse(path: Path) -> pa.Table:
+    """Read a `.ts` file, whose data lines hold the channels separated by colons, then the label."""
     lines = path.read_text().splitlines()
-    start = next(i for i, line in enumerate(lines) if line.strip().lower() == "@data")
-    ids, speakers, frames = [], [], []
-    for line in lines[start + 1 :]:
-        *channels, speaker = line.split(":")
-        columns = [[float(value) for value in channel.split(",") if value != "NaN"] for channel in channels]
-        if len({len(column) for column in columns}) != 1:
+    header_end = next(index for index, line in enumerate(lines) if line.strip().lower() == "@data")
+    ids, speakers, recordings = [], [], []
+    for line in lines[header_end + 1 :]:
+        *channel_texts, speaker = line.split(":")
+        # NaN is the archive's padding of recordings that are shorter than the longest.
+        channels = [[float(value) for value in text.split(",") if value != "NaN"] for text in channel_texts]
+        if len({len(channel) for channel in channels}) != 1:
             raise ValueError(f"{path.name}: channels of different length")
         ids.append(len(ids) + 1)
         speakers.append(int(speaker))
-        frames.append(list(zip(*columns, strict=True)))
-    vectors = pa.array(frames, pa.list_(pa.list_(pa.float32())))
+        recordings.append(list(zip(*channels, strict=True)))
+    vectors = pa.array(recordings, pa.list_(pa.list_(pa.float32())))
     return pa.table({"id": ids, "speaker": pa.array(speakers, pa.int8()), "lpc": vectors})
 
 
-if __name__ == "__main__":
+def main() -> None:
     for split in ("TRAIN", "TEST"):
         table = parse(Path(sys.argv[1]) / f"JapaneseVowels_{split}.ts")
         target = BUILTIN / f"japanese_vowels_{split.lower()}.parquet"
@@ -43,3 +45,7 @@ if __name__ == "__main__":
             use_byte_stream_split=["lpc.list.element.list.element"],
         )
         print(target, table.num_rows, target.stat().st_size)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
-"""Mutated files through the readers: each must end in success or in one clear error line, and no row may be lost.
+"""Fuzz the readers: mutated files must end in success or in one clear error line, and no row may be lost.
 
     python scripts/fuzz.py [--files 2000] [--seed 0] [--only NUMBER …] [--keep DIR]
 
-Files are made and checked by tests/fuzzing/cases.py, in processes of their own, so that a crash or a hang is a finding
-too. What is found is printed with the number of its file, which `--only` makes again; `--keep` leaves it in a folder.
-Then a table of outcomes, and as the last line one JSON object. The exit code is 1 if anything was found.
+tests/fuzzing/cases.py makes and checks the files, in worker processes, so that a crash or a hang is a finding too. Each
+finding is printed with the number of its file, which `--only` makes again and `--keep` leaves in a folder. Then come
+tables of outcomes, and one JSON object as the last line. The exit code is 1 if there was a finding.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
@@ -28,12 +29,15 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
 from fuzzing.cases import Outcome, examine, make_case  # noqa: E402
 
-SLOWEST_S = 20
+TIMEOUT_S = 20  # per message; a file sends two
 STATUSES = ("success", "error", "finding")
 
 
 def serve(connection: Any, seed: int, keep: str | None) -> None:
-    """Examine the files whose numbers come in, until there are no more; says which phase it is in beforehand."""
+    """Examine the files whose numbers arrive, until None does.
+
+    Sends a preliminary outcome before each file, so that the parent knows what a crash was caused by.
+    """
     os.environ["OMP_NUM_THREADS"] = "1"
     while (number := connection.recv()) is not None:
         folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
@@ -41,108 +45,130 @@ def serve(connection: Any, seed: int, keep: str | None) -> None:
         connection.send(Outcome(number, case.base.kind, case.mutations, "died"))
         outcome = examine(case, folder)
         if outcome.findings and keep is not None:
-            kept = Path(keep) / f"{number:05d}"
-            shutil.copytree(folder, kept, dirs_exist_ok=True)
-            shutil.rmtree(kept / "cache", ignore_errors=True)
-            (kept / "outcome.json").write_text(json.dumps({**asdict(outcome), "options": case.options}, default=str))
+            keep_case(folder, Path(keep) / f"{number:05d}", outcome, case.options)
         shutil.rmtree(folder)
         connection.send(outcome)
 
 
+def keep_case(folder: Path, target: Path, outcome: Outcome, options: Any) -> None:
+    """Copy the files of a finding, with its outcome and the options of the reader."""
+    shutil.copytree(folder, target, dirs_exist_ok=True)
+    shutil.rmtree(target / "cache", ignore_errors=True)
+    (target / "outcome.json").write_text(json.dumps({**asdict(outcome), "options": options}, default=str))
+
+
 class Worker:
-    """A process that examines one file after the other; a new one takes its place if it dies or hangs."""
+    """A process that examines one file after the other, and is replaced when it dies or hangs."""
 
     def __init__(self, seed: int, keep: str | None):
         self.arguments = (seed, keep)
         self._start()
 
     def _start(self) -> None:
+        # A forked process would inherit locks that other threads of this one hold.
         context = multiprocessing.get_context("spawn")
-        self.connection, other = context.Pipe()
-        self.process = context.Process(target=serve, args=(other, *self.arguments), daemon=True)
+        self.connection, remote_connection = context.Pipe()
+        self.process = context.Process(target=serve, args=(remote_connection, *self.arguments), daemon=True)
         self.process.start()
-        other.close()
+        remote_connection.close()  # or a dead worker would never read as the end of the file
 
     def examine(self, number: int) -> Outcome:
-        found = Outcome(number, "unknown", [], "died")
+        """Examine one file. A crash or a hang becomes a finding."""
+        outcome = Outcome(number, "unknown", [], "died")
         try:
             self.connection.send(number)
-            for _ in range(2):  # what the file is, then what came of it
-                if not self.connection.poll(SLOWEST_S):
-                    found.findings.append(f"takes more than {SLOWEST_S} s")
+            for _ in ("preliminary", "final"):
+                if not self.connection.poll(TIMEOUT_S):
+                    outcome.findings.append(f"takes more than {TIMEOUT_S} s")
                     break
-                found = self.connection.recv()
+                outcome = self.connection.recv()
             else:
-                return found
+                return outcome
         except (EOFError, OSError):
             self.process.join()
-            found.findings.append(f"the process died, exit code {self.process.exitcode}")
+            outcome.findings.append(f"the process died, exit code {self.process.exitcode}")
         self.process.kill()
         self.process.join()
         self._start()
-        return found
+        return outcome
 
     def stop(self) -> None:
         self.connection.send(None)
         self.process.join()
 
 
-def run(numbers: Iterable[int], seed: int, keep: str | None, workers: int) -> list[Outcome]:
-    """Outcomes in the order of the numbers; findings are printed as they come."""
-    with ThreadPoolExecutor(workers) as pool:
-        own = [Worker(seed, keep) for _ in range(workers)]
-        free = list(own)
+def run(numbers: Iterable[int], seed: int, keep: str | None, worker_count: int) -> list[Outcome]:
+    """Return outcomes in the order of the numbers. Findings are printed as they come."""
+    workers = [Worker(seed, keep) for _ in range(worker_count)]
+    idle_workers: SimpleQueue[Worker] = SimpleQueue()
+    for worker in workers:
+        idle_workers.put(worker)
 
-        def one(number: int) -> Outcome:
-            worker = free.pop()
-            try:
-                found = worker.examine(number)
-            finally:
-                free.append(worker)
-            for finding in found.findings:
-                print(f"{number}: {found.kind}: {', '.join(found.mutations)}: {finding}", flush=True)
-            return found
-
+    def examine_one(number: int) -> Outcome:
+        worker = idle_workers.get()
         try:
-            return list(pool.map(one, numbers))
+            outcome = worker.examine(number)
         finally:
-            for worker in own:
-                worker.stop()
+            idle_workers.put(worker)
+        for finding in outcome.findings:
+            print(f"{describe(outcome)}: {finding}", flush=True)
+        return outcome
+
+    try:
+        with ThreadPoolExecutor(worker_count) as pool:
+            return list(pool.map(examine_one, numbers))
+    finally:
+        for worker in workers:
+            worker.stop()
+
+
+def describe(outcome: Outcome) -> str:
+    return f"{outcome.number}: {outcome.kind}: {', '.join(outcome.mutations)}"
 
 
 def status_of(outcome: Outcome) -> str:
     return "finding" if outcome.findings else outcome.status
 
 
-def table(title: str, counts: dict[str, Counter[str]]) -> str:
-    """Rows of a Markdown table, a name and its outcomes each."""
+def count_statuses(outcomes: Iterable[Outcome]) -> tuple[dict[str, Counter[str]], dict[str, Counter[str]]]:
+    """Count statuses by kind of file and by mutation."""
+    by_kind: dict[str, Counter[str]] = {}
+    by_mutation: dict[str, Counter[str]] = {}
+    for outcome in outcomes:
+        status = status_of(outcome)
+        by_kind.setdefault(outcome.kind, Counter())[status] += 1
+        for name in set(outcome.mutations):
+            by_mutation.setdefault(name, Counter())[status] += 1
+    return by_kind, dict(sorted(by_mutation.items()))
+
+
+def markdown_table(title: str, counts: dict[str, Counter[str]]) -> str:
+    """Return a Markdown table with a row of statuses for each name."""
     lines = [f"| {title} | {' | '.join(STATUSES)} |", f"|---{'|---' * len(STATUSES)}|"]
-    lines += [f"| {name} | {' | '.join(str(own[status]) for status in STATUSES)} |" for name, own in counts.items()]
+    for name, by_status in counts.items():
+        lines.append(f"| {name} | {' | '.join(str(by_status[status]) for status in STATUSES)} |")
     return "\n".join(lines)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="+", help="numbers of single files")
     parser.add_argument("--keep", default=None, help="a folder for the files of findings")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--errors", action="store_true", help="print every error line")
-    chosen = parser.parse_args()
-    outcomes = run(chosen.only or range(chosen.files), chosen.seed, chosen.keep, chosen.workers)
-    kinds: dict[str, Counter[str]] = {}
-    mutations: dict[str, Counter[str]] = {}
-    for outcome in outcomes:
-        if chosen.errors and outcome.message:
-            print(f"{outcome.number}: {outcome.kind}: {', '.join(outcome.mutations)}: {outcome.message}")
-        kinds.setdefault(outcome.kind, Counter())[status_of(outcome)] += 1
-        for name in set(outcome.mutations):
-            mutations.setdefault(name, Counter())[status_of(outcome)] += 1
-    print("\n" + table("kind of file", kinds) + "\n\n" + table("mutation", dict(sorted(mutations.items()))) + "\n")
+    options = parser.parse_args()
+    outcomes = run(options.only or range(options.files), options.seed, options.keep, options.workers)
+    if options.errors:
+        for outcome in outcomes:
+            if outcome.message:
+                print(f"{describe(outcome)}: {outcome.message}")
+    by_kind, by_mutation = count_statuses(outcomes)
+    print(f"\n{markdown_table('kind of file', by_kind)}\n\n{markdown_table('mutation', by_mutation)}\n")
     total = Counter(map(status_of, outcomes))
-    found = {"success": total["success"], "errors": total["error"], "findings": total["finding"]}
-    print(json.dumps({"files": len(outcomes), "seed": chosen.seed, **found}))
+    counts = {"success": total["success"], "errors": total["error"], "findings": total["finding"]}
+    print(json.dumps({"files": len(outcomes), "seed": options.seed, **counts}))
     return 1 if total["finding"] else 0
 
 

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 @command("bench", "seqclf.benchmark.options.BenchConfig")
 def main(config: BenchConfig) -> dict[str, Any]:
-    """Time the modes, watch the memory, change the structure, judge, show."""
+    """Time the modes, watch memory, change the structure, rate dynamic graphs, and write the page and the picture."""
     import time
 
-    from seqclf.benchmark.benchmark import bench, make_workloads, settings_of
+    from seqclf.benchmark.benchmark import make_workloads, run_benchmark
+    from seqclf.benchmark.settings import build_settings
     from seqclf.bundle.writers import check_output_path
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
-    from seqclf.reporting.bench.tables import show_bench, show_workload
+    from seqclf.reporting.bench.tables import show_machine, show_workload
     from seqclf.reporting.console import console
 
     started = time.perf_counter()
@@ -28,13 +29,13 @@ def main(config: BenchConfig) -> dict[str, Any]:
     if output:
         check_output_path(output.with_suffix(".html"))
     plain = config.model_dump()
-    result = bench(plain, settings_of(plain), make_workloads(plain), show_workload)
-    show_bench(result)
+    result = run_benchmark(plain, build_settings(plain), make_workloads(plain), show_workload)
+    show_machine(result)
     if output:
         write_picture(result, output.with_suffix(".png"))
         write_page(result, output.with_suffix(".html"))
         console.print(f"written: {output.with_suffix('.html')}, {output.with_suffix('.png')}", soft_wrap=True)
-    return {**result, "seconds": round(time.perf_counter() - started, 1)}
+    return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`python -m seqclf.describe`: a dataset inspected before it is trusted."""
+"""`python -m seqclf.describe`: survey a dataset before it is trusted."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 @command("describe", "seqclf.survey.options.DescribeConfig")
 def main(config: DescribeConfig) -> dict[str, Any]:
-    """Prepare, survey, show."""
-    import json
+    """Prepare the dataset, survey it, print the survey and write its page."""
     import time
 
     from seqclf.bundle.writers import check_output_path
@@ -35,9 +34,9 @@ def main(config: DescribeConfig) -> dict[str, Any]:
     if output:
         write_page(survey, output)
         console.print(f"page: {output}", soft_wrap=True)
-    # The lengths of each split fill pages; the JSON line holds those of all rows.
-    result = json.loads(json.dumps({key: value for key, value in survey.items() if key != "lengths"}))
-    return {**result, "lengths": survey["lengths"]["all"], "seconds": round(time.perf_counter() - started, 2)}
+    result = survey.to_dict()
+    lengths = result.pop("lengths")["all"]  # without the histogram, the last line stays readable
+    return {**result, "lengths": lengths, "seconds": round(time.perf_counter() - started, 2)}
 
 
 if __name__ == "__main__":

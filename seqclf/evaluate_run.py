@@ -28,7 +28,7 @@ from seqclf.export_bundle import write_bundle
 from seqclf.reporting.console import console, show_decision, show_scores
 from seqclf.reporting.run.content import run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
-from seqclf.survey.predictability import score_baseline
+from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system.atomic_files import write_output
 from seqclf.training.inference import predict_logits
 from seqclf.training.loggers import log_verdict

@@ -37,13 +37,13 @@ def _train(config: TrainConfig) -> dict[str, Any] | None:
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
-    for line in survey["warnings"]:
+    for line in survey.warnings:
         if line not in leak_lines(dataset.leaks):  # `show_dataset` has printed those
             warn(line)
     from seqclf import pipeline  # loads Lightning, which only good data needs
 
     run = run_folder()
-    result = pipeline.train(config, dataset, run, survey["warnings"])
+    result = pipeline.train(config, dataset, run, survey.warnings)
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

@@ -4,7 +4,7 @@
     python scripts/benchmarks/figures.py --trec DIR --sms DIR --hdfs DIR --physionet DIR    the public sets too
     python scripts/benchmarks/figures.py --only hdfs --hdfs DIR                 one of them
 
-With `--lanes 2` two runs go side by side, a thread each. Prints a table, and one JSON line last.
+With `--lanes 2` two runs go on at a time, with one thread each. Prints a table, then one JSON line.
 """
 
 import argparse
@@ -20,20 +20,22 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 TWO_CLASSES = [f"{model}.positive.{name}" for name in ("f1", "average_precision") for model in ("test", "baseline")]
+START_REPEATS = 5
 
 
 class Figure(NamedTuple):
-    """A command that is run with each of some seeds.
+    """A training command that runs once for each seed.
 
-    `overrides`: of `seqclf.train`, with `{seed}` and `{path}`; `metrics`: places in metrics.json, averaged over the
-    runs; `reached`: of how many runs a metric is at least so much.
+    `overrides`: of `seqclf.train`, with the placeholders `{seed}` and `{path}`. `metrics`: dotted keys of metrics.json,
+    averaged over the runs. `thresholds`: metrics with the value that as many runs as possible should reach. `option`:
+    the public data set it needs, as in `--option DIR`.
     """
 
     overrides: str
     metrics: list[str]
     seeds: int = 5
-    reached: tuple[tuple[str, float], ...] = ()
-    option: str | None = None  # the public set it needs
+    thresholds: tuple[tuple[str, float], ...] = ()
+    option: str | None = None
 
 
 FIGURES = {
@@ -56,80 +58,97 @@ FIGURES = {
         "experiment=transactions seed={seed}",
         ["test.positive.recall", "test.positive.precision", *TWO_CLASSES[2:]],
         seeds=20,
-        reached=(("test.positive.recall", 0.8),),
+        thresholds=(("test.positive.recall", 0.8),),
     ),
 }
 
 
-def run(*arguments: str) -> float:
-    """The seconds that `python -m seqclf.…` took."""
+def run_module(*arguments: str) -> float:
+    """Run `python -m …` and return its seconds. Exit with its error output if it fails."""
     start = time.perf_counter()
-    done = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"{' '.join(arguments)} failed:\n{done.stderr}")
+    completed = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True)
+    if completed.returncode:
+        sys.exit(f"{' '.join(arguments)} failed:\n{completed.stderr}")
     return time.perf_counter() - start
 
 
-def train(folder: Path, overrides: list[str]) -> dict[str, Any]:
-    """What metrics.json says of one run, and the `seconds` from command to bundle."""
-    seconds = run("seqclf.train", f"hydra.run.dir={folder}", "logger=none", *overrides)
-    return {**json.loads((folder / "metrics.json").read_text()), "seconds": seconds}
+def train(run_folder: Path, overrides: list[str]) -> dict[str, Any]:
+    """Train once. Return metrics.json, and the `seconds` from the command's start to the finished bundle."""
+    seconds = run_module("seqclf.train", f"hydra.run.dir={run_folder}", "logger=none", *overrides)
+    return {**json.loads((run_folder / "metrics.json").read_text()), "seconds": seconds}
 
 
-def value_at(found: dict[str, Any], place: str) -> float:
-    """The precision of no alerts is 0."""
-    value: Any = found
-    for key in place.split("."):
+def metric_value(metrics: dict[str, Any], dotted_key: str) -> float:
+    """Return a nested value. A precision that is undefined, because there were no alerts, counts as 0."""
+    value: Any = metrics
+    for key in dotted_key.split("."):
         value = value[key]
-    return float(0.0 if value is None and place.endswith(".precision") else value)
+    return float(0.0 if value is None and dotted_key.endswith(".precision") else value)
 
 
-def summarise(figure: Figure, runs: list[dict[str, Any]]) -> dict[str, Any]:
-    """Of each metric the mean and the range, and how many runs reached what."""
+def summarize(figure: Figure, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return mean and range of each metric, and the number of runs that reach each threshold."""
     summary: dict[str, Any] = {}
-    for place in [*figure.metrics, "seconds"]:
-        values = [value_at(one, place) for one in runs]
-        summary[place] = {
+    for key in [*figure.metrics, "seconds"]:
+        values = [metric_value(run, key) for run in runs]
+        summary[key] = {
             "mean": round(statistics.mean(values), 4),
             "min": round(min(values), 4),
             "max": round(max(values), 4),
         }
-    for place, least in figure.reached:
-        count = sum(value_at(one, place) >= least for one in runs)
-        summary[f"{place} >= {least}"] = {"runs": count, "of": len(runs)}
+    for key, threshold in figure.thresholds:
+        reaching_runs = sum(metric_value(run, key) >= threshold for run in runs)
+        summary[f"{key} >= {threshold}"] = {"runs": reaching_runs, "of": len(runs)}
     return summary
 
 
-def measure(chosen: dict[str, Figure], paths: dict[str, str], lanes: int, work: Path) -> dict[str, Any]:
+def measure(figures: dict[str, Figure], paths: dict[str, str], lanes: int, folder: Path) -> dict[str, Any]:
+    """Train every figure with every seed, `lanes` runs at a time, and return the summaries by name."""
     threads = ["runtime.threads=1"] if lanes > 1 else []
     with ThreadPoolExecutor(lanes) as pool:
-        begun = {}
-        for name, figure in chosen.items():
-            begun[name] = []
-            for seed in range(figure.seeds):
-                given = {"seed": seed, "path": paths.get(figure.option or "")}
-                overrides = [part.format(**given) for part in figure.overrides.split()]
-                folder = work / name.replace(", ", "-").replace(" ", "-") / str(seed)
-                begun[name].append(pool.submit(train, folder, [*overrides, *threads]))
+        futures = {}
+        for name, figure in figures.items():
+            folder_name = name.replace(", ", "-").replace(" ", "-")
+            path = paths.get(figure.option or "")
+            futures[name] = [
+                pool.submit(train, folder / folder_name / str(seed), [*_overrides(figure, seed, path), *threads])
+                for seed in range(figure.seeds)
+            ]
         try:
-            done = {name: [one.result() for one in runs] for name, runs in begun.items()}
+            runs = {name: [future.result() for future in by_seed] for name, by_seed in futures.items()}
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # no further runs: the figures would lack one
+            pool.shutdown(cancel_futures=True)  # a figure that lacks a run is worth nothing, so stop early
             raise
-    return {name: summarise(chosen[name], runs) for name, runs in done.items()}
+    return {name: summarize(figures[name], by_seed) for name, by_seed in runs.items()}
 
 
-def starts() -> dict[str, Any]:
-    """How long what everybody waits for takes, the median of five."""
+def _overrides(figure: Figure, seed: int, path: str | None) -> list[str]:
+    # Split first: a path may hold spaces.
+    return [part.format(seed=seed, path=path) for part in figure.overrides.split()]
+
+
+def measure_starts() -> dict[str, Any]:
+    """Return the median time of a command's help, and of the import that prediction needs."""
     code = "import time; t = time.perf_counter(); import seqclf.bundle.runtime; print(time.perf_counter() - t)"
-    each: dict[str, Callable[[], float]] = {
-        "train --help": lambda: run("seqclf.train", "--help"),
+    measurements: dict[str, Callable[[], float]] = {
+        "train --help": lambda: run_module("seqclf.train", "--help"),
         "import seqclf.bundle.runtime": lambda: float(subprocess.check_output([sys.executable, "-c", code])),
     }
-    return {
-        name: {"seconds": {"mean": round(statistics.median(take() for _ in range(5)), 3)}}
-        for name, take in each.items()
-    }
+    results = {}
+    for name, measure_once in measurements.items():
+        median = statistics.median(measure_once() for _ in range(START_REPEATS))
+        results[name] = {"seconds": {"mean": round(median, 3)}}
+    return results
+
+
+def print_results(results: dict[str, Any]) -> None:
+    """Print one line for each metric of each figure, then all of them as one JSON line."""
+    for name, summary in results.items():
+        for metric, value in summary.items():
+            spread = f" ({value['min']} to {value['max']})" if "min" in value else ""
+            text = f"{value['mean']}{spread}" if "mean" in value else f"{value['runs']} of {value['of']} runs"
+            print(f"{name:30} {metric:38} {text}")
+    print(json.dumps(results, separators=(",", ":")))
 
 
 def main() -> None:
@@ -139,22 +158,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(FIGURES), metavar="FIGURE", help=", ".join(FIGURES))
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--keep", metavar="DIR", help="keep the run folders there")
-    asked = vars(parser.parse_args())
-    wanted = asked["only"] or [name for name, one in FIGURES.items() if one.option is None or asked[one.option]]
-    chosen = {name: FIGURES[name] for name in wanted}
-    missing = sorted({str(one.option) for one in chosen.values() if one.option is not None and not asked[one.option]})
+    options = vars(parser.parse_args())
+    runnable = [name for name, figure in FIGURES.items() if figure.option is None or options[figure.option]]
+    figures = {name: FIGURES[name] for name in options["only"] or runnable}
+    missing = sorted({figure.option for figure in figures.values() if figure.option and not options[figure.option]})
     if missing:
-        parser.error(f"give the folder of {', '.join('--' + name for name in missing)}")
+        parser.error(f"set the folder of {', '.join('--' + name for name in missing)}")
     with tempfile.TemporaryDirectory() as folder:
-        results = measure(chosen, asked, asked["lanes"], Path(asked["keep"] or folder).absolute())
-    if asked["only"] is None:
-        results |= starts()
-    for name, found in results.items():
-        for metric, value in found.items():
-            spread = f" ({value['min']} to {value['max']})" if "min" in value else ""
-            told = f"{value['mean']}{spread}" if "mean" in value else f"{value['runs']} of {value['of']} runs"
-            print(f"{name:30} {metric:38} {told}")
-    print(json.dumps(results, separators=(",", ":")))
+        results = measure(figures, options, options["lanes"], Path(options["keep"] or folder).absolute())
+    if options["only"] is None:
+        results |= measure_starts()
+    print_results(results)
 
 
 if __name__ == "__main__":

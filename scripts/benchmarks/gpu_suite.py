@@ -1,9 +1,9 @@
-"""What only a GPU can tell, in one run: precisions, sizes, layouts, kernels, memory, and serving on the device.
+"""Measure on a GPU: precisions, model sizes, layouts, kernels, memory, and ONNX Runtime on the device.
 
     python scripts/benchmarks/gpu_suite.py                           on an NVIDIA device
     python scripts/benchmarks/gpu_suite.py --device cpu --quick      the same code on a small scale, to see that it runs
 
-Each part prints its table as it ends; the last line is one JSON object.
+Each part prints its table when it ends. The last line is one JSON object.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,213 +27,245 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.benchmark.benchmark import machine, one_network
-from seqclf.benchmark.modes import MODES, Contender, Settings
-from seqclf.benchmark.timing import race
-from seqclf.benchmark.workload import Workload, generated
+from seqclf.benchmark.machine import describe_machine
+from seqclf.benchmark.mode_trainer import ModeTrainer
+from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.settings import model_without_noise
+from seqclf.benchmark.timing import ModeTiming, time_modes
+from seqclf.benchmark.workload import Workload, generate_workload
 from seqclf.bundle.runtime import MAX_TOKENS, open_session
 from seqclf.config.command import CONF
 from seqclf.errors import InputError
 from seqclf.models.onnx_export import export_onnx
 from seqclf.system.memory import resident_mb
 
-PRECISIONS = {
+Rows = list[dict[str, Any]]
+
+PRECISIONS = {  # name → Lightning precision, TF32 allowed
     "fp32": ("32-true", False),
     "tf32": ("32-true", True),
     "bf16": ("bf16-mixed", True),
     "fp16": ("16-mixed", True),
 }
 PUBLISHED = {"hidden": 768, "batch": 16, "forward_us": 1.96, "training_us": 5.07}  # cuDNN, fp16, an H100
+KERNELS_SHOWN = 6
 
 
 class Scale(NamedTuple):
+    """Sizes of the measurements.
+
+    `growth_steps`: steps whose memory is watched. `cell_tokens`: length of the sequences for a single LSTM layer.
+    `model_size`: hidden and embedding size of the model, None for its defaults.
+    """
+
     sequences: int
     batch_size: int
-    updates: int
+    batches: int
     rounds: int
-    hidden: tuple[int, ...]
-    creep: int
-    steps: int
+    hidden_sizes: tuple[int, ...]
+    growth_steps: int
+    cell_tokens: int
+    model_size: int | None = None
 
 
 FULL = Scale(8192, 128, 24, 5, (128, 256, 512, 1024), 2000, 1024)
-QUICK = Scale(256, 16, 3, 2, (16, 32), 60, 64)
+QUICK = Scale(128, 8, 2, 1, (16, 32), 40, 64, model_size=16)
 
 
 class Suite:
-    def __init__(self, device: str, scale: Scale, console: Console):
+    """The parts of the suite. Each returns the rows of its table."""
+
+    def __init__(self, device: str, scale: Scale):
         self.device = device
         self.scale = scale
-        self.console = console
-        self.model = one_network(yaml.safe_load((CONF / "model" / "lstm.yaml").read_text()))
+        self.model = model_without_noise(yaml.safe_load((CONF / "model" / "lstm.yaml").read_text()))
+        if scale.model_size is not None:
+            self.model |= {"hidden_size": scale.model_size, "embedding_size": scale.model_size}
 
-    def settings(self, precision: str = "32-true", hidden: int | None = None) -> Settings:
-        sizes = {"hidden_size": hidden, "embedding_size": 128, "bidirectional": False} if hidden else {}
-        return Settings({**self.model, **sizes}, 3e-3, self.device, precision, seed=0)
+    def settings(self, precision: str = "32-true", hidden_size: int | None = None) -> BenchmarkSettings:
+        """Return settings of the default LSTM, or of a unidirectional one of another size."""
+        sizes: dict[str, Any] = {}
+        if hidden_size:
+            sizes = {"hidden_size": hidden_size, "embedding_size": 128, "bidirectional": False}
+        return BenchmarkSettings({**self.model, **sizes}, 3e-3, self.device, precision, seed=0)
 
     def workload(self, lengths: str) -> Workload:
-        return generated(lengths, self.scale.sequences, self.scale.batch_size, self.scale.updates, seed=0)
+        return generate_workload(lengths, self.scale.sequences, self.scale.batch_size, self.scale.batches, seed=0)
 
-    def race(self, lengths: str, modes: list[str], settings: Settings) -> dict[str, dict[str, Any]]:
-        found = race(self.workload(lengths), modes, self.scale.rounds, settings)
-        for own in found.values():
-            own.pop("seconds", None)
-        return found
+    def time(
+        self, lengths: str, modes: list[str], settings: BenchmarkSettings
+    ) -> tuple[dict[str, ModeTiming], dict[str, str]]:
+        return time_modes(self.workload(lengths), modes, self.scale.rounds, settings)
 
-    def show(self, title: str, rows: list[dict[str, Any]]) -> None:
-        table = Table(*rows[0], title=title)
-        for row in rows:
-            table.add_row(*(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in row.values()))
-        self.console.print(table)
-
-    def precisions(self) -> list[dict[str, Any]]:
+    def precisions(self) -> Rows:
         """Dynamic, packed and static in each precision, on log-normal lengths."""
         rows = []
         for name, (precision, tf32) in PRECISIONS.items():
             with tf32_allowed(tf32):
-                found = self.race("log_normal", ["dynamic", "packed", "static"], self.settings(precision))
-            rows += [{"precision": name, "mode": mode} | _speed(own) for mode, own in found.items()]
+                timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], self.settings(precision))
+            rows += [{"precision": name, "mode": mode} | _speed(timing) for mode, timing in timings.items()]
+            rows += [{"precision": name, "mode": mode} | _no_speed(message) for mode, message in errors.items()]
         return rows
 
-    def sizes(self) -> list[dict[str, Any]]:
-        """What is left of the speed on equal lengths: `of_possible` 1 were padding the only cost of raggedness.
+    def sizes(self) -> Rows:
+        """Speed by hidden size. `of_possible` is 1 if padding is the only cost of unequal lengths.
 
         In a precision and of sizes for which cuDNN has its fastest kernels (see docs/gpu.md).
         """
         rows = []
-        for hidden in self.scale.hidden:
-            settings = self.settings("16-mixed" if self.device == "cuda" else "bf16-mixed", hidden)
-            equal = self.race("equal", ["dynamic", "static"], settings)["dynamic"]
-            for mode, own in self.race("log_normal", ["dynamic", "packed", "static"], settings).items():
-                row = {"hidden": hidden, "mode": mode} | _speed(own)
-                if "error" not in own and "error" not in equal:
-                    row["of_possible"] = own["tokens_per_s"] / (own["padding_efficiency"] * equal["tokens_per_s"])
+        for hidden_size in self.scale.hidden_sizes:
+            settings = self.settings("16-mixed" if self.device == "cuda" else "bf16-mixed", hidden_size)
+            equal_lengths, _ = self.time("equal", ["dynamic", "static"], settings)
+            timings, errors = self.time("log_normal", ["dynamic", "packed", "static"], settings)
+            for mode, timing in timings.items():
+                row = {"hidden": hidden_size, "mode": mode} | _speed(timing)
+                if "dynamic" in equal_lengths:
+                    possible = timing.padding_efficiency * equal_lengths["dynamic"].tokens_per_s
+                    row["of_possible"] = timing.tokens_per_s / possible
                 rows.append(row)
+            rows += [{"hidden": hidden_size, "mode": mode} | _no_speed(message) for mode, message in errors.items()]
         return rows
 
-    def cell(self) -> list[dict[str, Any]]:
-        """A single-layer, unidirectional LSTM by itself: microseconds a time step, beside what was published."""
-        hidden, batch = (PUBLISHED["hidden"], PUBLISHED["batch"]) if self.scale is FULL else (32, 8)
-        kind = torch.float16 if self.device == "cuda" else torch.float32
-        module = nn.LSTM(int(hidden), int(hidden), batch_first=True).to(self.device, kind)
-        steps = torch.randn(int(batch), self.scale.steps, int(hidden), device=self.device, dtype=kind)
+    def cell(self) -> Rows:
+        """A single unidirectional LSTM layer alone: microseconds per time step, next to the published figures."""
+        hidden_size, batch_size = (PUBLISHED["hidden"], PUBLISHED["batch"]) if self.scale is FULL else (32, 8)
+        dtype = torch.float16 if self.device == "cuda" else torch.float32
+        layer = nn.LSTM(int(hidden_size), int(hidden_size), batch_first=True).to(self.device, dtype)
+        shape = (int(batch_size), self.scale.cell_tokens, int(hidden_size))
+        inputs = torch.randn(*shape, device=self.device, dtype=dtype)
 
         def forward() -> None:
             with torch.no_grad():
-                module(steps)
+                layer(inputs)
 
         def training() -> None:
-            module(steps)[0].sum().backward()
+            layer(inputs)[0].sum().backward()
 
         rows = []
         for name, work in (("forward", forward), ("training", training)):
-            micro = 1e6 * self._seconds(work) / self.scale.steps
-            rows.append({"pass": name, "us_per_step": micro, "published_us": PUBLISHED[f"{name}_us"]})
+            microseconds = 1e6 * self._median_seconds(work) / self.scale.cell_tokens
+            rows.append({"pass": name, "us_per_step": microseconds, "published_us": PUBLISHED[f"{name}_us"]})
         return rows
 
-    def _seconds(self, work: Callable[[], None], repeats: int = 20) -> float:
-        for _ in range(3):
-            work()
-        taken = []
-        for _ in range(repeats):
-            self._synchronise()
-            started = time.perf_counter()
-            work()
-            self._synchronise()
-            taken.append(time.perf_counter() - started)
-        return float(np.median(taken))
-
-    def kernels(self) -> list[dict[str, Any]]:
-        """The costliest kernels of an update, padded and packed."""
+    def kernels(self) -> Rows:
+        """The costliest kernels of a training step, padded and packed."""
         activities = [torch.profiler.ProfilerActivity.CPU]
         if self.device == "cuda":
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         workload, rows = self.workload("log_normal"), []
         for mode in ("dynamic", "packed"):
-            contender = Contender(MODES[mode], workload, self.settings("bf16-mixed"))
-            for update in workload.updates:
-                contender.update(update)
+            trainer = ModeTrainer(MODES[mode], workload, self.settings("bf16-mixed"))
+            for batch in workload.batches:  # the first steps choose kernels, which is not to be profiled
+                trainer.step(batch)
             with torch.profiler.profile(activities=activities) as profile:
-                contender.update(workload.updates[0])
-            events = [event for event in profile.key_averages() if _is_kernel(event, self.device)]
-            for event in sorted(events, key=lambda event: -_own_us(event, self.device))[:6]:
-                rows.append({"mode": mode, "kernel": event.key[:90], "us": float(_own_us(event, self.device))})
+                trainer.step(workload.batches[0])
+            kernels = [event for event in profile.key_averages() if _is_kernel(event, self.device)]
+            kernels.sort(key=lambda event: -_self_us(event, self.device))
+            for event in kernels[:KERNELS_SHOWN]:
+                rows.append({"mode": mode, "kernel": event.key[:90], "us": float(_self_us(event, self.device))})
         return rows
 
-    def creep(self) -> list[dict[str, Any]]:
+    def creep(self) -> Rows:
         """Memory after the first pass over ragged batches, and after many."""
         if self.device == "cuda":
-            torch.cuda.empty_cache()  # or what other parts have left would be used first
+            torch.cuda.empty_cache()  # memory that other parts left cached would hide the growth
         workload = self.workload("log_normal")
-        contender = Contender(MODES["dynamic"], workload, self.settings())
-        contender.update(workload.costliest)
-        for update in workload.updates:
-            contender.update(update)
-        first = self._memory_mb()
-        for step in range(self.scale.creep):
-            contender.update(workload.updates[step % len(workload.updates)])
-        last = self._memory_mb()
-        return [{"batches": self.scale.creep, "first_mb": first, "last_mb": last, "growth": last / first - 1}]
+        trainer = ModeTrainer(MODES["dynamic"], workload, self.settings())
+        for batch in (workload.longest_batch, *workload.batches):
+            trainer.step(batch)
+        first_mb = self._memory_mb()
+        for step in range(self.scale.growth_steps):
+            trainer.step(workload.batches[step % len(workload.batches)])
+        last_mb = self._memory_mb()
+        growth = last_mb / first_mb - 1
+        return [{"batches": self.scale.growth_steps, "first_mb": first_mb, "last_mb": last_mb, "growth": growth}]
 
-    def serving(self) -> list[dict[str, Any]]:
-        """ONNX Runtime on the exported model, on the CPU and, where it can, on the device: batches sorted by length."""
+    def serving(self) -> Rows:
+        """ONNX Runtime on the CPU and on the device, with batches sorted by length."""
         workload = self.workload("log_normal")
-        model = Contender(MODES["dynamic"], workload, self.settings()).model.cpu().eval()
-        plan = plan_batches(
-            workload.split.sequences.lengths,
-            max_tokens=MAX_TOKENS,
-            max_sequences=None,
-            pool_batches=None,
-            seed=0,
-            epoch=0,
-        )
-        batches = []
-        for rows in plan:
-            fields, lengths = pad(workload.split.sequences, rows)
-            batches.append({**fields, "lengths": lengths})
-        tokens, found = int(workload.split.sequences.lengths.sum()), []
+        model = ModeTrainer(MODES["dynamic"], workload, self.settings()).model.cpu().eval()
+        batches = _serving_batches(workload)
+        tokens = int(workload.split.sequences.lengths.sum())
+        rows: Rows = []
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "model.onnx"
             export_onnx(model, workload.fields, path)
             for device in ("cpu", "cuda"):
                 try:
-                    session = open_session(path, device)
-                    if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
-                        raise InputError("ONNX Runtime has no CUDA provider that loads")
+                    seconds = _serving_seconds(path, device, batches)
                 except InputError as error:
-                    found.append({"device": device, "tokens_per_s": str(error)})
-                    continue
-                for batch in batches:
-                    session.run(None, batch)
-                started = time.perf_counter()
-                for batch in batches:
-                    session.run(None, batch)
-                found.append({"device": device, "tokens_per_s": tokens / (time.perf_counter() - started)})
-        return found
+                    rows.append({"device": device, "tokens_per_s": str(error)})
+                else:
+                    rows.append({"device": device, "tokens_per_s": tokens / seconds})
+        return rows
+
+    def _median_seconds(self, work: Callable[[], None], repeats: int = 20) -> float:
+        for _ in range(3):  # the first calls choose kernels and allocate
+            work()
+        seconds = []
+        for _ in range(repeats):
+            self._synchronize()
+            started = time.perf_counter()
+            work()
+            self._synchronize()
+            seconds.append(time.perf_counter() - started)
+        return float(np.median(seconds))
 
     def _memory_mb(self) -> float:
         return torch.cuda.memory_reserved() / 1e6 if self.device == "cuda" else resident_mb()
 
-    def _synchronise(self) -> None:
+    def _synchronize(self) -> None:
         if self.device == "cuda":
             torch.cuda.synchronize()
 
 
-def _speed(own: dict[str, Any]) -> dict[str, Any]:
-    if "error" in own:
-        return {"tokens_per_s": own["error"], "step_ms": "", "of_static": "", "loss": ""}
-    values = (own["tokens_per_s"], own["step_ms"], own.get("time_ratio", ""), own["loss"])
-    return dict(zip(("tokens_per_s", "step_ms", "of_static", "loss"), values, strict=True))
+def _speed(timing: ModeTiming) -> dict[str, Any]:
+    return {
+        "tokens_per_s": timing.tokens_per_s,
+        "step_ms": timing.step_ms,
+        "of_static": "" if timing.time_ratio is None else timing.time_ratio,
+        "loss": timing.loss,
+    }
+
+
+def _no_speed(message: str) -> dict[str, Any]:
+    return {"tokens_per_s": message, "step_ms": "", "of_static": "", "loss": ""}
+
+
+def _serving_batches(workload: Workload) -> list[dict[str, np.ndarray]]:
+    """Return inputs of the exported model, in batches of similar lengths as in `seqclf.predict`."""
+    sequences = workload.split.sequences
+    plan = plan_batches(
+        sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
+    )
+    batches = []
+    for rows in plan:
+        fields, lengths = pad(sequences, rows)
+        batches.append({**fields, "lengths": lengths})
+    return batches
+
+
+def _serving_seconds(path: Path, device: str, batches: list[dict[str, np.ndarray]]) -> float:
+    """Return the seconds of the second pass over the batches. Raise InputError if the device cannot be used."""
+    session = open_session(path, device)
+    if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
+        raise InputError("ONNX Runtime has no CUDA provider that loads")
+    for batch in batches:  # the first pass allocates memory for every shape
+        session.run(None, batch)
+    started = time.perf_counter()
+    for batch in batches:
+        session.run(None, batch)
+    return time.perf_counter() - started
 
 
 def _is_kernel(event: Any, device: str) -> bool:
-    """On a GPU, where operators, annotations and kernels all have a time on the device, only the last."""
+    """Return whether a profiler event is a kernel. On a GPU, operators and annotations have a device time too."""
     if device == "cpu":
-        return _own_us(event, device) > 0
+        return _self_us(event, device) > 0
     return event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
 
 
-def _own_us(event: Any, device: str) -> float:
+def _self_us(event: Any, device: str) -> float:
     return event.self_device_time_total if device == "cuda" else event.self_cpu_time_total
 
 
@@ -246,6 +279,31 @@ def tf32_allowed(allowed: bool) -> Iterator[None]:
         torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
 
 
+def print_table(console: Console, title: str, rows: Rows) -> None:
+    headings = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*headings, title=title)
+    for row in rows:
+        values = (row.get(heading, "") for heading in headings)
+        table.add_row(*(f"{value:,.4g}" if isinstance(value, float) else str(value) for value in values))
+    console.print(table)
+
+
+def run_suite(suite: Suite, console: Console) -> dict[str, Any]:
+    """Run all parts, print their tables and return their rows by part."""
+    torch.manual_seed(0)
+    settings = suite.settings()
+    results: dict[str, Any] = {"machine": asdict(describe_machine(settings.device, settings.precision))}
+    for part in (suite.cell, suite.creep, suite.precisions, suite.sizes, suite.kernels, suite.serving):
+        started = time.perf_counter()
+        try:
+            rows = part()
+        except Exception as error:  # a part that fails must not cost the figures of the others
+            rows = [{"error": f"{type(error).__name__}: {error}"[:300]}]
+        print_table(console, f"{part.__name__}, {time.perf_counter() - started:.0f} s", rows)
+        results[part.__name__] = rows
+    return results
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -254,20 +312,8 @@ def main() -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("--device cuda: PyTorch sees no NVIDIA device; --device cpu --quick shows that the code runs")
     torch.set_flush_denormal(True)
-    console = Console()
-    suite = Suite(options.device, QUICK if options.quick else FULL, console)
-    parts = (suite.cell, suite.creep, suite.precisions, suite.sizes, suite.kernels, suite.serving)
-    torch.manual_seed(0)
-    found: dict[str, Any] = {"machine": machine(suite.settings())}
-    for part in parts:
-        started = time.perf_counter()
-        try:
-            rows = part()
-        except Exception as error:  # what one part cannot do must not cost the figures of the others
-            rows = [{"error": f"{type(error).__name__}: {error}"[:300]}]
-        suite.show(f"{part.__name__}, {time.perf_counter() - started:.0f} s", rows)
-        found[part.__name__] = rows
-    print(json.dumps(found, separators=(",", ":")))
+    suite = Suite(options.device, QUICK if options.quick else FULL)
+    print(json.dumps(run_suite(suite, Console()), separators=(",", ":")))
 
 
 if __name__ == "__main__":

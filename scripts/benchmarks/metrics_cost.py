@@ -1,10 +1,10 @@
-"""What following recall costs: the share of training that goes into metrics, and the report's time and size.
+"""Measure the cost of metrics: their share of training time, and the report's time and size.
 
     python scripts/benchmarks/metrics_cost.py data=transactions trainer.max_epochs=3      any overrides of seqclf.train
 
-Runs the command in this process with a clock around everything that counts, scores or records while it trains. That is
-exact where PyTorch computes in step with Python: on the CPU. Nothing is logged unless a logger is named. Prints one
-JSON line after the command's own.
+Runs the command in this process, with a clock around everything that counts, scores or records during training. That is
+exact on the CPU, where PyTorch computes in step with Python. Nothing is logged unless a logger is set. Prints one JSON
+line after that of the command.
 """
 
 import json
@@ -16,60 +16,69 @@ from pathlib import Path
 from typing import Any
 
 import seqclf.train
-from seqclf import pipeline
+from seqclf import evaluate_run, pipeline
 from seqclf.training.callbacks import EpochRecord
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.module import SequenceTask
 
-METRICS = [
-    *((kind, "update") for kind in (EpochMetrics, EvaluationMetrics)),
+METRIC_METHODS = [
+    *((accumulator, "update") for accumulator in (EpochMetrics, EvaluationMetrics)),
     *((SequenceTask, name) for name in ("on_train_epoch_end", "on_validation_epoch_end", "on_train_batch_end")),
     *((EpochRecord, name) for name in ("on_train_epoch_start", "on_train_batch_end", "on_train_epoch_end")),
 ]
 
 
-def clocked(seconds: dict[str, float], owner: Any, name: str, kind: str) -> None:
-    """Count what each call of `owner.name` takes as `kind`."""
+def add_clock(seconds: dict[str, float], owner: Any, name: str, part: str) -> None:
+    """Replace `owner.name` by a function that adds the seconds of each call to those of `part`."""
     function = getattr(owner, name)
 
     @wraps(function)
-    def timed(*given: Any, **named: Any) -> Any:
+    def timed(*arguments: Any, **options: Any) -> Any:
         start = time.perf_counter()
         try:
-            return function(*given, **named)
+            return function(*arguments, **options)
         finally:
-            seconds[kind] += time.perf_counter() - start
+            seconds[part] += time.perf_counter() - start
 
     setattr(owner, name, timed)
 
 
+def add_clocks(seconds: dict[str, float]) -> None:
+    """Put clocks on metrics, fit, final scores and report."""
+    for owner, name in METRIC_METHODS:
+        add_clock(seconds, owner, name, "metrics")
+    add_clock(seconds, pipeline.pl.Trainer, "fit", "fit")
+    # The module looks these functions up by name when it calls them, so replacing them there is enough.
+    add_clock(seconds, evaluate_run, "_evaluate", "scoring at the end")
+    for name in ("run_mistakes", "run_report", "write_report"):
+        add_clock(seconds, evaluate_run, name, "report")
+
+
+def record_report_paths() -> list[Path]:
+    """Return a list to which every report that is written adds its path."""
+    paths: list[Path] = []
+    write_report = evaluate_run.write_report
+
+    def recording(report: Any, path: Path) -> None:
+        paths.append(path)
+        write_report(report, path)
+
+    evaluate_run.write_report = recording
+    return paths
+
+
 def main() -> None:
     seconds: dict[str, float] = defaultdict(float)
-    pages: list[Path] = []
-    for owner, name in METRICS:
-        clocked(seconds, owner, name, "metrics")
-    clocked(seconds, pipeline.pl.Trainer, "fit", "fit")
-    clocked(seconds, pipeline, "_outcome", "scoring at the end")
-    for name in ("run_mistakes", "run_report", "write_report"):
-        clocked(seconds, pipeline, name, "report")
-    write = pipeline.write_report
-
-    def noted(page: Any, path: Path) -> None:
-        pages.append(path)
-        write(page, path)
-
-    pipeline.write_report = noted
+    add_clocks(seconds)
+    report_paths = record_report_paths()
     sys.argv[1:] = ["logger=none", *sys.argv[1:]]
     seqclf.train.main()
-    print(
-        json.dumps(
-            {
-                "metrics_share": round(seconds["metrics"] / seconds["fit"], 4),
-                **{f"{kind} s": round(value, 3) for kind, value in seconds.items()},
-                "report kB": round(pages[0].stat().st_size / 1e3, 1),
-            }
-        )
-    )
+    result = {
+        "metrics_share": round(seconds["metrics"] / seconds["fit"], 4),
+        **{f"{part} s": round(value, 3) for part, value in seconds.items()},
+        "report kB": round(report_paths[0].stat().st_size / 1e3, 1),
+    }
+    print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""scripts/benchmarks/figures.py: what it runs and how it sums up."""
+"""figures.py: its commands and its summaries."""
 
 import importlib.util
 import json
@@ -21,63 +21,64 @@ def figures():
     del sys.modules["figures"]
 
 
-def test_runs_are_summed_up_as_mean_range_and_how_many_reached_what(figures):
-    figure = figures.Figure("", ["test.positive.recall"], seeds=3, reached=(("test.positive.recall", 0.8),))
+def test_runs_are_summarized_by_mean_range_and_threshold(figures):
+    figure = figures.Figure("", ["test.positive.recall"], seeds=3, thresholds=(("test.positive.recall", 0.8),))
     runs = [{"test": {"positive": {"recall": value}}, "seconds": 2.0} for value in (0.7, 0.8, 0.9)]
-    found = figures.summarise(figure, runs)
-    assert found["test.positive.recall"] == {"mean": 0.8, "min": 0.7, "max": 0.9}
-    assert found["test.positive.recall >= 0.8"] == {"runs": 2, "of": 3}
+    summary = figures.summarize(figure, runs)
+    assert summary["test.positive.recall"] == {"mean": 0.8, "min": 0.7, "max": 0.9}
+    assert summary["test.positive.recall >= 0.8"] == {"runs": 2, "of": 3}
 
 
 @pytest.mark.parametrize("lanes", [1, 2])
-def test_every_seed_is_a_command_of_its_own(figures, monkeypatch, tmp_path, lanes):
+def test_every_seed_is_trained_by_a_command_of_its_own(figures, monkeypatch, tmp_path, lanes):
     commands = {}
 
-    def train(folder, overrides):
-        commands[folder.name] = overrides
-        return {"test": {"recall": int(folder.name)}, "seconds": 1.0}
+    def train(run_folder, overrides):
+        commands[run_folder.name] = overrides
+        return {"test": {"recall": int(run_folder.name)}, "seconds": 1.0}
 
     monkeypatch.setattr(figures, "train", train)
-    chosen = {"some, folds": figures.Figure("a={path} seed={seed}", ["test.recall"], seeds=4, option="some")}
-    found = figures.measure(chosen, {"some": "my DIR"}, lanes, tmp_path)
-    assert found["some, folds"]["test.recall"]["mean"] == 1.5
+    selected = {"some, folds": figures.Figure("a={path} seed={seed}", ["test.recall"], seeds=4, option="some")}
+    results = figures.measure(selected, {"some": "my DIR"}, lanes, tmp_path)
+    assert results["some, folds"]["test.recall"]["mean"] == 1.5
     threads = ["runtime.threads=1"] if lanes == 2 else []
     assert commands == {str(seed): ["a=my DIR", f"seed={seed}", *threads] for seed in range(4)}
 
 
-def test_a_failing_run_ends_the_others(figures, monkeypatch, tmp_path):
-    begun = []
+def test_a_failing_run_cancels_the_others(figures, monkeypatch, tmp_path):
+    started = []
 
-    def train(folder, overrides):
-        begun.append(folder.name)
+    def train(run_folder, overrides):
+        started.append(run_folder.name)
         sys.exit("failed")
 
     monkeypatch.setattr(figures, "train", train)
     with pytest.raises(SystemExit, match="failed"):
         figures.measure({"one": figures.Figure("a=1", [], seeds=50)}, {}, 1, tmp_path)
-    assert len(begun) < 50
+    assert len(started) < 50
 
 
-def test_only_the_precision_of_no_alerts_may_be_undefined(figures):
-    found = {"test": {"precision": None, "auroc": None}}
-    assert figures.value_at(found, "test.precision") == 0.0
+def test_only_the_precision_without_alerts_may_be_undefined(figures):
+    metrics = {"test": {"precision": None, "auroc": None}}
+    assert figures.metric_value(metrics, "test.precision") == 0.0
     with pytest.raises(TypeError):
-        figures.value_at(found, "test.auroc")
+        figures.metric_value(metrics, "test.auroc")
 
 
 @pytest.mark.slow
-def test_each_figure_names_what_a_run_writes(figures, tmp_path):
-    """One real run of two classes has every number that the figures of two classes ask for."""
+def test_a_run_writes_every_metric_of_the_figures(figures, tmp_path):
+    """A small run with two classes has every number that the figures with two classes read."""
     rows = "data.generator.rows={train: 200, validation: 100, test: 100}"
-    few = ["data=transactions", rows, "data.generator.fraud_share=0.1", "trainer.max_epochs=1", "export=false"]
-    figures.train(tmp_path / "run", few)
-    found = json.loads((tmp_path / "run" / "metrics.json").read_text())
-    two = [place for name, one in figures.FIGURES.items() if "positive" in str(one.metrics) for place in one.metrics]
-    assert all(0 <= figures.value_at(found, place) <= 1 for place in two) and len(two) > 8
+    overrides = ["data=transactions", rows, "data.generator.fraud_share=0.1", "trainer.max_epochs=1", "export=false"]
+    figures.train(tmp_path / "run", overrides)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    two_class_figures = [figure for figure in figures.FIGURES.values() if "positive" in str(figure.metrics)]
+    keys = [key for figure in two_class_figures for key in figure.metrics]
+    assert all(0 <= figures.metric_value(metrics, key) <= 1 for key in keys) and len(keys) > 8
     with pytest.raises(KeyError):
-        figures.value_at(found, "test.positive.no_such_number")
+        figures.metric_value(metrics, "test.positive.no_such_number")
 
 
-def test_a_public_set_asks_for_its_folder():
-    done = subprocess.run([sys.executable, SCRIPT, "--only", "hdfs"], capture_output=True, text=True)
-    assert done.returncode == 2 and "give the folder of --hdfs" in done.stderr
+def test_a_public_set_needs_its_folder():
+    completed = subprocess.run([sys.executable, SCRIPT, "--only", "hdfs"], capture_output=True, text=True)
+    assert completed.returncode == 2 and "set the folder of --hdfs" in completed.stderr

@@ -1,4 +1,4 @@
-"""scripts/benchmarks/peers.py with what needs no other framework."""
+"""peers.py with the peers that need no other framework."""
 
 import json
 import subprocess
@@ -15,19 +15,19 @@ def run(*options):
 
 
 @pytest.mark.slow
-def test_contenders_are_timed_on_the_same_sequences(tmp_path):
+def test_peers_are_timed_on_the_same_sequences(tmp_path):
     only = "--only=seqclf,torch_bucketed,torch_static"
-    done = run("--rounds=2", "--sequences=200", only, f"--output={tmp_path / 'peers'}")
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.strip().splitlines()[-1])
-    assert list(found["contenders"]) == ["seqclf", "torch_bucketed", "torch_static"]
-    for one in found["contenders"].values():
-        assert 0 < one["slowest"] <= one["tokens_per_s"] <= one["fastest"] and 0 < one["loss"] < 2
-    assert found["contenders"]["seqclf"]["seqclf_is"] == 1.0
-    assert found["contenders"]["torch_static"]["seqclf_is"] > found["contenders"]["torch_bucketed"]["seqclf_is"]
+    completed = run("--rounds=2", "--sequences=128", only, f"--output={tmp_path / 'peers'}")
+    assert completed.returncode == 0, completed.stderr
+    peers = json.loads(completed.stdout.strip().splitlines()[-1])["peers"]
+    assert list(peers) == ["seqclf", "torch_bucketed", "torch_static"]
+    for figures in peers.values():
+        assert 0 < figures["slowest"] <= figures["tokens_per_s"] <= figures["fastest"] and 0 < figures["loss"] < 2
+    assert peers["seqclf"]["seqclf_is"] == 1.0
+    assert peers["torch_static"]["seqclf_is"] > peers["torch_bucketed"]["seqclf_is"]
     assert (tmp_path / "peers.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_an_unknown_contender_is_refused_by_name():
-    done = run("--only=seqclf,jax")
-    assert done.returncode == 2 and "--only jax: must be some of seqclf, torch_bucketed" in done.stderr
+def test_an_unknown_peer_is_refused_by_name():
+    completed = run("--only=seqclf,jax")
+    assert completed.returncode == 2 and "--only jax: must be some of seqclf, torch_bucketed" in completed.stderr

@@ -1,1 +1,1 @@
-"""Cost of dynamic graphs compared with static ones: time, memory and leaks on the same model and batches."""
+"""Benchmark of dynamic against static graphs: training time, memory, and structure that changes between steps."""

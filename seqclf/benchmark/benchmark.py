@@ -1,122 +1,114 @@
-"""The whole benchmark: every workload raced, weighed and judged."""
+"""The benchmark: every workload is timed, its memory watched, its structure changed, and the result rated."""
 
 from __future__ import annotations
 
-import os
-import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
 
-from seqclf.benchmark.changing_structure import structure_test
-from seqclf.benchmark.memory import leak_test, peaks
-from seqclf.benchmark.modes import MODES, Contender, Settings
-from seqclf.benchmark.rating import verdict
-from seqclf.benchmark.timing import race
-from seqclf.benchmark.workload import LENGTHS, Workload, generated, of_dataset
-from seqclf.errors import InputError
-
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-NOISES = ("dropout", "token_dropout", "number_noise")
+from seqclf.benchmark.machine import Machine, describe_machine
+from seqclf.benchmark.memory import MemoryGrowth, measure_growth, measure_peaks
+from seqclf.benchmark.mode_trainer import ModeTrainer
+from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.rating import Rating, rate_dynamic
+from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
+from seqclf.benchmark.timing import ModeTiming, time_modes
+from seqclf.benchmark.workload import Workload, dataset_workload, generate_workload
 
 
-def settings_of(config: dict[str, Any]) -> Settings:
-    """Checked, and with this machine's choices filled in. Noise is off, so that all modes compute the same numbers."""
-    if config["precision"] not in PRECISIONS:
-        raise InputError(f"precision={config['precision']}: must be one of {', '.join(PRECISIONS)}")
-    if config["device"] not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device={config['device']}: must be auto, cpu or cuda")
-    if config["device"] == "cuda" and not torch.cuda.is_available():
-        raise InputError("device=cuda: PyTorch sees no NVIDIA device; set device=cpu")
-    for key, known in (("modes", list(MODES)), ("lengths", list(LENGTHS))):
-        wrong = [name for name in config[key] if name not in known]
-        if wrong or not config[key]:
-            raise InputError(f"{key}={wrong[0] if wrong else '[]'}: must be some of {', '.join(known)}")
-    if not {"dynamic", "static"} <= set(config["modes"]):
-        raise InputError("modes: must hold dynamic and static, which are compared")
-    if config["runtime"]["threads"]:
-        torch.set_num_threads(config["runtime"]["threads"])
-    torch.set_flush_denormal(config["runtime"]["flush_denormal"])
-    auto = "cuda" if torch.cuda.is_available() else "cpu"
-    device = auto if config["device"] == "auto" else config["device"]
-    if config["precision"] == "16-mixed" and device == "cpu":
-        raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
-    model, lr = one_network(config["model"]), config["optimizer"]["lr"]
-    return Settings(model, lr, device, config["precision"], config["seed"])
+@dataclass(frozen=True)
+class WorkloadResult:
+    """Figures of one workload. `timings` and `errors`: by mode, one or the other for each."""
+
+    name: str
+    mean_length: float
+    max_length: int
+    steps: int
+    batch_size: int
+    timings: dict[str, ModeTiming]
+    errors: dict[str, str]
+    growth: MemoryGrowth
+    structure: StructureChanges
+    rating: Rating
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, in the form of the command's last line."""
+        timings = {name: timing.to_dict() for name, timing in self.timings.items()}
+        return {
+            "mean_length": self.mean_length,
+            "longest": self.max_length,
+            "updates": self.steps,
+            "batch_size": self.batch_size,
+            "modes": timings | {name: {"error": message} for name, message in self.errors.items()},
+            "leak": asdict(self.growth),
+            "structure": asdict(self.structure),
+            "verdict": asdict(self.rating),
+            "work_ratio": self.mean_length / self.max_length,
+        }
 
 
-def one_network(model: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a config of conf/model the arguments of a network without noise, but for its layout."""
-    own = {key: value for key, value in model.items() if key not in ("_target_", "layout", "members")}
-    return own | dict.fromkeys(NOISES, 0.0)
+@dataclass(frozen=True)
+class BenchmarkResult:
+    """Results of all workloads. `model`: arguments of the network."""
+
+    machine: Machine
+    model: dict[str, Any]
+    workloads: list[WorkloadResult]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, with the workloads by name."""
+        workloads = {result.name: result.to_dict() for result in self.workloads}
+        return {"machine": asdict(self.machine), "model": self.model, "workloads": workloads}
 
 
-def make_workloads(config: dict[str, Any]) -> Iterator[Workload]:
+def make_workloads(config: Mapping[str, Any]) -> Iterator[Workload]:
+    """Yield the workload of `data`, or without it one for each of `lengths`."""
     size = (config["batch_size"], config["updates"], config["seed"])
     if config.get("data") is not None:
         from seqclf.data.prepare import DataOptions, prepare
 
-        yield of_dataset(prepare(DataOptions.build(**config["data"])), *size)
+        yield dataset_workload(prepare(DataOptions.build(**config["data"])), *size)
         return
     for name in config["lengths"]:
-        yield generated(name, config["sequences"], *size)
+        yield generate_workload(name, config["sequences"], *size)
 
 
-def bench(
-    config: dict[str, Any],
-    settings: Settings,
-    workloads: Iterator[Workload],
-    show: Callable[[str, dict[str, Any]], None],
-) -> dict[str, Any]:
-    """Workload → modes, leak, structure and verdict, with the machine; `show` is told of each workload as it ends."""
-    found = {}
+def run_benchmark(
+    config: Mapping[str, Any],
+    settings: BenchmarkSettings,
+    workloads: Iterable[Workload],
+    on_result: Callable[[WorkloadResult], None],
+) -> BenchmarkResult:
+    """Run all workloads. `on_result` is called with the result of each one when it ends."""
+    results = []
     for workload in workloads:
-        own = _one(workload, config, settings)
-        found[workload.name] = own
-        show(workload.name, own)
-    return {"machine": machine(settings), "model": settings.model, "workloads": found}
+        result = run_workload(workload, settings, config["modes"], config["rounds"], config["leak_steps"])
+        results.append(result)
+        on_result(result)
+    return BenchmarkResult(describe_machine(settings.device, settings.precision), settings.model, results)
 
 
-def _one(workload: Workload, config: dict[str, Any], settings: Settings) -> dict[str, Any]:
-    modes = race(workload, config["modes"], config["rounds"], settings)
-    if settings.device == "cpu":
-        ran = [name for name, own in modes.items() if "error" not in own]
-        for name, peak in peaks(workload, ran, settings, torch.get_num_threads()).items():
-            modes[name] |= peak
-    leak = leak_test(Contender(MODES["dynamic"], workload, settings), config["leak_steps"])
-    structure = structure_test(workload, settings)
-    for own in modes.values():
-        own.pop("seconds", None)
-    return {
-        "mean_length": workload.mean,
-        "longest": workload.longest,
-        "updates": len(workload.updates),
-        "batch_size": len(workload.updates[0]),
-        "modes": modes,
-        "leak": leak,
-        "structure": structure,
-        "verdict": verdict(modes, leak, structure),
-        "work_ratio": workload.mean / workload.longest,
-    }
-
-
-def machine(settings: Settings) -> dict[str, Any]:
-    name = torch.cuda.get_device_name() if settings.device == "cuda" else _processor()
-    return {
-        "device": settings.device,
-        "name": name,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "precision": settings.precision,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:  # noqa: PTH123
-            return next(line.split(":", 1)[1].strip() for line in file if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+def run_workload(
+    workload: Workload, settings: BenchmarkSettings, modes: list[str], rounds: int, leak_steps: int
+) -> WorkloadResult:
+    """Time the modes of a workload, watch memory over `leak_steps`, change the structure, and rate."""
+    timings, errors = time_modes(workload, modes, rounds, settings)
+    if settings.device == "cpu":  # on a GPU, time_modes has measured the memory of the device
+        peaks = measure_peaks(workload, list(timings), settings, torch.get_num_threads())
+        timings = {name: replace(timing, **asdict(peaks[name])) for name, timing in timings.items()}
+    growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)
+    structure = train_changing_structures(workload, settings)
+    return WorkloadResult(
+        name=workload.name,
+        mean_length=workload.mean_length,
+        max_length=workload.max_length,
+        steps=len(workload.batches),
+        batch_size=len(workload.batches[0]),
+        timings=timings,
+        errors=errors,
+        growth=growth,
+        structure=structure,
+        rating=rate_dynamic(timings, growth, structure),
+    )

@@ -1,67 +1,101 @@
-"""Memory: the peak of each mode in a process of its own, and whether it grows while ragged steps go by."""
+"""Memory: the peak of each mode in a fresh process, and growth over many ragged steps."""
 
 from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 
-from seqclf.benchmark.modes import MODES, Contender, Settings
+from seqclf.benchmark.mode_trainer import ModeTrainer
+from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
 from seqclf.system.memory import peak_mb, resident_mb
 
 BLOCKS = 20
-T_95 = 2.10  # Student's t for BLOCKS - 2 degrees of freedom
-MOST_GROWTH = 0.01
+T_95 = 2.10  # 97.5 % quantile of Student's t distribution with BLOCKS - 2 degrees of freedom
+LEAK_SHARE = 0.01  # least growth over the measured steps, as a share of all memory
 
 
-def peaks(workload: Workload, modes: list[str], settings: Settings, threads: int) -> dict[str, Any]:
-    """Mode → `memory_mb`, the peak of its process, and `step_memory_mb`, what training added to it."""
-    found = {}
+@dataclass(frozen=True)
+class PeakMemory:
+    """Peak memory of a process, and what training added to it."""
+
+    memory_mb: float
+    step_memory_mb: float
+
+
+@dataclass(frozen=True)
+class MemoryGrowth:
+    """Growth of memory over `steps` steps, with the 95 % confidence interval [`low`, `high`] of the same unit."""
+
+    steps: int
+    mb_per_1000_steps: float
+    low: float
+    high: float
+    leaks: bool
+
+
+def measure_peaks(
+    workload: Workload, modes: list[str], settings: BenchmarkSettings, threads: int
+) -> dict[str, PeakMemory]:
+    """Return the peak memory of each mode, measured in a process of its own."""
+    peaks = {}
     for name in modes:
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-            found[name] = fresh.submit(_peak, workload, name, settings, threads).result()
-    return found
+        # A process never gives its peak back, so modes that share one would all report the largest.
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh_process:
+            peaks[name] = fresh_process.submit(_measure_peak, workload, name, settings, threads).result()
+    return peaks
 
 
-def _peak(workload: Workload, name: str, settings: Settings, threads: int) -> dict[str, float]:
+def _measure_peak(workload: Workload, name: str, settings: BenchmarkSettings, threads: int) -> PeakMemory:
+    # A spawned process has PyTorch's defaults, not the settings of its parent.
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    contender = Contender(MODES[name], workload, settings)
+    trainer = ModeTrainer(MODES[name], workload, settings)
     before = resident_mb()
-    for rows in (workload.costliest, workload.updates[0], workload.costliest):
-        contender.update(rows)
+    # Twice, as the first step has no optimizer state and no cached buffers yet.
+    for rows in (workload.longest_batch, workload.batches[0], workload.longest_batch):
+        trainer.step(rows)
     peak = peak_mb()
-    return {"memory_mb": peak, "step_memory_mb": peak - before}
+    return PeakMemory(memory_mb=peak, step_memory_mb=peak - before)
 
 
-def leak_test(contender: Contender, steps: int) -> dict[str, Any]:
-    """Slope of memory over `steps` ragged updates, after as many again to settle: MB per 1000 steps, with its 95 %
-    confidence interval (least squares over means of blocks, as neighbouring steps are alike)."""
-    updates = contender.workload.updates
+def measure_growth(trainer: ModeTrainer, steps: int) -> MemoryGrowth:
+    """Measure the growth of memory over `steps` ragged steps, after as many steps to settle."""
+    batches = trainer.workload.batches
     for step in range(steps):
-        contender.update(updates[step % len(updates)])
-    used = []
+        trainer.step(batches[step % len(batches)])
+    used_mb = []
     for step in range(steps):
-        contender.update(updates[step % len(updates)])
-        used.append(_used_mb(contender.settings.device))
-    return slope(np.array(used))
+        trainer.step(batches[step % len(batches)])
+        used_mb.append(_used_mb(trainer.settings.device))
+    return fit_growth(np.array(used_mb))
 
 
-def slope(used: np.ndarray) -> dict[str, Any]:
-    """`used`: (S,) MB after each step. A leak: surely above 0, and more than 1 % of all over the steps measured."""
-    size = len(used) // BLOCKS
-    means = used[-size * BLOCKS :].reshape(BLOCKS, size).mean(axis=1)
-    place = (np.arange(BLOCKS) - (BLOCKS - 1) / 2) * size
-    rise = float((place * means).sum() / (place**2).sum())
-    rest = means - means.mean() - rise * place
-    error = T_95 * float(np.sqrt((rest**2).sum() / (BLOCKS - 2) / (place**2).sum()))
-    low, high = 1000 * (rise - error), 1000 * (rise + error)
-    leaks = low > 0 and rise * len(used) > MOST_GROWTH * float(used.mean())
-    return {"steps": len(used), "mb_per_1000_steps": 1000 * rise, "low": low, "high": high, "leaks": bool(leaks)}
+def fit_growth(used_mb: np.ndarray) -> MemoryGrowth:
+    """Fit a line to the memory (S,) in MB after each step.
+
+    Least squares over means of blocks, since neighbouring steps are correlated. A leak is growth that is significantly
+    above 0 and adds up to more than 1 % of the memory over the steps measured.
+
+    >>> fit_growth(np.full(100, 512.0)).leaks
+    False
+    >>> growth = fit_growth(512 + 0.5 * np.arange(100))
+    >>> growth.leaks, round(growth.mb_per_1000_steps)
+    (True, 500)
+    """
+    block_size = len(used_mb) // BLOCKS
+    block_means = used_mb[-block_size * BLOCKS :].reshape(BLOCKS, block_size).mean(axis=1)
+    centred_steps = (np.arange(BLOCKS) - (BLOCKS - 1) / 2) * block_size
+    slope = float((centred_steps * block_means).sum() / (centred_steps**2).sum())
+    residuals = block_means - block_means.mean() - slope * centred_steps
+    margin = T_95 * float(np.sqrt((residuals**2).sum() / (BLOCKS - 2) / (centred_steps**2).sum()))
+    low, high = 1000 * (slope - margin), 1000 * (slope + margin)
+    leaks = low > 0 and slope * len(used_mb) > LEAK_SHARE * float(used_mb.mean())
+    return MemoryGrowth(len(used_mb), 1000 * slope, low, high, bool(leaks))
 
 
 def _used_mb(device: str) -> float:

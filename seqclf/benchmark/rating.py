@@ -1,29 +1,51 @@
-"""Dynamic against static in the terms of the writings on dynamic graphs: good, acceptable, bad."""
+"""Rating of dynamic graphs against static ones: good, acceptable or bad."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-GOOD, BAD = 1.15, 1.30  # times the static iteration time
-SPIKE = 1.10  # times the static memory
+from seqclf.benchmark.memory import MemoryGrowth
+from seqclf.benchmark.structure_changes import StructureChanges
+from seqclf.benchmark.timing import ModeTiming
+
+# Limits as ratios to static, in the terms of the literature on dynamic graphs.
+GOOD_TIME_RATIO, BAD_TIME_RATIO = 1.15, 1.30
+BAD_MEMORY_RATIO = 1.10
 
 
-def verdict(modes: dict[str, dict[str, Any]], leak: dict[str, Any], structure: dict[str, Any]) -> dict[str, str]:
-    """`word` and `reason`: good within 15 % of the static iteration time and without more memory; bad at 30 % or with
-    a leak, a spike of memory or an error when structure changes."""
-    dynamic, static = modes.get("dynamic", {}), modes.get("static", {})
-    if "step_ms" not in dynamic or "step_ms" not in static:
-        return {"word": "none", "reason": "dynamic or static did not run"}
-    ratio = dynamic["time_ratio"]
-    memory = dynamic["memory_mb"] / static["memory_mb"] if "memory_mb" in dynamic and "memory_mb" in static else None
-    told = f"{ratio:.2f} times the iteration time of static"
-    if memory is not None:
-        told += f", {memory:.2f} times its memory"
-    if structure["errors"]:
-        return {"word": "bad", "reason": f"{told}; an error when structure changes: {structure['errors'][0]}"}
-    if leak["leaks"]:
-        return {"word": "bad", "reason": f"{told}; memory grows by {leak['mb_per_1000_steps']:.1f} MB per 1000 steps"}
-    if memory is not None and memory > SPIKE:
-        return {"word": "bad", "reason": told}
-    word = "good" if ratio <= GOOD else "acceptable" if ratio < BAD else "bad"
-    return {"word": word, "reason": told}
+@dataclass(frozen=True)
+class Rating:
+    """`word`: good, acceptable, bad or none. `reason`: the figures behind it."""
+
+    word: str
+    reason: str
+
+
+def rate_dynamic(timings: Mapping[str, ModeTiming], growth: MemoryGrowth, structure: StructureChanges) -> Rating:
+    """Rate the dynamic mode of a workload. The rating is "none" unless the dynamic and the static mode ran."""
+    dynamic, static = timings.get("dynamic"), timings.get("static")
+    if dynamic is None or static is None or dynamic.time_ratio is None:
+        return Rating("none", "dynamic or static did not run")
+    memory_ratio = dynamic.memory_mb / static.memory_mb if dynamic.memory_mb and static.memory_mb else None
+    reason = f"{dynamic.time_ratio:.2f} times the iteration time of static"
+    if memory_ratio is not None:
+        reason += f", {memory_ratio:.2f} times its memory"
+    if structure.errors:
+        return Rating("bad", f"{reason}; an error when structure changes: {structure.errors[0]}")
+    if growth.leaks:
+        return Rating("bad", f"{reason}; memory grows by {growth.mb_per_1000_steps:.1f} MB per 1000 steps")
+    return Rating(rating_word(dynamic.time_ratio, memory_ratio), reason)
+
+
+def rating_word(time_ratio: float, memory_ratio: float | None = None) -> str:
+    """Rate the ratios of dynamic to static: iteration time, and memory where it is known.
+
+    >>> rating_word(0.9), rating_word(1.2), rating_word(1.4)
+    ('good', 'acceptable', 'bad')
+    >>> rating_word(0.9, memory_ratio=1.2)
+    'bad'
+    """
+    if time_ratio >= BAD_TIME_RATIO or (memory_ratio is not None and memory_ratio > BAD_MEMORY_RATIO):
+        return "bad"
+    return "good" if time_ratio <= GOOD_TIME_RATIO else "acceptable"

@@ -1,88 +1,159 @@
-"""The modes of a workload against each other: interleaved rounds of the same updates."""
+"""Timing: the modes of a workload in interleaved rounds of the same steps."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from seqclf.benchmark.modes import MODES, STATIC, Contender, Settings
+from seqclf.benchmark.mode_trainer import ModeTrainer
+from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
 
-GRAPH_PAIRS = 24
+REFERENCE_MODE = "static"
+GRAPH_PAIRS = 24  # forward passes with and without autograd graph
 
 
-def race(workload: Workload, modes: list[str], rounds: int, settings: Settings) -> dict[str, dict[str, Any]]:
-    """Mode → what it took, or `error`, why it could not run.
+@dataclass(frozen=True)
+class ModeTiming:
+    """Figures of one mode.
 
-    Every round runs all updates of each mode from the first weights, in an order that turns from round to round.
+    `first_step_s`: seconds of the first step beyond a later one, for warming up and compiling. `tokens_per_s`: without
+    padding. `step_ms`, `step_ms_mean`, `step_ms_p95`: median, mean and 95th percentile of the steps. `graph_ms`: what
+    building the autograd graph adds to a forward pass, None for compiled code, which has no pass without it. `loss`,
+    `recall`: after the same steps. `time_ratio`: time of a round over that of the static mode, None if that did not
+    run. `memory_mb`: peak memory of the process, or on a GPU of the device. `step_memory_mb`: what training added to
+    the process. `round_seconds`: (R,) seconds of each round, not part of the report.
     """
-    contenders: dict[str, Contender] = {}
-    found: dict[str, dict[str, Any]] = {}
+
+    first_step_s: float
+    compiled_graphs: int
+    tokens_per_s: float
+    step_ms: float
+    step_ms_mean: float
+    step_ms_p95: float
+    padding_efficiency: float
+    graph_ms: float | None
+    loss: float
+    recall: float
+    time_ratio: float | None = None
+    memory_mb: float | None = None
+    step_memory_mb: float | None = None
+    round_seconds: tuple[float, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, without those that were not measured on this device."""
+        values = asdict(self)
+        del values["round_seconds"]
+        return {name: value for name, value in values.items() if value is not None or name == "graph_ms"}
+
+
+def time_modes(
+    workload: Workload, modes: list[str], rounds: int, settings: BenchmarkSettings
+) -> tuple[dict[str, ModeTiming], dict[str, str]]:
+    """Return timings by mode, and the error messages of modes that cannot run.
+
+    Every round runs all steps of each mode from the initial weights. The modes take turns in going first, so that a
+    machine that slows down over time slows all of them.
+    """
+    trainers: dict[str, ModeTrainer] = {}
+    warm_up: dict[str, dict[str, Any]] = {}
+    errors: dict[str, str] = {}
     for name in modes:
+        # All modes stay in memory until the last round, or the rounds could not be interleaved.
         try:
-            contenders[name], found[name] = _warm(name, workload, settings)
-        except Exception as error:  # a compiler that is missing, a kernel that cannot: told beside the others' times
-            found[name] = {"error": f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]}
-    seconds: dict[str, list[list[float]]] = {name: [] for name in contenders}
-    for turn in range(rounds):
-        names = list(contenders)
-        shift = turn % max(1, len(names))
-        for name in names[shift:] + names[:shift]:
-            contenders[name].reset()
-            seconds[name].append([contenders[name].update(rows) for rows in workload.updates])
-    tokens = int(workload.split.sequences.lengths[np.concatenate(workload.updates)].sum())
-    for name, contender in contenders.items():
-        own = np.array(seconds[name])  # (rounds, updates)
-        found[name] |= {
-            "tokens_per_s": tokens / float(np.median(own.sum(axis=1))),
-            "step_ms": 1e3 * float(np.median(own)),
-            "step_ms_mean": 1e3 * float(np.median(own.mean(axis=1))),
-            "step_ms_p95": 1e3 * float(np.percentile(own, 95)),
-            "seconds": [float(total) for total in own.sum(axis=1)],
-            "padding_efficiency": contender.padding_efficiency(),
-            "graph_ms": _graph_ms(contender),
-            **contender.quality(),
-        }
-        if settings.device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-            contender.update(workload.costliest)
-            found[name]["memory_mb"] = torch.cuda.max_memory_allocated() / 1e6
-    _compare(found)
-    return found
+            trainers[name], warm_up[name] = _warm_up(name, workload, settings)
+        except Exception as error:  # such as a missing compiler: the other modes still have their figures
+            errors[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
+    seconds = _run_rounds(trainers, rounds)
+    timings = {
+        name: ModeTiming(**warm_up[name], **_step_figures(trainer, seconds[name]), **_memory_figures(trainer))
+        for name, trainer in trainers.items()
+    }
+    return _with_time_ratios(timings), errors
 
 
-def _warm(name: str, workload: Workload, settings: Settings) -> tuple[Contender, dict[str, Any]]:
-    """A contender that has run every update once, and what its first steps cost beyond the later ones."""
+def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, dict[str, Any]]:
+    """Run every step once, which compiles. Return the trainer and the cost of its first step."""
+    # Graphs of earlier modes would be reused, and counted as those of this one.
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    contender = Contender(MODES[name], workload, settings)
-    seconds = [contender.update(rows) for rows in workload.updates]
+    trainer = ModeTrainer(MODES[name], workload, settings)
+    seconds = [trainer.step(rows) for rows in workload.batches]
     graphs = torch._dynamo.utils.counters["stats"].get("unique_graphs", 0)
     later = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
-    return contender, {"first_step_s": seconds[0] - later, "compiled_graphs": int(graphs)}
+    return trainer, {"first_step_s": seconds[0] - later, "compiled_graphs": int(graphs)}
 
 
-def _graph_ms(contender: Contender) -> float | None:
-    """What building the graph adds to a forward pass: the median of pairs on the same rows, either first in turn.
+def _run_rounds(trainers: dict[str, ModeTrainer], rounds: int) -> dict[str, np.ndarray]:
+    """Return the seconds (rounds, steps) of each mode."""
+    names = list(trainers)
+    seconds: dict[str, list[list[float]]] = {name: [] for name in names}
+    for round_index in range(rounds):
+        shift = round_index % max(1, len(names))
+        for name in names[shift:] + names[:shift]:
+            trainer = trainers[name]
+            trainer.reset()
+            seconds[name].append([trainer.step(rows) for rows in trainer.workload.batches])
+    return {name: np.array(values) for name, values in seconds.items()}
 
-    Of code that was compiled with the backward pass in view there is no pass without.
+
+def _step_figures(trainer: ModeTrainer, seconds: np.ndarray) -> dict[str, Any]:
+    """Summarize (rounds, steps) seconds, and measure what the trained model gives."""
+    workload = trainer.workload
+    tokens = int(workload.split.sequences.lengths[np.concatenate(workload.batches)].sum())
+    round_seconds = seconds.sum(axis=1)
+    graph_ms = _graph_ms(trainer)
+    loss, recall = trainer.evaluate()
+    # Medians, so that a pause of the machine during one step does not decide.
+    return {
+        "tokens_per_s": tokens / float(np.median(round_seconds)),
+        "step_ms": 1e3 * float(np.median(seconds)),
+        "step_ms_mean": 1e3 * float(np.median(seconds.mean(axis=1))),
+        "step_ms_p95": 1e3 * float(np.percentile(seconds, 95)),
+        "padding_efficiency": trainer.padding_efficiency(),
+        "graph_ms": graph_ms,
+        "loss": loss,
+        "recall": recall,
+        "round_seconds": tuple(round_seconds.tolist()),
+    }
+
+
+def _memory_figures(trainer: ModeTrainer) -> dict[str, Any]:
+    """Return the peak memory of the largest step on a GPU. On the CPU, `seqclf.benchmark.memory` measures it."""
+    if trainer.settings.device != "cuda":
+        return {}
+    torch.cuda.reset_peak_memory_stats()
+    trainer.step(trainer.workload.longest_batch)
+    return {"memory_mb": torch.cuda.max_memory_allocated() / 1e6}
+
+
+def _graph_ms(trainer: ModeTrainer) -> float | None:
+    """Return what building the autograd graph adds to a forward pass, in milliseconds.
+
+    The median over pairs of passes on the same rows, either one first in turn. None for compiled code, which always
+    prepares the backward pass.
     """
-    if contender.mode.compiled:
+    if trainer.mode.compiled:
         return None
-    updates = contender.workload.updates
-    added = []
-    for turn in range(GRAPH_PAIRS):
-        order = (True, False) if turn % 2 else (False, True)
-        seconds = {graph: contender.forward_seconds(updates[turn // 2 % len(updates)], graph) for graph in order}
-        added.append(seconds[True] - seconds[False])
-    return 1e3 * float(np.median(added))
+    batches = trainer.workload.batches
+    added_seconds = []
+    for pair in range(GRAPH_PAIRS):
+        order = (True, False) if pair % 2 else (False, True)
+        rows = batches[pair // 2 % len(batches)]
+        seconds = {build_graph: trainer.forward_seconds(rows, build_graph) for build_graph in order}
+        added_seconds.append(seconds[True] - seconds[False])
+    return 1e3 * float(np.median(added_seconds))
 
 
-def _compare(found: dict[str, dict[str, Any]]) -> None:
-    """Each mode's time beside that of the plain static one: the median of the rounds' ratios."""
-    base = found.get(STATIC[0], {}).get("seconds")
-    for own in found.values():
-        if base and "seconds" in own:
-            own["time_ratio"] = float(np.median(np.array(own["seconds"]) / np.array(base)))
+def _with_time_ratios(timings: dict[str, ModeTiming]) -> dict[str, ModeTiming]:
+    """Compare each mode with the static one: the median over the ratios of each round."""
+    if REFERENCE_MODE not in timings:
+        return timings
+    reference = np.array(timings[REFERENCE_MODE].round_seconds)
+    return {
+        name: replace(timing, time_ratio=float(np.median(np.array(timing.round_seconds) / reference)))
+        for name, timing in timings.items()
+    }

@@ -1,4 +1,4 @@
-"""What is benchmarked: sequences of some distribution of lengths, or the user's own."""
+"""Workloads: generated sequences of a length distribution, or a dataset's own, cut into the batches of each step."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Ragged, Split
 from seqclf.errors import InputError
 
-VOCABULARY = 1000
-MARKS = (1, 2)  # the tokens that give a generated sequence its class
-Draw = Callable[[np.random.Generator, int], np.ndarray]
-LENGTHS: dict[str, Draw] = {
+VOCABULARY_SIZE = 1000
+CLASS_TOKENS = (1, 2)  # the one token that decides the class of a generated sequence
+DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
+# From the best case of static graphs to the worst. Lengths are bounded, so that static batches fit in memory.
+LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
     "equal": lambda generator, count: np.full(count, 50),
     "uniform": lambda generator, count: generator.integers(2, 101, count),
     "log_normal": lambda generator, count: np.clip(np.exp(generator.normal(3.5, 0.8, count)), 2, 400),
@@ -25,58 +26,70 @@ LENGTHS: dict[str, Draw] = {
 
 
 class Workload(NamedTuple):
-    """Sequences, what a model of them needs to know, and the rows of each update: as many in each. `costliest`: of the
-    batch that holds the longest sequences."""
+    """Sequences and the batches to train on.
+
+    `fields`: specs of the fields, for the model. `batches`: the rows (B,) of each step, B the same in all of them.
+    `longest_batch`: rows of the batch that holds the longest sequences, which need the most memory.
+    """
 
     name: str
     split: Split
     classes: list[str]
     fields: list[dict[str, Any]]
-    updates: list[np.ndarray]
-    costliest: np.ndarray
+    batches: list[np.ndarray]
+    longest_batch: np.ndarray
 
     @property
-    def longest(self) -> int:
-        """Of all sequences there are, whether an update holds it or not: static shapes must have room for it."""
+    def max_length(self) -> int:
+        """Length of the longest sequence. Static shapes must have room for it, even if no batch holds it."""
         return int(self.split.sequences.lengths.max())
 
     @property
-    def mean(self) -> float:
-        """Of the sequences that are trained on."""
-        return float(np.mean(self.split.sequences.lengths[np.concatenate(self.updates)]))
+    def mean_length(self) -> float:
+        """Mean length of the sequences that are trained on."""
+        return float(np.mean(self.split.sequences.lengths[np.concatenate(self.batches)]))
 
 
-def generated(name: str, sequences: int, batch_size: int, updates: int, seed: int) -> Workload:
-    """Random tokens and one mark somewhere, which is the class."""
-    if name not in LENGTHS:
-        raise InputError(f"lengths={name}: must be one of {', '.join(LENGTHS)}")
+def generate_workload(length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int) -> Workload:
+    """Generate sequences of random tokens with one token at a random position that decides the class."""
+    if length_distribution not in LENGTH_DISTRIBUTIONS:
+        raise InputError(f"lengths={length_distribution}: must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
     generator = np.random.default_rng(seed)
-    lengths = LENGTHS[name](generator, sequences).astype(np.int64)
+    lengths = LENGTH_DISTRIBUTIONS[length_distribution](generator, sequences).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    tokens = generator.integers(max(MARKS) + 1, VOCABULARY, offsets[-1]).astype(np.int32)
-    labels = generator.integers(0, len(MARKS), sequences)
-    tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(MARKS, np.int32)[labels]
+    # Other tokens come after those of the classes; id 0 is the unknown value.
+    tokens = generator.integers(max(CLASS_TOKENS) + 1, VOCABULARY_SIZE, offsets[-1]).astype(np.int32)
+    labels = generator.integers(0, len(CLASS_TOKENS), sequences)
+    tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
     rows = np.arange(sequences)
     split = Split(Ragged(offsets, {"token": tokens}), labels, pa.array(rows.astype(str)), rows)
-    fields = [{"name": "token", "kind": "category", "size": VOCABULARY}]
-    return Workload(name, split, ["first", "second"], fields, *_updates(split, batch_size, updates, seed))
+    fields = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
+    step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
+    return Workload(length_distribution, split, ["first", "second"], fields, step_batches, longest_batch)
 
 
-def of_dataset(dataset: Dataset, batch_size: int, updates: int, seed: int) -> Workload:
-    """The training rows of a dataset."""
+def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int) -> Workload:
+    """Return the training rows of a dataset as a workload."""
     split = dataset.splits["train"]
     specs = [encoder.spec() for encoder in dataset.encoders.values()]
-    return Workload("data", split, dataset.classes, specs, *_updates(split, batch_size, updates, seed))
+    step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
+    return Workload("data", split, dataset.classes, specs, step_batches, longest_batch)
 
 
-def _updates(split: Split, batch_size: int, count: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
-    """Batches of an epoch, each of `batch_size` rows, so that static shapes are possible at all: `count` from its
-    quantiles of length, in random order, and the longest."""
+def _select_batches(split: Split, batch_size: int, count: int, seed: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """Return `count` batches of an epoch in random order, and the one with the longest sequences.
+
+    The batches are quantiles by length, so that a few of them stand for the epoch. All have `batch_size` rows, as
+    static shapes need.
+    """
     lengths = split.sequences.lengths
     if len(lengths) < batch_size:
-        raise InputError(f"batch_size={batch_size}: there are only {len(lengths)} sequences; take a smaller one")
-    whole = int(lengths.max()) * batch_size
-    plan = plan_batches(lengths, max_tokens=whole, max_sequences=batch_size, pool_batches=50, seed=seed, epoch=0)
-    full = sorted((rows for rows in plan if len(rows) == batch_size), key=lambda rows: lengths[rows].max())
-    chosen = ((np.arange(count) + 0.5) / count * len(full)).astype(int)
-    return [full[place] for place in np.random.default_rng(seed).permutation(chosen)], full[-1]
+        raise InputError(f"batch_size={batch_size}: there are only {len(lengths)} sequences; set a smaller one")
+    max_tokens = int(lengths.max()) * batch_size  # never the limit: batch_size rows of any length fit
+    plan = plan_batches(lengths, max_tokens=max_tokens, max_sequences=batch_size, pool_batches=50, seed=seed, epoch=0)
+    # A pool may end with a short batch, which no static shape fits.
+    full_batches = [rows for rows in plan if len(rows) == batch_size]
+    by_length = sorted(full_batches, key=lambda rows: lengths[rows].max())
+    quantiles = ((np.arange(count) + 0.5) / count * len(by_length)).astype(int)
+    order = np.random.default_rng(seed).permutation(quantiles)
+    return [by_length[index] for index in order], by_length[-1]

@@ -1,1 +1,1 @@
-"""Metrics and curves → tables and pictures."""
+"""Terminal tables, HTML pages and figures."""

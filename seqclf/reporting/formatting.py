@@ -1,4 +1,4 @@
-"""Numbers and long lists as a person reads them, in the terminal and on a page."""
+"""Numbers, labels and long lists as text, for the terminal and for pages."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
-NONE = "-"  # in a cell
+NONE = "-"  # a cell without a value
 
 
 def percent(share: float) -> str:
-    """0.943 → '94.3%'. What is neither nothing nor all never reads as such: 0.0001 → '0.01%', 0.99999 → '>99.9%'."""
+    """Format a share as a percentage. Only 0 and 1 themselves read as 0 % and 100 %.
+
+    >>> percent(0.943), percent(0.0001), percent(0.99999), percent(1)
+    ('94.3%', '0.01%', '>99.9%', '100%')
+    """
     if share in (0, 1):
         return f"{share:.0%}"
     if abs(share) < 0.001:
@@ -19,34 +23,63 @@ def percent(share: float) -> str:
 
 
 def probability_text(value: float) -> str:
-    """Digits enough to tell it from 0 and 1: 0.5, 0.0312, 0.99999637."""
+    """Format a probability with enough digits to tell it from 0 and 1.
+
+    >>> probability_text(0.5), probability_text(0.03124), probability_text(0.99999637)
+    ('0.5', '0.03124', '0.99999637')
+    """
     return f"{value:.4g}" if 0.001 <= value <= 0.999 else f"{value:.10g}"
 
 
 def number(value: float) -> str:
-    """20050 → '20,050'; of numbers that are not whole one decimal is kept, as long as it matters."""
+    """Format a number with thousands separators, and with one decimal below 1000 unless that is 0.
+
+    >>> number(20050), number(27.25), number(27.0)
+    ('20,050', '27.2', '27')
+    """
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}".removesuffix(".0")
 
 
 def score(value: float | None) -> str:
-    """Four decimals as in the verdict; a score that is not defined is a dash."""
+    """Format a score with four decimals. An undefined score is a dash.
+
+    >>> score(0.5), score(None)
+    ('0.5000', '-')
+    """
     return NONE if value is None else f"{value:.4f}"
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """One printable line of at most `most` characters."""
-    line = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
+    """Return one printable line of at most `most` characters.
+
+    >>> shortened("a label\\nof two lines")
+    'a label of two lines'
+    >>> shortened("a label of many words", most=12)
+    'a label of…'
+    """
+    printable = "".join(character if character.isprintable() else " " for character in str(value))
+    line = " ".join(printable.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
 def listed(values: Sequence[object], most: int = 8) -> str:
-    """The first values, and how many there are if those are not all."""
+    """Join the first values, and count all of them if there are more.
+
+    >>> listed(["a", "b", "c"], most=2)
+    'a, b, … 3 in all'
+    """
     shown = ", ".join(shortened(value, 40) for value in values[:most])
     return f"{shown}, … {len(values):,} in all" if len(values) > most else shown
 
 
 def ends(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
-    """The first items, how many are left out, and the last few: at most `most` with a line for those left out."""
+    """Return the first items, the number left out, and the last items.
+
+    A line for those left out included, there are at most `most` lines. Two thirds of them are first items.
+
+    >>> ends(range(10), most=4)
+    (range(0, 2), 7, range(9, 10))
+    """
     if len(items) <= most:
         return items, 0, items[:0]
     last = (most - 1) // 3

@@ -1,4 +1,4 @@
-"""Pictures by matplotlib as inline SVG, in the colours of the page."""
+"""Matplotlib figures as inline SVG in the colours of the page."""
 
 from __future__ import annotations
 
@@ -8,31 +8,36 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from seqclf.reporting.html import Html
+from markupsafe import Markup
 
-# Stand for colours of the page, which follow light and dark.
+# Figures are drawn in these placeholders, which become the colours of the page and so follow light and dark mode.
 INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
-COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
+PAGE_COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
 
 
-def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Html:
-    """What `draw` draws on a figure of that size, as inline SVG without names, links or colours of its own."""
+def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:
+    """Let `draw` fill a figure of this size in inches, and return it as an `svg` element."""
     import matplotlib
     from matplotlib.figure import Figure
 
-    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": f"{width_in}", "font.size": 9, "font.family": "sans-serif"}
-    settings["text.parse_math"] = False  # a label may hold dollar signs
+    settings: Any = {
+        "svg.fonttype": "none",  # text stays text
+        "svg.hashsalt": f"{width_in}",  # the same ids in every run, and different ones for the two sizes of a picture
+        "font.size": 9,
+        "font.family": "sans-serif",
+        "text.parse_math": False,  # a label may hold dollar signs
+    }
     buffer = io.StringIO()
     with matplotlib.rc_context(settings), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the page's reader has the letters that the fonts of this machine may lack
+        warnings.simplefilter("ignore")  # glyphs that this machine's fonts lack: the reader's browser has them
         figure = Figure(figsize=(width_in, height_in))
         draw(figure)
         figure.savefig(buffer, format="svg", transparent=True, metadata={"Date": None})
-    return _embedded(buffer.getvalue())
+    return _inline(buffer.getvalue())
 
 
 def bare(axis: Any) -> None:
-    """Nothing but the base line."""
+    """Hide everything of an axis except its base line."""
     for name, spine in axis.spines.items():
         spine.set_visible(name == "bottom")
         spine.set_color(INK)
@@ -40,14 +45,14 @@ def bare(axis: Any) -> None:
     axis.tick_params(which="both", left=False, labelleft=False, bottom=False, labelbottom=False)
 
 
-def _embedded(svg: str) -> Html:
-    """The `svg` element alone: colours of the page, no size of its own, no name spaces and no ids but those in use."""
+def _inline(svg: str) -> Markup:
+    """Return the `svg` element without metadata, fixed size, namespaces and unused ids."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
     svg = re.sub(r'(<svg\b[^>]*?) height="[^"]*"', r"\1", svg)
     svg = re.sub(r'(<svg\b[^>]*?) width="[^"]*"', r"\1", svg)
     svg = re.sub(r' xmlns(:xlink)?="[^"]*"', "", svg).replace("xlink:href", "href")
     svg = re.sub(r'(<g\b[^>]*?) id="[^"]*"', r"\1", svg)
-    for stand_in, colour in COLOURS.items():
-        svg = svg.replace(stand_in, colour)
-    return Html(svg)
+    for placeholder, colour in PAGE_COLOURS.items():
+        svg = svg.replace(placeholder, colour)
+    return Markup(svg)

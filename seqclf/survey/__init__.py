@@ -1,1 +1,1 @@
-"""A dataset looked over before it is trusted. No module here imports torch."""
+"""Survey of a dataset before it is trusted: class counts, lengths, baseline, target leakage. Loads no PyTorch."""

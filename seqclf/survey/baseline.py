@@ -1,26 +1,32 @@
-"""The order-blind baseline: how far a scikit-learn model gets that knows which steps occur, but not in which order.
+"""The order-blind baseline: scikit-learn models that see the tokens of a sequence, but not their order.
 
-A sequence model has to beat it to earn its keep.
+A sequence model that does not beat it has learned nothing from the order.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from seqclf.data.storage.ragged import Ragged, Split, sample_split
 
-MOST_STEPS = 8_000_000  # of train that the baseline is fit on; of more, as many rows as fit, drawn at random
-SMALL = 5_000  # rows that one thread fits sooner: waiting for each other costs more, and on busy cores very much more
-MOST_BAGGED = 200  # values of a category that the trees count
+MAX_FITTED_TOKENS = 8_000_000  # training tokens to fit on; larger splits are sampled by whole rows
+SINGLE_THREAD_ROWS = 5_000  # below this, threads cost more than they save, and on busy cores very much more
+MAX_BOOSTED_CATEGORIES = 200  # most frequent values of a category field that gradient boosting counts
+NUMBER_CLIP = 10.0  # standard deviations
+BAG_NORM = np.sqrt(10)  # gives bags about the norm of the pooled numbers, so that one C suits both
+
+Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]  # sequences → probabilities (N, K), class codes (K,)
 
 
 class Baseline(NamedTuple):
-    """`name` of the model that did best on validation, and (N, C) probabilities of each split other than train, by
-    model. Rows are those of the splits given."""
+    """Fitted baseline: `name` of the model with the lower validation loss, and the `probabilities` of every model.
+
+    `probabilities[model][split]` is (N, C) for each split other than train.
+    """
 
     name: str
     probabilities: dict[str, dict[str, np.ndarray]]
@@ -29,87 +35,106 @@ class Baseline(NamedTuple):
 def fit_baseline(
     splits: Mapping[str, Split], fields: Sequence[Mapping[str, Any]], num_classes: int, seed: int = 0
 ) -> Baseline:
-    """Fit logistic regression and gradient boosting on bags of categories and pooled statistics of numbers.
+    """Fit logistic regression and gradient boosting on category counts and pooled numbers.
 
-    `fields`: the encoders' specs. The better loss on validation names the baseline.
+    `splits`: train and at least one other. `fields`: specs of the encoders (`name`, `kind`, and `size` of a category).
+    Without a validation split, the first other split names the better model.
+
+    >>> import pyarrow as pa
+    >>> rows = np.arange(8)
+    >>> sequences = Ragged(offsets=np.arange(0, 17, 2), fields={"token": np.array([1, 2, 2, 2] * 4)})
+    >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), rows=rows)
+    >>> fields = [{"name": "token", "kind": "category", "size": 3}]
+    >>> baseline = fit_baseline({"train": split, "test": split}, fields, num_classes=2)
+    >>> baseline.probabilities["logistic regression"]["test"].argmax(axis=1)
+    array([0, 1, 0, 1, 0, 1, 0, 1])
     """
-    train = sample_split(splits["train"], MOST_STEPS, seed)
-    others = {name: split for name, split in splits.items() if name != "train"}
-    sizes = {field["name"]: field["size"] for field in fields if field["kind"] == "category"}
-    numbers = [field["name"] for field in fields if field["kind"] == "number"]
-    found: dict[str, dict[str, np.ndarray]] = {}
     from threadpoolctl import threadpool_limits
 
-    threads = 1 if len(train.labels) < SMALL else None
+    train = sample_split(splits["train"], MAX_FITTED_TOKENS, seed)
+    other_splits = {name: split for name, split in splits.items() if name != "train"}
+    category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] == "category"}
+    number_fields = [field["name"] for field in fields if field["kind"] == "number"]
+    probabilities: dict[str, dict[str, np.ndarray]] = {}
+    threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
     with warnings.catch_warnings(), threadpool_limits(threads):
-        warnings.simplefilter("ignore")  # of convergence: the scores say how good it is
+        warnings.simplefilter("ignore")  # a model that has not converged is still a baseline; its scores say how good
         for name, fit in (("logistic regression", _fit_logistic), ("gradient boosting", _fit_boosting)):
-            predict = fit(train, sizes, numbers, seed)
-            found[name] = {split: _of_all_classes(predict(own.sequences), num_classes) for split, own in others.items()}
-    labels = splits["validation"].labels if "validation" in splits else next(iter(others.values())).labels
-    chosen = "validation" if "validation" in others else next(iter(others))
-    return Baseline(min(found, key=lambda name: _loss(labels, found[name][chosen])), found)
+            predict = fit(train, category_sizes, number_fields, seed)
+            probabilities[name] = {
+                split_name: _spread_over_classes(*predict(split.sequences), num_classes)
+                for split_name, split in other_splits.items()
+            }
+    judge = "validation" if "validation" in other_splits else next(iter(other_splits))
+    labels = other_splits[judge].labels
+    best = min(probabilities, key=lambda name: _log_loss(labels, probabilities[name][judge]))
+    return Baseline(best, probabilities)
 
 
-def _fit_logistic(train: Split, sizes: Mapping[str, int], numbers: Sequence[str], seed: int) -> Any:
+def _fit_logistic(
+    train: Split, category_sizes: Mapping[str, int], number_fields: Sequence[str], seed: int
+) -> Predictor:
     from scipy import sparse
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler, normalize
 
-    scaler = StandardScaler()
+    scaler = StandardScaler().fit(_pooled_numbers(train.sequences, number_fields))
 
-    def features(sequences: Ragged, fit: bool = False) -> Any:
-        pooled = _pooled(sequences, numbers)
-        pooled = scaler.fit_transform(pooled) if fit else scaler.transform(pooled)
-        parts = [sparse.csr_matrix(np.clip(pooled, -10, 10))]
-        for name, size in sizes.items():
-            bag = _bag(sequences, name, size)
-            bag.data = 1 + np.log(bag.data)
-            parts.append(normalize(bag) * np.sqrt(10))  # about as long as the other features, so that C suits both
+    def features(sequences: Ragged) -> Any:
+        pooled = scaler.transform(_pooled_numbers(sequences, number_fields))
+        parts = [sparse.csr_matrix(np.clip(pooled, -NUMBER_CLIP, NUMBER_CLIP))]
+        for name, size in category_sizes.items():
+            counts = _category_counts(sequences, name, size)
+            counts.data = 1 + np.log(counts.data)
+            parts.append(normalize(counts) * BAG_NORM)
         return sparse.hstack(parts).tocsr()
 
-    model = LogisticRegression(C=3.0, max_iter=300, random_state=seed).fit(
-        features(train.sequences, True), train.labels
-    )
+    model = LogisticRegression(C=3.0, max_iter=300, random_state=seed)
+    model.fit(features(train.sequences), train.labels)
     return lambda sequences: (model.predict_proba(features(sequences)), model.classes_)
 
 
-def _fit_boosting(train: Split, sizes: Mapping[str, int], numbers: Sequence[str], seed: int) -> Any:
+def _fit_boosting(
+    train: Split, category_sizes: Mapping[str, int], number_fields: Sequence[str], seed: int
+) -> Predictor:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
-    # The most frequent values; ids are given in that order.
-    kept = {name: min(size, MOST_BAGGED) for name, size in sizes.items()}
-
     def features(sequences: Ragged) -> np.ndarray:
-        bags = [_bag(sequences, name, sizes[name])[:, : kept[name]].toarray() for name in sizes]
-        return np.concatenate([_pooled(sequences, numbers), *bags], axis=1).astype(np.float32)
+        # Vocabularies number their values by falling frequency, so the first columns are the most frequent ones.
+        bags = [
+            _category_counts(sequences, name, size)[:, :MAX_BOOSTED_CATEGORIES].toarray()
+            for name, size in category_sizes.items()
+        ]
+        return np.concatenate([_pooled_numbers(sequences, number_fields), *bags], axis=1).astype(np.float32)
 
-    rounds = min(100, max(30, 600 // len(np.unique(train.labels))))  # each grows a tree per class
+    # Every iteration grows one tree per class: the number of trees, and with it the time, stays bounded.
+    iterations = min(100, max(30, 600 // len(np.unique(train.labels))))
     model = HistGradientBoostingClassifier(
-        max_iter=rounds, learning_rate=0.1, max_leaf_nodes=15, early_stopping=False, random_state=seed
-    ).fit(features(train.sequences), train.labels)
+        max_iter=iterations, learning_rate=0.1, max_leaf_nodes=15, early_stopping=False, random_state=seed
+    )
+    model.fit(features(train.sequences), train.labels)
     return lambda sequences: (model.predict_proba(features(sequences)), model.classes_)
 
 
-def _pooled(sequences: Ragged, numbers: Sequence[str]) -> np.ndarray:
-    """(N, features): the log length, and mean, deviation, smallest and largest value of each channel."""
+def _pooled_numbers(sequences: Ragged, number_fields: Sequence[str]) -> np.ndarray:
+    """Return (N, F) features: log length, then mean, standard deviation, minimum and maximum of each channel."""
     lengths = sequences.lengths
     columns = [np.log(lengths)[:, None]]
     starts = sequences.offsets[:-1]
-    for name in numbers:
+    for name in number_fields:
         values = np.asarray(sequences.fields[name], np.float64)
         mean = np.add.reduceat(values, starts) / lengths[:, None]
-        square = np.add.reduceat(values**2, starts) / lengths[:, None]
-        columns += [mean, np.sqrt(np.maximum(0, square - mean**2))]
+        mean_of_squares = np.add.reduceat(values**2, starts) / lengths[:, None]
+        columns += [mean, np.sqrt(np.maximum(0, mean_of_squares - mean**2))]
         columns += [np.minimum.reduceat(values, starts), np.maximum.reduceat(values, starts)]
     return np.concatenate(columns, axis=1)
 
 
-def _bag(sequences: Ragged, name: str, size: int) -> Any:
-    """(N, size) sparse counts of each id."""
+def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
+    """Return the (N, size) sparse counts of each id."""
     from scipy import sparse
 
-    ids = np.array(sequences.fields[name])  # a copy: the counts are sorted in place
+    ids = np.array(sequences.fields[name])  # a copy, as SciPy sorts the indices in place
     counts = sparse.csr_matrix(
         (np.ones(len(ids), np.float32), ids, np.array(sequences.offsets)), (len(sequences), size)
     )
@@ -117,13 +142,12 @@ def _bag(sequences: Ragged, name: str, size: int) -> Any:
     return counts
 
 
-def _of_all_classes(predicted: tuple[np.ndarray, np.ndarray], num_classes: int) -> np.ndarray:
-    """Probabilities of the classes that were in train → (N, num_classes)."""
-    probabilities, known = predicted
+def _spread_over_classes(probabilities: np.ndarray, class_codes: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return (N, num_classes) probabilities, 0 for the classes that train lacks."""
     spread = np.zeros((len(probabilities), num_classes))
-    spread[:, known] = probabilities
+    spread[:, class_codes] = probabilities
     return spread
 
 
-def _loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
+def _log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
     return float(-np.log(np.clip(probabilities[np.arange(len(labels)), labels], 1e-12, None)).mean())

@@ -1,7 +1,8 @@
-"""What a field holds: what is unknown or missing, and what never changes."""
+"""Field statistics: unknown, missing, constant and extreme values."""
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -10,38 +11,91 @@ from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
-from seqclf.survey.baseline import MOST_STEPS
+from seqclf.survey.baseline import MAX_FITTED_TOKENS
 
 
-def look_at_field(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, Any]:
-    """Kind, what is unknown or missing, and whether it ever changes."""
-    field, spec = encoder.field, encoder.spec()
-    found: dict[str, Any] = {"kind": field.kind, "columns": list(field.columns), "describe": field.describe()}
-    values = {split: sample_split(own, MOST_STEPS, 0).sequences.fields[name] for split, own in dataset.splits.items()}
-    train = values["train"]
+@dataclass(frozen=True)
+class FieldStatistics:
+    """Statistics of one field. Those that do not apply to its kind are None.
+
+    `describe`: the encoder's options in words. `size`: the number of category ids. `unknown`: by split, the share of
+    tokens whose value is not in the vocabulary. `missing`: by channel, the share of training tokens without a value.
+    `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
+    change, while others do. `extremes`: warnings about outlying numbers.
+    """
+
+    kind: str
+    columns: list[str]
+    describe: str
+    constant: bool
+    size: int | None = None
+    unknown: dict[str, float] | None = None
+    missing: dict[str, float] | None = None
+    constant_channels: list[str] | None = None
+    extremes: list[str] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the statistics that apply, as plain values."""
+        return {key: value for key, value in asdict(self).items() if value is not None}
+
+
+def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatistics:
+    """Measure one field. Large splits are sampled by whole rows."""
+    spec = encoder.spec()
+    values = {
+        split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
+        for split_name, split in dataset.splits.items()
+    }
     if spec["kind"] == "category":
-        found["size"] = spec["size"]
-        found["unknown"] = {split: float((own == 0).mean()) for split, own in values.items()}
-        found["constant"] = bool(len(train) and (train == train[0]).all())
-        return found
-    width = field.width or 1
+        return _category_statistics(encoder.field, values, spec["size"])
+    return _number_statistics(encoder, values["train"])
+
+
+def _category_statistics(field: Field, ids: dict[str, np.ndarray], size: int) -> FieldStatistics:
+    train = ids["train"]
+    return FieldStatistics(
+        kind=field.kind,
+        columns=list(field.columns),
+        describe=field.describe(),
+        constant=bool(len(train) and (train == train[0]).all()),
+        size=size,
+        unknown={split: float((values == 0).mean()) for split, values in ids.items()},
+    )
+
+
+def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
+    """Measure (S, D) encoded training values: channels first, then one mask channel each where values may miss."""
+    field: Field = encoder.field
+    channels = _channel_names(field)
+    missing = None
     if field.kind == "number" and field.option("missing") != "refuse" and field.option("mask"):
-        shares = 1 - np.asarray(train[:, width : 2 * width]).mean(axis=0)
-        found["missing"] = {column: float(share) for column, share in zip(_channels(field), shares, strict=True)}
-    own = np.asarray(train[:, :width])
-    still = (own == own[:1]).all(axis=0)
-    found["constant"] = bool(still.all())
-    if field.kind == "number" and not still.all():
-        absent = found.get("missing", {})  # one that is only sometimes there says something by being there
-        names = _channels(field)
-        found["constant_channels"] = [
-            name for name, flat in zip(names, still, strict=True) if flat and not absent.get(name)
+        masks = np.asarray(train[:, len(channels) : 2 * len(channels)])
+        shares = 1 - masks.mean(axis=0)
+        missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
+    numbers = np.asarray(train[:, : len(channels)])
+    is_constant = (numbers == numbers[:1]).all(axis=0)
+    constant_channels = None
+    if field.kind == "number" and not is_constant.all():
+        # A channel that is sometimes missing is no constant: its presence carries information.
+        constant_channels = [
+            channel
+            for channel, constant in zip(channels, is_constant, strict=True)
+            if constant and not (missing or {}).get(channel)
         ]
-    if field.kind == "number":
-        found["extremes"] = encoder.extremes()  # type: ignore[attr-defined]
-    return found
+    return FieldStatistics(
+        kind=field.kind,
+        columns=list(field.columns),
+        describe=field.describe(),
+        constant=bool(is_constant.all()),
+        missing=missing,
+        constant_channels=constant_channels,
+        extremes=encoder.extremes() if field.kind == "number" else None,  # type: ignore[attr-defined]
+    )
 
 
-def _channels(field: Field) -> list[str]:
+def _channel_names(field: Field) -> list[str]:
+    """Return the column of each channel, or indexed names if one column holds vectors."""
     width = field.width or 1
-    return list(field.columns) if len(field.columns) == width else [f"{field.name}[{place}]" for place in range(width)]
+    if len(field.columns) == width:
+        return list(field.columns)
+    return [f"{field.name}[{channel}]" for channel in range(width)]

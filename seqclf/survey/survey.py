@@ -1,43 +1,94 @@
-"""A dataset looked over before it is trusted: classes, lengths, batches, fields, leaks, and what an order-blind model
-makes of it. Needs no PyTorch."""
+"""The survey of a dataset: classes, lengths, padding, fields, leaks, target leakage and an order-blind baseline."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
 from seqclf.data.storage.dataset import Dataset
-from seqclf.survey.counts import count_classes, measure_lengths, try_batches, try_limits
-from seqclf.survey.field_statistics import look_at_field
-from seqclf.survey.predictability import find_revealing, score_baseline, score_fields_alone
-from seqclf.survey.warnings import warnings_of
+from seqclf.survey.baseline_scores import score_baseline, score_single_fields
+from seqclf.survey.class_counts import ClassCounts, count_classes
+from seqclf.survey.dataset_warnings import dataset_warnings
+from seqclf.survey.field_statistics import FieldStatistics, measure_field
+from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
+from seqclf.survey.padding import PaddingSurvey, survey_padding
+from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
+from seqclf.survey.truncation import TruncationSurvey, survey_truncation
+
+
+@dataclass(frozen=True)
+class DatasetSurvey:
+    """Everything that `describe` shows of a dataset.
+
+    `rows`: the counts of the dataset's report, by split. `ignored`: columns that no field reads. `leaks`: the report of
+    `seqclf.data.splitting.leakage`. `columns`: target leakage of the ignored columns. `baseline`: the result of
+    `score_baseline`. `single_field_recall`: the result of `score_single_fields`. The last two are None, and `columns`
+    is empty, in a survey without a baseline. `warnings`: one line for each problem.
+    """
+
+    name: str
+    classes: list[ClassCounts]
+    positive: str | None
+    rows: dict[str, dict[str, int]]
+    lengths: LengthStatistics
+    truncation: TruncationSurvey
+    batches: PaddingSurvey
+    fields: dict[str, FieldStatistics]
+    ignored: list[str]
+    leaks: dict[str, Any]
+    columns: list[ColumnLeakage] = field(default_factory=list)
+    baseline: dict[str, Any] | None = None
+    single_field_recall: dict[str, float] | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values that JSON can hold. The recalls of single fields are under `alone`."""
+        alone = {} if self.single_field_recall is None else {"alone": self.single_field_recall}
+        return {
+            "name": self.name,
+            "classes": [counts.to_dict() for counts in self.classes],
+            "positive": self.positive,
+            "rows": self.rows,
+            "lengths": self.lengths.to_dict(),
+            "truncation": self.truncation.to_dict(),
+            "batches": asdict(self.batches),
+            "fields": {name: statistics.to_dict() for name, statistics in self.fields.items()},
+            "ignored": self.ignored,
+            "leaks": self.leaks,
+            "columns": [leakage.to_dict() for leakage in self.columns],
+            "baseline": self.baseline,
+            **alone,
+            "warnings": self.warnings,
+        }
 
 
 def survey_dataset(
     dataset: Dataset, options: DataOptions, batching: Mapping[str, Any], *, baseline: bool
-) -> dict[str, Any]:
-    """Everything that `describe` tells, as plain values; `baseline=False` leaves out what has to fit a model.
+) -> DatasetSurvey:
+    """Survey a dataset with the `batching` of a config.
 
-    `warnings` holds a line for each thing that should be looked at before training.
+    `baseline=False` leaves out everything that has to fit a model: the baseline and the search for target leakage.
     """
-    found: dict[str, Any] = {
-        "name": options.name,
-        "classes": count_classes(dataset),
-        "positive": dataset.positive,
-        "rows": {name: dict(counts) for name, counts in dataset.report.items()},
-        "lengths": measure_lengths(dataset),
-        "truncation": try_limits(dataset),
-        "batches": try_batches(dataset, batching),
-        "fields": {name: look_at_field(dataset, name, encoder) for name, encoder in dataset.encoders.items()},
-        "ignored": list(dataset.schema.ignored),
-        "leaks": dataset.leaks,
-        "columns": [],
-        "baseline": None,
-    }
+    labels = {name: split.labels for name, split in dataset.splits.items()}
+    survey = DatasetSurvey(
+        name=options.name,
+        classes=count_classes(labels, dataset.classes),
+        positive=dataset.positive,
+        rows={name: dict(counts) for name, counts in dataset.report.items()},
+        lengths=measure_lengths(dataset),
+        truncation=survey_truncation(dataset),
+        batches=survey_padding(dataset, batching),
+        fields={name: measure_field(dataset, name, encoder) for name, encoder in dataset.encoders.items()},
+        ignored=list(dataset.schema.ignored),
+        leaks=dataset.leaks,
+    )
     if baseline:
-        found["columns"] = find_revealing(dataset, options)
-        found["baseline"] = score_baseline(dataset)
-        found["alone"] = score_fields_alone(dataset)
-    found["warnings"] = warnings_of(found)
-    return found
+        survey = replace(
+            survey,
+            columns=find_target_leakage(dataset, options),
+            baseline=score_baseline(dataset),
+            single_field_recall=score_single_fields(dataset),
+        )
+    return replace(survey, warnings=dataset_warnings(survey))

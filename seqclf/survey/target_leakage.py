@@ -1,101 +1,155 @@
-"""Columns beside the fields that give the label away: outcomes and ratings that nobody should add as an input."""
+"""Target leakage: columns outside the fields that give the label away, such as outcomes and ratings."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.options import DataOptions
 from seqclf.data.reading.casts import quote_identifier
 from seqclf.data.reading.formats import connect_source, describe_columns
 from seqclf.data.reading.sources import Source
+from seqclf.data.storage.dataset import Dataset
 
-MOST_ROWS = 50_000
-MOST_COLUMNS = 50
-REVEALING = 0.95  # area under the ROC curve, averaged over classes, from which a column counts as the label in disguise
-ADDS = 0.7  # a second column counts if it leaves less than this share of the error
+SAMPLED_ROWS = 50_000
+MAX_COLUMNS = 50
+MIN_ROWS_PER_CLASS = 4
+MAX_FOLDS = 4
+LEAKING_AUROC = 0.95
+# A second column also leaks if, next to the first, it leaves less than this share of the first one's error (1 - AUROC).
+PAIR_ERROR_RATIO = 0.7
 
 
-def revealing_columns(source: Source, label: str, skip: set[str]) -> list[dict[str, Any]]:
-    """Columns of single values that predict the label, the best first: `column`, `auroc` (cross-validated, alone) and
-    `revealing`; a column that is only revealing next to the first one has `beside` and their common `auroc_together`.
+@dataclass(frozen=True)
+class ColumnLeakage:
+    """Prediction of the label from one column.
 
-    `skip`: columns not to look at, such as ids.
+    `auroc`: area under the ROC curve of a small tree, cross-validated, 0.5 by chance. `revealing`: the column gives the
+    label away, alone or together with the column `paired_with`, in which case `auroc_together` is the AUROC of both.
     """
+
+    column: str
+    auroc: float
+    revealing: bool
+    paired_with: str | None = None
+    auroc_together: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values, those of a pair only where there is one."""
+        values: dict[str, Any] = {"column": self.column, "auroc": self.auroc, "revealing": self.revealing}
+        if self.paired_with is not None:
+            values |= {"beside": self.paired_with, "auroc_together": self.auroc_together}
+        return values
+
+
+def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLeakage]:
+    """Score the columns that no field reads, in the file that holds the labels, the highest AUROC first.
+
+    Empty for long event tables without a label table, where a column has no single value for a sequence.
+    """
+    label_table = options.source("labels")
+    source = label_table or options.source("train")
+    if source is None or (dataset.schema.group_by and label_table is None):
+        return []
+    used_columns = {column for _, column in dataset.schema.columns}
+    id_columns = [options.id] if options.id else []
+    return score_column_leakage(source, options.label, {*used_columns, *dataset.schema.group_by, *id_columns})
+
+
+def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
+    """Score the columns of single values that may predict the column `label`, the highest AUROC first.
+
+    `skip`: columns to leave out, such as ids. Empty if fewer than two classes have enough rows to cross-validate.
+    """
+    rows = _sample_rows(source, label, skip)
+    if rows is None:
+        return []
+    rows = rows.filter(pc.is_valid(rows.column(label)))
+    codes = rows.column(label).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
+    class_rows = np.bincount(codes) if len(codes) else np.zeros(0, int)
+    if (class_rows >= MIN_ROWS_PER_CLASS).sum() < 2:
+        return []
+    usable_rows = class_rows[codes] >= MIN_ROWS_PER_CLASS
+    features = {}
+    for name in rows.column_names:
+        values = None if name == label else _as_feature(rows.column(name).combine_chunks())
+        if values is not None:
+            features[name] = values[usable_rows]
+    return _rank_columns(features, codes[usable_rows])
+
+
+def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
+    """Sample the label, as text, and the columns of single values. None if there is no such column."""
     with connect_source(source) as (connection, relation):
         types = describe_columns(connection, relation)
         columns = [
             name
-            for name, kind in types.items()
-            if name not in {label, *skip} and not kind.endswith("]") and not kind.startswith(("STRUCT", "MAP"))
-        ][:MOST_COLUMNS]
+            for name, sql_type in types.items()
+            if name not in {label, *skip} and not sql_type.endswith("]") and not sql_type.startswith(("STRUCT", "MAP"))
+        ][:MAX_COLUMNS]
         if not columns or label not in types:
-            return []
-        chosen = ", ".join(quote_identifier(name) for name in columns)
-        query = (
-            f"SELECT CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}, {chosen} FROM {relation}"
-        )
-        table = connection.sql(f"SELECT * FROM ({query}) USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (0)")
-        rows = table.to_arrow_table()
-    rows = rows.filter(pc.is_valid(rows.column(label)))
-    codes = rows.column(label).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
-    counts = np.bincount(codes) if len(codes) else np.zeros(0, int)
-    if (counts >= 4).sum() < 2:
-        return []
-    keep = counts[codes] >= 4
-    features = {name: _feature(rows.column(name).combine_chunks()) for name in columns}
-    usable = {name: values[keep] for name, values in features.items() if values is not None}
-    return _ranked(usable, codes[keep])
+            return None
+        quoted_label = quote_identifier(label)
+        selected = ", ".join(quote_identifier(name) for name in columns)
+        query = f"SELECT CAST({quoted_label} AS VARCHAR) AS {quoted_label}, {selected} FROM {relation}"
+        sample = f"SELECT * FROM ({query}) USING SAMPLE reservoir({SAMPLED_ROWS} ROWS) REPEATABLE (0)"
+        return connection.sql(sample).to_arrow_table()
 
 
-def _ranked(features: dict[str, np.ndarray], codes: np.ndarray) -> list[dict[str, Any]]:
-    alone = {name: _auroc(values[:, None], codes) for name, values in features.items()}
-    found: list[dict[str, Any]] = [
-        {"column": name, "auroc": round(alone[name], 4), "revealing": alone[name] >= REVEALING}
-        for name in sorted(alone, key=lambda name: -alone[name])
-    ]
-    if found and found[0]["revealing"]:
-        best = found[0]["column"]
-        for entry in found[1:]:
-            pair = np.stack([features[best], features[entry["column"]]], axis=1)
-            together = _auroc(pair, codes)
-            if not entry["revealing"] and 1 - together < ADDS * (1 - alone[best]):
-                entry |= {"revealing": True, "beside": best, "auroc_together": round(together, 4)}
-    return found
+def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
+    """Score each column alone, and next to the best one if that one leaks."""
+    aurocs = {name: _cross_validated_auroc(values[:, None], codes) for name, values in features.items()}
+    ranked = sorted(aurocs, key=lambda name: -aurocs[name])
+    leakages = []
+    for name in ranked:
+        auroc = aurocs[name]
+        leakage = ColumnLeakage(name, round(auroc, 4), revealing=auroc >= LEAKING_AUROC)
+        best = ranked[0]
+        if not leakage.revealing and aurocs[best] >= LEAKING_AUROC:
+            # An outcome may take two columns, such as days of survival and days of the stay.
+            pair = np.stack([features[best], features[name]], axis=1)
+            together = _cross_validated_auroc(pair, codes)
+            if 1 - together < PAIR_ERROR_RATIO * (1 - aurocs[best]):
+                leakage = ColumnLeakage(name, round(auroc, 4), True, best, round(together, 4))
+        leakages.append(leakage)
+    return leakages
 
 
-def _feature(cells: pa.Array) -> np.ndarray | None:
-    """(N,) numbers: of numeric columns the values, of texts the codes of values that come up again; None for ids."""
+def _as_feature(cells: pa.Array) -> np.ndarray | None:
+    """Return (N,) numbers: numeric values as they are, texts as category codes. None for ids and times."""
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if pa.types.is_decimal(cells.type):
         return cells.cast(pa.float64()).to_numpy(zero_copy_only=False)
     if pa.types.is_temporal(cells.type):
-        return None  # when something happened is no outcome
+        return None  # a date of the row itself is known when predicting
     try:
         texts = cells.cast(pa.string())
     except pa.ArrowException:
         return None
-    numbers = _as_numbers(texts)
+    numbers = _parse_numbers(texts)
     if numbers is not None:
         return numbers
     encoded = texts.dictionary_encode()
     if len(encoded.dictionary) > len(cells) / 4:
-        return None
+        return None  # mostly unique texts are ids or notes
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.float64)
 
 
-def _as_numbers(texts: pa.Array) -> np.ndarray | None:
+def _parse_numbers(texts: pa.Array) -> np.ndarray | None:
     try:
         return pc.if_else(pc.equal(texts, ""), None, texts).cast(pa.float64()).to_numpy(zero_copy_only=False)
     except pa.ArrowException:
         return None
 
 
-def _auroc(features: np.ndarray, codes: np.ndarray) -> float:
-    """Of a small tree, cross-validated; over several classes the mean of each against the rest."""
+def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
+    """AUROC of a small decision tree on (N, F) features. With several classes, the mean of one against the rest."""
     from sklearn.metrics import roc_auc_score
     from sklearn.model_selection import StratifiedKFold, cross_val_predict
     from sklearn.tree import DecisionTreeClassifier
@@ -103,8 +157,9 @@ def _auroc(features: np.ndarray, codes: np.ndarray) -> float:
     tree = DecisionTreeClassifier(
         min_samples_leaf=max(2, min(10, len(codes) // 100)), max_leaf_nodes=64, random_state=0
     )
-    folds = StratifiedKFold(min(4, int(np.bincount(codes)[np.unique(codes)].min())), shuffle=True, random_state=0)
-    classes, own = np.unique(codes, return_inverse=True)
-    found = cross_val_predict(tree, features, own, cv=folds, method="predict_proba")
-    scores = [roc_auc_score(own == code, found[:, code]) for code in range(len(classes))]
+    rarest = int(np.bincount(codes)[np.unique(codes)].min())
+    folds = StratifiedKFold(min(MAX_FOLDS, rarest), shuffle=True, random_state=0)
+    classes, targets = np.unique(codes, return_inverse=True)
+    probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
+    scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
     return float(np.mean(scores))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from seqclf.batching.bucket_boundaries import bucket_edges, round_up
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
-from seqclf.benchmark.workload import LENGTHS as LENGTH_DRAWS
+from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.command import CONF
 from seqclf.errors import InputError
 
@@ -186,7 +186,7 @@ def test_the_defaults_waste_little_on_log_normal_lengths(overhead, least, most):
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
     generator = np.random.default_rng(0)
-    lengths = LENGTH_DRAWS["log_normal"](generator, 20_000).astype(int)
+    lengths = LENGTH_DISTRIBUTIONS["log_normal"](generator, 20_000).astype(int)
     settings = {**plan_arguments(batching, lengths, np.zeros(20_000)), "overhead": overhead}
     batches = plan_batches(lengths, **settings, seed=0, epoch=0)
     assert padding_efficiency(lengths, batches) > least

@@ -58,7 +58,7 @@ def test_own_data_is_benchmarked(shell):
             "error: precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed",
         ),
         ("precision=8-bit", "error: precision=8-bit: must be 32-true, bf16-mixed or 16-mixed"),
-        ("batch_size=100", "error: batch_size=100: there are only 64 sequences; take a smaller one"),
+        ("batch_size=100", "error: batch_size=100: there are only 64 sequences; set a smaller one"),
         ("updates=0", "error: updates=0"),
         ("leak_steps=5", "error: leak_steps=5"),
     ],

@@ -57,7 +57,7 @@ def test_every_group_is_predicted_once_and_as_the_same_steps_in_a_list(shell, ru
     rows = list(cards(60, 4))
     assert set(found) == {row["card"] for row in rows}
     row = next(row for row in rows if len(row["shop"]) > 5)
-    amounts = [None if index % 5 == 4 else amount for step, amount in enumerate(row["amount"])]
+    amounts = [None if index % 5 == 4 else amount for index, amount in enumerate(row["amount"])]
     lists = {"shop": row["shop"], "amount": amounts, "gap": [60 * step for step in range(len(amounts))]}
     (shell.here / "one.json").write_text(json.dumps(lists))
     script = (

@@ -1,4 +1,4 @@
-"""A real browser without a window."""
+"""Chromium without a window."""
 
 import re
 import shutil
@@ -8,11 +8,11 @@ import pytest
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
-TELL_WIDTH = "parent.postMessage(document.documentElement.scrollWidth, '*')"
+REPORT_WIDTH = "parent.postMessage(document.documentElement.scrollWidth, '*')"
 
 
 def browse(folder, page, *options):
-    """What Chromium prints of a page in `folder`."""
+    """Return the standard output of Chromium for a page in `folder`."""
     flags = [
         "--headless",
         "--no-sandbox",
@@ -24,17 +24,19 @@ def browse(folder, page, *options):
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
 
 
-def needed_widths(folder, names, width):
-    """How wide the content of each page, which has to run `TELL_WIDTH`, is in a window of `width`: in frames, as a
-    browser's own window has a least width."""
+def content_widths(folder, names, width):
+    """Return the width in pixels that the content of each page takes in a window of `width`.
+
+    The pages have to run `REPORT_WIDTH`. They are shown in frames, since a browser's own window has a minimum width.
+    """
     listen = "<p></p><script>onmessage = event => document.querySelector('p').append(`${event.data};`)</script>"
     frames = [f'<iframe src="{name}" style="width:{width}px;height:900px;border:0"></iframe>' for name in names]
     (folder / "frames.html").write_text(listen + "".join(frames), encoding="utf-8")
-    told = re.search(r"<p>(.*?)</p>", browse(folder, "frames.html", "--dump-dom")).group(1)
-    return [int(needed) for needed in told.rstrip(";").split(";")]
+    reported = re.search(r"<p>(.*?)</p>", browse(folder, "frames.html", "--dump-dom")).group(1)
+    return [int(pixels) for pixels in reported.rstrip(";").split(";")]
 
 
-def telling(content, script):
-    """A page whose policy is taken away, with everything opened and a script at its end."""
+def with_script(content, script):
+    """Return a page without its policy, with all details open and a script at its end."""
     content = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", content)
     return content.replace("<details>", "<details open>").replace("</body>", f"<script>{script}</script></body>")

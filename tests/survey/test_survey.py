@@ -1,4 +1,4 @@
-"""What describe tells of a dataset is what a plain look at the same rows tells."""
+"""The survey agrees with plain loops over the same rows."""
 
 import json
 
@@ -9,7 +9,7 @@ import pytest
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
-from seqclf.survey.predictability import score_baseline
+from seqclf.survey.baseline_scores import score_baseline
 from seqclf.survey.survey import survey_dataset
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
@@ -18,7 +18,7 @@ BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance"
 
 @pytest.fixture(scope="module")
 def table(tmp_path_factory):
-    """260 rows: two classes, 12 to 1; one field that never changes, one that is the label, a rating beside them."""
+    """265 rows of two classes, 12 to 1, with a constant field, a field that is the label, and a rating column."""
     generator = np.random.default_rng(0)
     rows = []
     for row in range(260):
@@ -42,58 +42,64 @@ def table(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def found(table, options):
+def dataset_and_survey(table, options):
     fields = {
         "tokens": "category",
         "values": {"kind": "number", "missing": "last"},
         "still": "category",
         "answer": "category",
     }
-    chosen = options(train=table[0], label="y", fields=fields, split={"test": 0.2})
-    dataset = prepare(chosen)
-    return dataset, survey_dataset(dataset, chosen, BATCHING, baseline=True)
+    data_options = options(train=table[0], label="y", fields=fields, split={"test": 0.2})
+    dataset = prepare(data_options)
+    return dataset, survey_dataset(dataset, data_options, BATCHING, baseline=True)
 
 
-def test_rows_and_classes_are_counted(found, table):
-    dataset, told = found
+@pytest.fixture(scope="module")
+def survey(dataset_and_survey):
+    return dataset_and_survey[1]
+
+
+def test_class_counts_add_up_to_the_rows_of_the_file(dataset_and_survey, table):
+    dataset, survey = dataset_and_survey
     labels = [row["y"] for row in table[1]]
-    for entry in told["classes"]:
-        assert sum(entry[name] for name in dataset.splits) == labels.count(entry["label"])
-        assert entry["share"] == pytest.approx(labels.count(entry["label"]) / len(labels))
+    for counts in survey.classes:
+        assert list(counts.rows) == list(dataset.splits)
+        assert sum(counts.rows.values()) == labels.count(counts.label)
+        assert counts.share == pytest.approx(labels.count(counts.label) / len(labels))
 
 
-def test_lengths_are_those_of_the_rows(found, table):
-    told = found[1]["lengths"]
+def test_length_statistics_are_those_of_the_rows(survey, table):
     lengths = np.array([len(row["tokens"]) for row in table[1]])
-    assert told["all"]["max"] == lengths.max() and told["all"]["p95"] == np.percentile(lengths, 95)
-    assert told["all"]["mean"] == pytest.approx(lengths.mean())
-    for label, summary in told["by_class"].items():
-        own = lengths[[row["y"] == label for row in table[1]]]
-        assert (summary["rows"], summary["p50"]) == (len(own), np.percentile(own, 50))
-        assert sum(told["histogram"]["by_class"][label]) == len(own)
+    overall = survey.lengths.all_rows
+    assert overall.max == lengths.max() and overall.p95 == np.percentile(lengths, 95)
+    assert overall.mean == pytest.approx(lengths.mean())
+    for label, summary in survey.lengths.by_class.items():
+        class_lengths = lengths[[row["y"] == label for row in table[1]]]
+        assert (summary.rows, summary.p50) == (len(class_lengths), np.percentile(class_lengths, 50))
+        assert sum(survey.lengths.histogram.by_class[label]) == len(class_lengths)
 
 
-def test_padding_is_what_the_plan_reaches(found):
-    dataset, told = found
+def test_padding_efficiency_is_that_of_the_planned_batches(dataset_and_survey):
+    dataset, survey = dataset_and_survey
     lengths = dataset.splits["train"].sequences.lengths
     plan = plan_batches(lengths, **BATCHING, seed=0, epoch=0)
-    assert told["batches"]["padding_efficiency"] == padding_efficiency(lengths, plan)
-    assert told["batches"]["padding_efficiency_static"] == pytest.approx(lengths.mean() / lengths.max())
+    assert survey.batches.padding_efficiency == padding_efficiency(lengths, plan)
+    assert survey.batches.padding_efficiency_static == pytest.approx(lengths.mean() / lengths.max())
 
 
-def test_cutting_is_told_before_it_is_done(found, table):
+def test_tried_limits_count_the_rows_and_tokens_they_would_cut(survey, table):
     lengths = np.array([len(row["tokens"]) for row in table[1]])
-    for row in found[1]["truncation"]["if"]:
-        limit = row["max_length"]
-        assert row["cut_rows"] == pytest.approx((lengths > limit).mean())
-        assert row["lost_steps"] == pytest.approx(1 - np.minimum(lengths, limit).sum() / lengths.sum())
+    assert survey.truncation.trials
+    for trial in survey.truncation.trials:
+        assert trial.cut_rows == pytest.approx((lengths > trial.max_length).mean())
+        assert trial.lost_tokens == pytest.approx(1 - np.minimum(lengths, trial.max_length).sum() / lengths.sum())
 
 
-def test_missing_values_are_counted(found, table):
-    dataset, told = found
+def test_missing_values_are_counted(dataset_and_survey, table):
+    dataset, survey = dataset_and_survey
     rows = dataset.splits["train"].rows
     values = [value for row in rows for value in table[1][row - 1]["values"]]
-    (share,) = told["fields"]["values"]["missing"].values()
+    (share,) = survey.fields["values"].missing.values()
     assert share == pytest.approx(values.count(None) / len(values))
 
 
@@ -102,32 +108,37 @@ def test_missing_values_are_counted(found, table):
     [
         "5 of 265 rows repeat an earlier row (260 are distinct)",
         "classes are imbalanced: 1",
-        "field still is the same in every step; leave it out",
+        "field still is the same in every token; leave it out",
         "column 'rating' gives the label away (AUROC 1.000 alone)",
         "field answer alone, without its order, reaches a recall of 1.000",
     ],
 )
-def test_what_should_be_looked_at_is_said(found, part):
-    assert any(line.startswith(part) for line in found[1]["warnings"]), found[1]["warnings"]
+def test_problems_are_warned_of(survey, part):
+    assert any(line.startswith(part) for line in survey.warnings), survey.warnings
 
 
 def test_harmless_data_gives_no_warning(options, tmp_path):
     generator = np.random.default_rng(0)
     rows = [{"x": generator.integers(1, 9, 8).tolist(), "y": "ab"[row % 2]} for row in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
-    chosen = options(train=tmp_path / "t.parquet", label="y")
-    assert survey_dataset(prepare(chosen), chosen, BATCHING, baseline=True)["warnings"] == []
+    data_options = options(train=tmp_path / "t.parquet", label="y")
+    assert survey_dataset(prepare(data_options), data_options, BATCHING, baseline=True).warnings == []
 
 
-def test_the_baseline_is_kept_beside_the_data_and_the_survey_is_plain_json(found):
-    dataset, told = found
-    assert told["baseline"] == score_baseline(dataset) == json.loads(json.dumps(told["baseline"]))
+def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
+    dataset, survey = dataset_and_survey
+    assert survey.baseline == score_baseline(dataset)
     assert list(dataset.folder.glob("baseline-*.json"))
-    assert told["baseline"]["models"][told["baseline"]["model"]]["test"]["recall"] == 1.0
-    json.dumps(told, allow_nan=False)
+    assert survey.baseline["models"][survey.baseline["model"]]["test"]["recall"] == 1.0
 
 
-def test_the_light_survey_fits_nothing(found, options, table):
-    dataset, told = found
+def test_survey_dict_is_plain_json(survey):
+    plain = survey.to_dict()
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+
+
+def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, table):
+    dataset, survey = dataset_and_survey
     light = survey_dataset(dataset, options(train=table[0], label="y"), BATCHING, baseline=False)
-    assert light["baseline"] is None and light["columns"] == [] and set(light["warnings"]) < set(told["warnings"])
+    assert light.baseline is None and light.columns == [] and set(light.warnings) < set(survey.warnings)
+    assert "alone" not in light.to_dict()

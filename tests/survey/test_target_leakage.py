@@ -1,11 +1,11 @@
-"""Columns that give the label away are named; harmless ones are not."""
+"""Columns that give the label away are named, and harmless ones are not."""
 
 import numpy as np
 import pytest
 from support.table_files import write
 
 from seqclf.data.reading.sources import Source
-from seqclf.survey.target_leakage import revealing_columns
+from seqclf.survey.target_leakage import score_column_leakage
 
 
 @pytest.fixture
@@ -27,28 +27,30 @@ def table(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_outcomes_are_revealing_and_ages_are_not(table, kind):
+def test_outcomes_leak_the_target_and_ages_do_not(table, kind):
     columns, folder = table
-    found = revealing_columns(Source(str(write(folder / f"t.{kind}", columns)), "data.train"), "dead", {"id", "x"})
-    assert {entry["column"] for entry in found if entry["revealing"]} == {"survival", "outcome"}
-    assert {"id", "dead", "note"}.isdisjoint(entry["column"] for entry in found)
-    assert all(entry["auroc"] < 0.7 for entry in found if entry["column"] in ("age", "stay"))
+    source = Source(str(write(folder / f"t.{kind}", columns)), "data.train")
+    leakages = score_column_leakage(source, "dead", {"id", "x"})
+    assert {leakage.column for leakage in leakages if leakage.revealing} == {"survival", "outcome"}
+    assert {"id", "dead", "note"}.isdisjoint(leakage.column for leakage in leakages)
+    assert all(leakage.auroc < 0.7 for leakage in leakages if leakage.column in ("age", "stay"))
 
 
-def test_a_column_that_tells_only_beside_another_is_named_with_it(tmp_path):
-    """Who dies during the stay: days of survival alone tell much, with the days of the stay all."""
+def test_a_column_that_leaks_only_next_to_another_is_named_with_it(tmp_path):
+    """Death during the stay: days of survival alone predict it well, together with the days of the stay exactly."""
     generator = np.random.default_rng(1)
     survival = np.where(generator.random(2000) < 0.4, generator.integers(1, 40, 2000), -1)
     stay = generator.integers(20, 40, 2000)
     dead = (survival > 0) & (survival <= stay)
     columns = {"dead": dead.astype(int).tolist(), "survival": survival.tolist(), "stay": stay.tolist()}
-    found = revealing_columns(Source(str(write(tmp_path / "t.csv", columns)), "data.train"), "dead", set())
-    by_name = {entry["column"]: entry for entry in found}
-    assert by_name["survival"]["revealing"] and "beside" not in by_name["survival"]
-    assert by_name["stay"]["beside"] == "survival" and by_name["stay"]["auroc_together"] > 0.99
+    leakages = score_column_leakage(Source(str(write(tmp_path / "t.csv", columns)), "data.train"), "dead", set())
+    by_name = {leakage.column: leakage for leakage in leakages}
+    assert by_name["survival"].revealing and by_name["survival"].paired_with is None
+    assert by_name["stay"].paired_with == "survival" and by_name["stay"].auroc_together > 0.99
+    assert by_name["stay"].to_dict()["beside"] == "survival" and "beside" not in by_name["survival"].to_dict()
 
 
 @pytest.mark.parametrize("labels", [["a"] * 20, ["a"] * 18 + ["b"] * 2, [None] * 20])
-def test_too_few_rows_of_a_class_say_nothing(tmp_path, labels):
+def test_too_few_rows_of_a_class_give_no_scores(tmp_path, labels):
     path = write(tmp_path / "t.csv", {"y": labels, "z": list(range(20))})
-    assert revealing_columns(Source(str(path), "data.train"), "y", set()) == []
+    assert score_column_leakage(Source(str(path), "data.train"), "y", set()) == []

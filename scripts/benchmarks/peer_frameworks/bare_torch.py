@@ -1,4 +1,4 @@
-"""Plain PyTorch loops, as one writes them by hand."""
+"""Plain PyTorch training loops, as written by hand."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ import torch
 import worker
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_sequence
-from worker import Epoch, Trainer, Workload, serve
+from worker import Epoch, EpochTrainer, Workload, serve
 
 
 class Classifier(nn.Module):
-    """`packed`: as tutorials have it; else padding is computed too and last steps are picked, which is faster."""
+    """An LSTM classifier on the last token's state.
+
+    `packed`: pack the sequences, as tutorials do. Without, padding is computed too and the last states are picked,
+    which is faster.
+    """
 
     def __init__(self, packed: bool = False) -> None:
         super().__init__()
@@ -26,18 +30,21 @@ class Classifier(nn.Module):
         self.output = nn.Linear(worker.HIDDEN, worker.CLASSES)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        steps = self.embedding(tokens)
+        embedded = self.embedding(tokens)
         if self.packed:
-            packed = pack_padded_sequence(steps, lengths, batch_first=True, enforce_sorted=False)
+            packed = pack_padded_sequence(embedded, lengths, batch_first=True, enforce_sorted=False)
             last = self.lstm(packed)[1][0][0]
         else:
-            last = self.lstm(steps)[0][torch.arange(len(lengths)), lengths - 1]
+            last = self.lstm(embedded)[0][torch.arange(len(lengths)), lengths - 1]
         return self.output(self.norm(last))
 
 
 class Loop:
-    """`flush_denormal` is PyTorch's own switch, off unless one knows it: gradients through hundreds of steps fade into
-    numbers that CPUs compute many times slower."""
+    """A training loop over batches of rows.
+
+    `flush_denormal`: PyTorch's switch, off by default. Gradients through hundreds of tokens become denormal numbers,
+    which CPUs compute many times slower. `length`: pad every batch to this length. `fused`: use the fused AdamW.
+    """
 
     def __init__(self, workload: Workload, flush_denormal: bool, length: int | None = None, fused: bool = False):
         torch.set_flush_denormal(flush_denormal)
@@ -58,9 +65,9 @@ class Loop:
             tokens = pad_sequence([self.sequences[row] for row in rows], batch_first=True)
             if self.length is not None:
                 tokens = nn.functional.pad(tokens, (0, self.length - tokens.shape[1]))
-            chosen = torch.from_numpy(rows)
+            indices = torch.from_numpy(rows)
             self.optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(self.model(tokens, self.lengths[chosen]), self.labels[chosen])
+            loss = nn.functional.cross_entropy(self.model(tokens, self.lengths[indices]), self.labels[indices])
             loss.backward()
             nn.utils.clip_grad_norm_(self.model.parameters(), worker.CLIP)
             self.optimizer.step()
@@ -68,24 +75,27 @@ class Loop:
         return Epoch(time.perf_counter() - started, float(torch.stack(losses).mean()))
 
 
-def bucketed(workload: Workload, fused: bool = False) -> Trainer:
-    """Over the very batches of seqclf's command. `fused`: with the optimiser's kernel that it takes, too."""
+def bucketed(workload: Workload, fused: bool = False) -> EpochTrainer:
+    """Train on exactly the batches of seqclf's command. `fused`: with the fused AdamW, which the command uses too."""
     loop = Loop(workload, flush_denormal=True, fused=fused)
     epochs = iter(workload.epochs)
     return lambda: loop.epoch(next(epochs))
 
 
-def random(workload: Workload) -> Trainer:
+def random(workload: Workload) -> EpochTrainer:
+    """Train on random batches, padded to the longest sequence of each."""
     loop = Loop(workload, flush_denormal=False)
     return lambda: loop.epoch(shuffled(len(workload.labels)))
 
 
-def static(workload: Workload) -> Trainer:
-    loop = Loop(workload, flush_denormal=False, length=workload.longest)
+def static(workload: Workload) -> EpochTrainer:
+    """Train on random batches, padded to the longest sequence of all."""
+    loop = Loop(workload, flush_denormal=False, length=workload.max_length)
     return lambda: loop.epoch(shuffled(len(workload.labels)))
 
 
 def shuffled(count: int) -> list[np.ndarray]:
+    """Return the rows of an epoch's batches, drawn at random."""
     return np.array_split(np.random.permutation(count), -(-count // worker.BATCH))
 
 

@@ -1,4 +1,4 @@
-"""Chainer 7, the first framework that defined graphs by running them; needs an environment of its own."""
+"""Chainer 7, the first framework with define-by-run graphs. It needs an environment of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-for _name in ("bool", "int", "float", "complex", "object", "str"):  # aliases that numpy removed and Chainer reads
+for _name in ("bool", "int", "float", "complex", "object", "str"):  # aliases that numpy has removed and Chainer reads
     if _name not in np.__dict__:
         setattr(np, _name, getattr(__import__("builtins"), _name))
 
@@ -14,7 +14,7 @@ import chainer  # noqa: E402
 import chainer.functions as F  # noqa: E402
 import chainer.links as L  # noqa: E402
 import worker  # noqa: E402
-from worker import Epoch, Trainer, Workload, serve  # noqa: E402
+from worker import Epoch, EpochTrainer, Workload, serve  # noqa: E402
 
 
 class Classifier(chainer.Chain):
@@ -27,18 +27,18 @@ class Classifier(chainer.Chain):
             self.output = L.Linear(worker.HIDDEN, worker.CLASSES)
 
     def forward(self, sequences: list[np.ndarray]) -> chainer.Variable:
-        ends = np.cumsum([len(sequence) for sequence in sequences])[:-1]
-        steps = F.split_axis(self.embedding(np.concatenate(sequences)), ends, 0)
-        last, _, _ = self.lstm(None, None, list(steps))
+        boundaries = np.cumsum([len(sequence) for sequence in sequences])[:-1]
+        embedded = F.split_axis(self.embedding(np.concatenate(sequences)), boundaries, 0)
+        last, _, _ = self.lstm(None, None, list(embedded))
         return self.output(self.norm(last[0]))
 
 
-def bucketed(workload: Workload) -> Trainer:
+def bucketed(workload: Workload) -> EpochTrainer:
     np.random.seed(0)
     sequences = [sequence.astype(np.int32) for sequence in workload.sequences]
     labels = workload.labels.astype(np.int32)
     model = Classifier()
-    # Here the rate of decay is not multiplied by that of learning.
+    # Chainer does not multiply the weight decay by the learning rate, PyTorch does.
     optimizer = chainer.optimizers.AdamW(
         worker.LEARNING_RATE, weight_decay_rate=worker.LEARNING_RATE * worker.WEIGHT_DECAY
     ).setup(model)

@@ -1,4 +1,4 @@
-"""Hugging Face's Trainer."""
+"""The Trainer of Hugging Face transformers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ import worker
 from bare_torch import Classifier
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Trainer as HuggingFaceTrainer
-from transformers import TrainerCallback, TrainingArguments
-from worker import Epoch, Trainer, Workload, serve
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from worker import Epoch, EpochTrainer, Workload, serve
 
 
 class Model(nn.Module):
+    """The classifier with the inputs and outputs that the Trainer expects."""
+
     def __init__(self, packed: bool) -> None:
         super().__init__()
         self.classifier = Classifier(packed)
@@ -38,6 +39,8 @@ class Sequences(torch.utils.data.Dataset):
 
 
 class Clock(TrainerCallback):
+    """Notes the start of an epoch and the end of its last step."""
+
     started = ended = 0.0
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
@@ -55,11 +58,11 @@ def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
     }
 
 
-def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, packed: bool = False) -> Trainer:
+def make_trainer(workload: Workload, sampling: str, flush_denormal: bool = False, packed: bool = False) -> EpochTrainer:
     torch.set_flush_denormal(flush_denormal)
     torch.manual_seed(0)
     arguments = TrainingArguments(
-        output_dir=tempfile.gettempdir(),  # to which nothing is saved
+        output_dir=tempfile.gettempdir(),  # required, although nothing is saved
         per_device_train_batch_size=worker.BATCH,
         learning_rate=worker.LEARNING_RATE,
         weight_decay=worker.WEIGHT_DECAY,
@@ -73,14 +76,14 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, pac
         disable_tqdm=True,
     )
     clock = Clock()
-    trainer = HuggingFaceTrainer(
+    trainer = Trainer(
         Model(packed), arguments, data_collator=collate, train_dataset=Sequences(workload), callbacks=[clock]
     )
 
     def epoch() -> Epoch:
-        arguments.seed += 1  # or every call of train would take the same order
-        found = trainer.train()
-        return Epoch(clock.ended - clock.started, found.training_loss)
+        arguments.seed += 1  # otherwise every call of train would use the same order
+        result = trainer.train()
+        return Epoch(clock.ended - clock.started, result.training_loss)
 
     return epoch
 
@@ -88,9 +91,9 @@ def prepare(workload: Workload, sampling: str, flush_denormal: bool = False, pac
 if __name__ == "__main__":
     serve(
         {
-            "random": lambda workload: prepare(workload, "random"),
-            "grouped": lambda workload: prepare(workload, "group_by_length"),
-            "grouped_packed": lambda workload: prepare(workload, "group_by_length", packed=True),
-            "grouped_flushed": lambda workload: prepare(workload, "group_by_length", flush_denormal=True),
+            "random": lambda workload: make_trainer(workload, "random"),
+            "grouped": lambda workload: make_trainer(workload, "group_by_length"),
+            "grouped_packed": lambda workload: make_trainer(workload, "group_by_length", packed=True),
+            "grouped_flushed": lambda workload: make_trainer(workload, "group_by_length", flush_denormal=True),
         }
     )

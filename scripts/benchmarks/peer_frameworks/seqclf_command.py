@@ -1,4 +1,4 @@
-"""`python -m seqclf.train` as its users run it, held before each epoch until it is told to go on."""
+"""`python -m seqclf.train` as its users run it, paused before each epoch until peers.py asks for it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,31 @@ from seqclf.batching.plan import padding_efficiency
 from seqclf.train import main
 
 
-def hold_at_epochs(workload: Workload) -> None:
-    """Wait for a line on standard input before each epoch, and answer it from the run's own record."""
+def pause_at_epochs(workload: Workload) -> None:
+    """Wait for a line on standard input before each epoch, and answer it with the figures of the run's record."""
     lengths = np.array([len(sequence) for sequence in workload.sequences])
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    begin, end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
+    os.dup2(2, 1)  # the command prints to standard output too, which must not reach the answers
+    on_start, on_end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
 
-    def held(self: callbacks.EpochRecord, *arguments: Any) -> None:
+    def paused_start(self: callbacks.EpochRecord, *arguments: Any) -> None:
         if not sys.stdin.readline():
             sys.exit("nobody asks for another epoch")
-        begin(self, *arguments)
+        on_start(self, *arguments)
 
-    def answered(self: callbacks.EpochRecord, *arguments: Any) -> None:
-        end(self, *arguments)
+    def answered_end(self: callbacks.EpochRecord, *arguments: Any) -> None:
+        on_end(self, *arguments)
         row = self.history[-1]
         planned = padding_efficiency(lengths, workload.epochs[row["epoch"]])
-        assert abs(row["padding_efficiency"] - planned) < 1e-4, "the batches are not those the others were given"
+        assert abs(row["padding_efficiency"] - planned) < 1e-4, "the batches are not those of the other workers"
         print(json.dumps(Epoch(lengths.sum() / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
 
-    callbacks.EpochRecord.on_train_epoch_start = held  # type: ignore[method-assign]
-    callbacks.EpochRecord.on_train_epoch_end = answered  # type: ignore[method-assign]
+    callbacks.EpochRecord.on_train_epoch_start = paused_start  # type: ignore[method-assign]
+    callbacks.EpochRecord.on_train_epoch_end = answered_end  # type: ignore[method-assign]
 
 
 def overrides(folder: Path, epochs: int) -> dict[str, Any]:
+    """Return the config of the same model, optimizer and batches as in the other frameworks."""
     return {
         "hydra.run.dir": folder / "run",
         "data": "files",
@@ -72,5 +73,5 @@ if __name__ == "__main__":
     os.environ["WANDB_MODE"] = "offline"
     settings = overrides(path.parent, len(workload.epochs))
     sys.argv = ["seqclf.train", *(f"{key}={value}" for key, value in settings.items())]
-    hold_at_epochs(workload)
+    pause_at_epochs(workload)
     main()

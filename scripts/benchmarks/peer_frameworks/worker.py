@@ -1,6 +1,7 @@
-"""What all contenders share: the sequences, the sizes of the model, and how a worker is told to train an epoch.
+"""Shared by the workers of all frameworks: the sequences, the sizes of the model, and the protocol with peers.py.
 
-Needs numpy alone, as Chainer's environment has little else.
+A worker trains one epoch for each line on standard input, and answers with its seconds and loss. Needs numpy alone, as
+Chainer's environment has little else.
 """
 
 from __future__ import annotations
@@ -20,43 +21,47 @@ HIDDEN = 128
 BATCH = 32
 LEARNING_RATE = 3e-3
 WEIGHT_DECAY = 0.01
-CLIP = 1.0
+CLIP = 1.0  # norm of the gradients
 
 
 class Workload(NamedTuple):
-    """`epochs`: the batches that seqclf's command trains on, the rows of each update, epoch by epoch."""
+    """Token sequences (T,) and labels (N,). `epochs`: the rows (B,) of each step, as seqclf's command batches them."""
 
     sequences: list[np.ndarray]
     labels: np.ndarray
     epochs: list[list[np.ndarray]]
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         return max(map(len, self.sequences))
 
 
 class Epoch(NamedTuple):
-    """Seconds from the first update's loading to the end of the last one, and the mean loss."""
+    """Seconds from loading the first batch to the end of the last step, and the mean loss."""
 
     seconds: float
     loss: float
 
 
-Trainer = Callable[[], Epoch]
+EpochTrainer = Callable[[], Epoch]
 
 
 def read_workload(path: str) -> Workload:
-    with np.load(path) as stored:
-        sequences = np.split(stored["tokens"], stored["offsets"][1:-1])
-        count = sum(name.startswith("rows") for name in stored.files)
-        epochs = [np.split(stored[f"rows{epoch}"], stored[f"steps{epoch}"][1:-1]) for epoch in range(count)]
-        return Workload(sequences, stored["labels"], epochs)
+    """Read the sequences and batches that peers.py wrote."""
+    with np.load(path) as arrays:
+        sequences = np.split(arrays["tokens"], arrays["offsets"][1:-1])
+        count = sum(name.startswith("rows") for name in arrays.files)
+        epochs = [np.split(arrays[f"rows{epoch}"], arrays[f"steps{epoch}"][1:-1]) for epoch in range(count)]
+        return Workload(sequences, arrays["labels"], epochs)
 
 
-def serve(modes: dict[str, Callable[[Workload], Trainer]]) -> None:
-    """Train an epoch for each line on standard input, and answer each with its `Epoch`."""
+def serve(modes: dict[str, Callable[[Workload], EpochTrainer]]) -> None:
+    """Train an epoch for each line on standard input, and answer each with its `Epoch`.
+
+    The command line names the mode and the workload's file.
+    """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what frameworks print is no answer
-    train = modes[sys.argv[1]](read_workload(sys.argv[2]))
+    os.dup2(2, 1)  # frameworks print to standard output too, which must not reach the answers
+    train_epoch = modes[sys.argv[1]](read_workload(sys.argv[2]))
     for _ in sys.stdin:
-        print(json.dumps(train()), file=answers, flush=True)
+        print(json.dumps(train_epoch()), file=answers, flush=True)

@@ -1,1 +1,1 @@
-"""The benchmark report: terminal tables, figure and HTML page."""
+"""The benchmark in the terminal, as a PNG and as an HTML page."""

@@ -1,41 +1,42 @@
-"""The benchmark as a picture: how many real steps a second each mode trains on, workload by workload."""
+"""The benchmark as a PNG: tokens per second and step time of each mode, by workload."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from seqclf.benchmark.benchmark import BenchmarkResult
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
+# Dynamic graphs in blue, static ones in red.
 COLOURS = {"dynamic": "#2f6db5", "packed": "#8fb4dc", "static": "#b3401f", "compiled": "#e0a187"}
-BAR = 0.2
+BAR_WIDTH = 0.2  # four modes and a gap between workloads
 
 
-def write_picture(found: dict[str, Any], path: Path) -> None:
-    """Two panels: real steps per second, and the time of an update beside that of static."""
+def write_picture(result: BenchmarkResult, path: Path) -> None:
+    """Write two panels: tokens per second, and the time of a step relative to static."""
     from matplotlib.figure import Figure
 
-    workloads = found["workloads"]
-    modes = list(dict.fromkeys(mode for own in workloads.values() for mode in own["modes"]))
+    workloads = result.workloads
+    modes = list(dict.fromkeys(mode for workload in workloads for mode in (*workload.timings, *workload.errors)))
     figure = Figure(figsize=(5 + 1.3 * len(workloads), 4.2), layout="constrained")
-    left, right = figure.subplots(1, 2)
-    for place, mode in enumerate(modes):
-        shift = (place - (len(modes) - 1) / 2) * BAR
-        where = np.arange(len(workloads)) + shift
-        for axis, key, scale in ((left, "tokens_per_s", 1e-3), (right, "time_ratio", 1.0)):
-            values = [scale * own["modes"][mode].get(key, np.nan) for own in workloads.values()]
-            axis.bar(where, values, BAR * 0.9, color=COLOURS[mode], label=mode)
-    left.set_title("thousand real steps a second", fontsize=10)
-    right.set_title("time of an update, static = 1", fontsize=10)
-    right.axhline(1.0, color="#444444", linewidth=0.8)
-    for axis in (left, right):
-        axis.set_xticks(range(len(workloads)), [name.replace("_", " ") for name in workloads], fontsize=9)
+    speed_axis, time_axis = figure.subplots(1, 2)
+    for index, mode in enumerate(modes):
+        positions = np.arange(len(workloads)) + (index - (len(modes) - 1) / 2) * BAR_WIDTH
+        for axis, attribute, scale in ((speed_axis, "tokens_per_s", 1e-3), (time_axis, "time_ratio", 1.0)):
+            values = [getattr(workload.timings.get(mode), attribute, None) for workload in workloads]
+            heights = [np.nan if value is None else scale * value for value in values]
+            axis.bar(positions, heights, BAR_WIDTH * 0.9, color=COLOURS[mode], label=mode)
+    speed_axis.set_title("thousand tokens a second", fontsize=10)
+    time_axis.set_title("time of a step, static = 1", fontsize=10)
+    time_axis.axhline(1.0, color="#444444", linewidth=0.8)
+    for axis in (speed_axis, time_axis):
+        axis.set_xticks(range(len(workloads)), [workload.name.replace("_", " ") for workload in workloads], fontsize=9)
         axis.spines[["top", "right"]].set_visible(False)
         axis.set_ylim(bottom=0)
-    left.legend(frameon=False, fontsize=9)
-    machine = found["machine"]
-    figure.suptitle(f"{machine['name']}, {machine['threads']} threads, {machine['precision']}", fontsize=9)
+    speed_axis.legend(frameon=False, fontsize=9)
+    machine = result.machine
+    figure.suptitle(f"{machine.name}, {machine.threads} threads, {machine.precision}", fontsize=9)
     with explain_disk_errors(path), atomic_replace(path) as unfinished:
         figure.savefig(unfinished, dpi=130, format="png")

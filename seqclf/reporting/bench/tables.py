@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.table import Table
 
+from seqclf.benchmark.benchmark import BenchmarkResult, WorkloadResult
+from seqclf.benchmark.machine import Machine
+from seqclf.benchmark.memory import MemoryGrowth
+from seqclf.benchmark.structure_changes import StructureChanges
+from seqclf.benchmark.timing import ModeTiming
 from seqclf.reporting.console import console
 
-COLUMNS: dict[str, tuple[str, str]] = {  # heading → the key of a mode's figures, and how it is written
-    "steps/s": ("tokens_per_s", ",.0f"),
-    "update ms": ("step_ms", ".2f"),
+COLUMNS: dict[str, tuple[str, str]] = {  # heading → attribute of ModeTiming, format
+    "tokens/s": ("tokens_per_s", ",.0f"),
+    "step ms": ("step_ms", ".2f"),
     "p95": ("step_ms_p95", ".2f"),
     "of static": ("time_ratio", ".2f"),
     "padding": ("padding_efficiency", ".2f"),
@@ -23,64 +25,64 @@ COLUMNS: dict[str, tuple[str, str]] = {  # heading → the key of a mode's figur
     "loss": ("loss", ".4f"),
     "recall": ("recall", ".3f"),
 }
+# With these, the table would not fit into a terminal of 80 columns.
 PAGE_ONLY = ("p95", "of training", "compiled", "graph ms")
 STYLES = {"good": "green", "acceptable": "yellow", "bad": "red", "none": "yellow"}
 
 
-def written(figures: Mapping[str, Any]) -> list[str]:
-    """The cells of a mode, empty where there is no figure."""
-    cells = []
-    for key, form in COLUMNS.values():
-        value = figures.get(key)
-        cells.append("" if value is None else format(value, form))
-    return cells
+def formatted(timing: ModeTiming, heading: str) -> str:
+    """Return the cell of a mode under a heading of `COLUMNS`, empty where nothing was measured."""
+    attribute, number_format = COLUMNS[heading]
+    value = getattr(timing, attribute)
+    return "" if value is None else format(value, number_format)
 
 
-def told(name: str, own: Mapping[str, Any]) -> str:
+def workload_line(result: WorkloadResult) -> str:
+    """Describe the size of a workload."""
     return (
-        f"{name}: {own['updates']} updates of {own['batch_size']} sequences, mean length {own['mean_length']:.1f}, "
-        f"longest {own['longest']}"
+        f"{result.name}: {result.steps} steps of {result.batch_size} sequences, mean length {result.mean_length:.1f}, "
+        f"longest {result.max_length}"
     )
 
 
-def leak_line(leak: Mapping[str, Any]) -> str:
-    """The slope of memory in words."""
-    verdict = "memory grows" if leak["leaks"] else "no leak"
+def growth_line(growth: MemoryGrowth) -> str:
+    """Describe the slope of memory in words."""
     return (
-        f"{verdict}: {leak['mb_per_1000_steps']:+.2f} MB per 1000 ragged updates "
-        f"(95 % interval {leak['low']:+.2f} to {leak['high']:+.2f}, {leak['steps']} watched)"
+        f"{'memory grows' if growth.leaks else 'no leak'}: {growth.mb_per_1000_steps:+.2f} MB per 1000 ragged steps "
+        f"(95 % interval {growth.low:+.2f} to {growth.high:+.2f}, {growth.steps} watched)"
     )
 
 
-def structure_line(structure: Mapping[str, Any]) -> str:
-    return f"{structure['changes']} changes of structure between updates, {len(structure['errors'])} errors"
+def structure_line(structure: StructureChanges) -> str:
+    """Count the changes of structure and their errors in words."""
+    return f"{structure.changes} changes of structure between steps, {len(structure.errors)} errors"
 
 
-def show_workload(name: str, own: dict[str, Any]) -> None:
-    console.print(f"\n{told(name, own)}", soft_wrap=True)
+def machine_line(machine: Machine) -> str:
+    """Name the machine and what ran on it."""
+    return f"{machine.name}, {machine.threads} threads, {machine.precision}, PyTorch {machine.torch}"
+
+
+def show_workload(result: WorkloadResult) -> None:
+    """Print the figures of one workload."""
+    console.print(f"\n{workload_line(result)}", soft_wrap=True)
+    headings = [heading for heading in COLUMNS if heading not in PAGE_ONLY]
     table = Table(box=None, padding=(0, 1, 0, 0))
     table.add_column("mode", no_wrap=True)
-    for heading in COLUMNS:
-        if heading not in PAGE_ONLY:
-            table.add_column(heading, justify="right")
-    for mode, figures in own["modes"].items():
-        if "error" not in figures:
-            cells = zip(COLUMNS, written(figures), strict=True)
-            table.add_row(mode, *(cell for heading, cell in cells if heading not in PAGE_ONLY))
+    for heading in headings:
+        table.add_column(heading, justify="right")
+    for mode, timing in result.timings.items():
+        table.add_row(mode, *(formatted(timing, heading) for heading in headings))
     console.print(table)
-    for mode, figures in own["modes"].items():
-        if "error" in figures:
-            console.print(f"  {mode} did not run: {figures['error']}", style="yellow", soft_wrap=True)
-    console.print(f"  {leak_line(own['leak'])}; {structure_line(own['structure'])}", soft_wrap=True)
-    for error in own["structure"]["errors"]:
+    for mode, message in result.errors.items():
+        console.print(f"  {mode} did not run: {message}", style="yellow", soft_wrap=True)
+    console.print(f"  {growth_line(result.growth)}; {structure_line(result.structure)}", soft_wrap=True)
+    for error in result.structure.errors:
         console.print(f"  {error}", style="red", soft_wrap=True)
-    word = own["verdict"]["word"]
-    console.print(f"  dynamic is {word}: {own['verdict']['reason']}", style=STYLES[word], soft_wrap=True)
+    rating = result.rating
+    console.print(f"  dynamic is {rating.word}: {rating.reason}", style=STYLES[rating.word], soft_wrap=True)
 
 
-def show_bench(found: dict[str, Any]) -> None:
-    machine = found["machine"]
-    console.print(
-        f"\n{machine['name']}, {machine['threads']} threads, {machine['precision']}, PyTorch {machine['torch']}",
-        soft_wrap=True,
-    )
+def show_machine(result: BenchmarkResult) -> None:
+    """Print the machine that the figures are of."""
+    console.print(f"\n{machine_line(result.machine)}", soft_wrap=True)

@@ -1,211 +1,198 @@
-"""A survey as one HTML page, for somebody who has not seen the data yet."""
+"""A survey as one HTML page, for readers who have not seen the data yet."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from seqclf.reporting.describe.length_histogram import is_geometric, length_picture
 from seqclf.reporting.describe.rows import (
-    about_truncation,
-    alone_rows,
     baseline_rows,
     by_size,
+    cutting_limits,
     imbalance,
     last_split,
-    limits,
+    single_field_rows,
+    truncation_text,
 )
 from seqclf.reporting.formatting import NONE, ends, listed, number, percent, score, shortened
-from seqclf.reporting.html import (
-    Html,
-    alerts,
-    bar,
-    folded,
-    heading,
-    joined,
-    page,
-    paragraph,
-    picture,
-    section,
-    span,
-    table,
-)
+from seqclf.reporting.html import LONG_TABLE, Bar, Table, bar, render_page
+from seqclf.survey.field_statistics import FieldStatistics
+from seqclf.survey.length_statistics import LengthSummary
+from seqclf.survey.survey import DatasetSurvey
+from seqclf.survey.target_leakage import ColumnLeakage
 from seqclf.system.atomic_files import write_output
 
-MOST_ROWS = 100  # of a table
-LONG_TABLE = 25  # rows that are shown unasked
-MOST_WARNINGS = 100
-LONGEST_WARNING = 400
-NARROW_IN, BROAD_IN = 4.2, 8.6
+MAX_ROWS = 100  # of a table, so that a page of thousands of classes stays below a megabyte
+MAX_WARNINGS = 100
+LONGEST_WARNING = 400  # characters
+NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide window
 PERCENTILES = ("p5", "p50", "p95", "max")
+METRIC_HEADINGS = {"recall": "macro recall", "f1": "macro F1", "auroc": "AUROC"}
+
+# Headings are the keys of a table's columns, so of two empty headings one is a space.
+Rows = list[Sequence[object]]
 
 
-def write_page(found: dict[str, Any], path: Path) -> None:
-    """`found`: of `seqclf.survey`. The page needs no other file and no network, and stays small for any data."""
-    sections = (_classes, _lengths, _batches, _truncation, _fields, _leaks, _columns, _baseline, _rows)
-    parts = [_warnings(found), *(make(found) for make in sections)]
-    write_output(path, page(shortened(found["name"]), summary(found), parts))
+def write_page(survey: DatasetSurvey, path: Path) -> None:
+    """Write the page. It needs no other file and no network, and stays small for any data."""
+    context = {
+        **_length_context(survey),
+        **_field_context(survey),
+        **_baseline_context(survey),
+        "warnings": _warnings(survey),
+        "imbalance": imbalance(survey),
+        "class_table": _class_table(survey),
+        "padding": survey.batches,
+        "padding_table": _padding_table(survey),
+        "truncation": truncation_text(survey),
+        "limit_table": _limit_table(survey),
+        "leaks": survey.leaks,
+        "leak_table": _leak_table(survey),
+        "leakage_table": _leakage_table(survey),
+        "split_table": _split_table(survey),
+    }
+    page = render_page("describe.html", title=shortened(survey.name), summary=survey_summary(survey), **context)
+    write_output(path, page)
 
 
-def summary(found: dict[str, Any]) -> str:
-    """What the data is, in one sentence."""
-    lengths, largest = found["lengths"]["all"], by_size(found)[0]
-    span_of = (
-        f"{number(lengths['min'])} to {number(lengths['max'])} steps, half of them at most {number(lengths['p50'])}"
-    )
+def survey_summary(survey: DatasetSurvey) -> str:
+    """Describe the data in one sentence."""
+    lengths, largest = survey.lengths.all_rows, by_size(survey)[0]
+    length_range = f"{number(lengths.min)} to {number(lengths.max)} tokens, half of them at most {number(lengths.p50)}"
     return (
-        f"{number(lengths['rows'])} sequences in {number(len(found['classes']))} classes, of {span_of}; the largest "
-        f"class, {shortened(largest['label'], 40)}, holds {percent(largest['share'])} of them."
+        f"{number(lengths.rows)} sequences in {number(len(survey.classes))} classes, of {length_range}; the largest "
+        f"class, {shortened(largest.label, 40)}, holds {percent(largest.share)} of them."
     )
 
 
-def _warnings(found: dict[str, Any]) -> Html:
-    lines = found["warnings"]
-    if not lines:
-        return paragraph("Nothing stood out that should be looked at before training.")
-    shown = [shortened(line, LONGEST_WARNING) for line in lines[:MOST_WARNINGS]]
-    left_out = len(lines) - len(shown)
-    return alerts([*shown, *([f"and {left_out:,} more warnings"] if left_out else [])])
+def _warnings(survey: DatasetSurvey) -> list[str]:
+    shown = [shortened(line, LONGEST_WARNING) for line in survey.warnings[:MAX_WARNINGS]]
+    left_out = len(survey.warnings) - len(shown)
+    return [*shown, f"and {left_out:,} more warnings"] if left_out else shown
 
 
-def _cut(rows: Sequence[Sequence[object]]) -> list[Sequence[object]]:
-    """At most so many rows that the page stays small; the first ones and the last few."""
-    first, left_out, last = ends(rows, MOST_ROWS)
-    return [*first, *([[f"… {left_out:,} more"]] if left_out else []), *last]
+def _limited(rows: Sequence[Sequence[object]]) -> Rows:
+    """Keep the first rows and the last few, so that the page stays small."""
+    first, left_out, last = ends(rows, MAX_ROWS)
+    gap = [[f"… {left_out:,} more"]] if left_out else []
+    return [*first, *gap, *last]
 
 
-def _foldable(title: str, part: Html, rows: int) -> Html:
-    return folded(title, part) if rows > LONG_TABLE else part
-
-
-def _classes(found: dict[str, Any]) -> Html:
-    splits, classes = list(found["rows"]), by_size(found)
-    most = classes[0]["share"]
-    rows: list[Sequence[object]] = [
-        [
-            shortened(entry["label"], 40) + (" (positive)" if entry["label"] == found["positive"] else ""),
-            bar(entry["share"] / most),
-            percent(entry["share"]),
-            *(number(entry[split]) for split in splits),
-        ]
-        for entry in classes
-    ]
-    ratio = imbalance(found)
-    told = "All classes have the same number of training rows."
-    if ratio is None:
-        told = "At least one class has no training row."
-    elif ratio > 1:
-        told = f"The largest class has {number(ratio)} training rows for each of the smallest."
+def _class_table(survey: DatasetSurvey) -> Table:
+    splits, classes = list(survey.rows), by_size(survey)
+    largest_share = classes[0].share
+    rows: Rows = []
+    for counts in classes:
+        positive = " (positive)" if counts.label == survey.positive else ""
+        label = shortened(counts.label, 40) + positive
+        rows_by_split = [number(counts.rows[split]) for split in splits]
+        rows.append([label, bar(counts.share / largest_share), percent(counts.share), *rows_by_split])
     columns = {"class": "text", "": "bar", "share": "number", **dict.fromkeys(splits, "number")}
-    return section("Classes", paragraph(told), table(columns, _cut(rows)))
+    return Table(columns, _limited(rows))
 
 
-def _lengths(found: dict[str, Any]) -> Html:
-    lengths = found["lengths"]
-    everything = lengths["all"]
-    drawn = picture(
-        length_picture(lengths, NARROW_IN),
-        length_picture(lengths, BROAD_IN),
-        f"Histogram of the lengths: median {number(everything['p50'])}, 5% below {number(everything['p5'])}, 5% above "
-        f"{number(everything['p95'])}",
-    )
-    geometric = is_geometric(lengths["histogram"]["edges"])
-    told = "Each panel has a height of its own, so that rare classes can be compared; the line is the median."
-    if geometric:
-        told += " The bins grow with the length."
-    place = _scale(everything, geometric)
+def _length_context(survey: DatasetSurvey) -> dict[str, Any]:
+    lengths = survey.lengths
+    overall = lengths.all_rows
+    geometric = is_geometric(lengths.histogram.edges)
+    position = _axis_position(overall, geometric)
 
-    def row(label: str, own: dict[str, float]) -> list[object]:
-        strip = span(place(own["p5"]), place(own["p95"]), place(own["p50"]))
-        return [label, strip, *(number(own[name]) for name in PERCENTILES)]
+    def row(label: str, summary: LengthSummary) -> list[object]:
+        strip = Bar(position(summary.p5), position(summary.p95), position(summary.p50))
+        return [label, strip, *(number(getattr(summary, name)) for name in PERCENTILES)]
 
-    known = [entry["label"] for entry in by_size(found) if entry["label"] in lengths["by_class"]]
-    rows = _cut([row(shortened(label, 40), lengths["by_class"][label]) for label in known])
+    labels = [counts.label for counts in by_size(survey) if counts.label in lengths.by_class]
+    class_rows = _limited([row(shortened(label, 40), lengths.by_class[label]) for label in labels])
     columns = {"class": "text", "p5 to p95, and median": "bar", **dict.fromkeys(PERCENTILES, "number")}
-    listing = table(columns, [row("all rows", everything), *rows], strong=0)
-    return section("Lengths", paragraph(told, soft=True), drawn, _foldable("Lengths by class", listing, len(rows)))
+    folded = "Lengths by class" if len(class_rows) > LONG_TABLE else None
+    return {
+        "geometric_bins": geometric,
+        "narrow_histogram": length_picture(lengths, NARROW_IN),
+        "broad_histogram": length_picture(lengths, BROAD_IN),
+        "histogram_text": (
+            f"Histogram of the lengths: median {number(overall.p50)}, 5% below {number(overall.p5)}, 5% above "
+            f"{number(overall.p95)}"
+        ),
+        "length_table": Table(columns, [row("all rows", overall), *class_rows], strong=0, folded=folded),
+    }
 
 
-def _scale(everything: dict[str, float], geometric: bool) -> Any:
-    """From a length to its place between the shortest (0) and the longest (1)."""
-    bend = math.log if geometric else float
-    low, high = bend(everything["min"]), bend(everything["max"])
-    return lambda length: (bend(length) - low) / ((high - low) or 1)
+def _axis_position(overall: LengthSummary, geometric: bool) -> Callable[[float], float]:
+    """Return the function from a length to its position between the shortest (0) and the longest (1)."""
+    scale = math.log if geometric else float
+    low, high = scale(overall.min), scale(overall.max)
+    return lambda length: (scale(length) - low) / ((high - low) or 1)
 
 
-def _batches(found: dict[str, Any]) -> Html:
-    batches = found["batches"]
-    told = (
-        f"Share of what is computed that is sequence and not padding, in {number(batches['batches'])} batches of "
-        f"{number(batches['rows_per_batch'])} rows each epoch."
-    )
+def _padding_table(survey: DatasetSurvey) -> Table:
     shares = {
-        "batches of similar lengths": batches["padding_efficiency"],
-        "everything padded to the longest": batches["padding_efficiency_static"],
+        "batches of similar lengths": survey.batches.padding_efficiency,
+        "everything padded to the longest": survey.batches.padding_efficiency_static,
     }
     rows = [[name, bar(share), percent(share)] for name, share in shares.items()]
-    return section("Padding", paragraph(told), table({"": "text", " ": "bar", "sequence": "number"}, rows))
+    return Table({"": "text", " ": "bar", "sequence": "number"}, rows)
 
 
-def _truncation(found: dict[str, Any]) -> Html:
-    rows = [[number(row["max_length"]), percent(row["cut_rows"]), percent(row["lost_steps"])] for row in limits(found)]
-    columns = dict.fromkeys(("if max_length were", "rows cut", "steps lost"), "number")
-    told = paragraph(f"Now: {about_truncation(found)}.")
-    return section("Truncation", told, *([table(columns, rows)] if rows else []))
-
-
-def _fields(found: dict[str, Any]) -> Html:
-    def row(name: str, field: dict[str, Any]) -> list[object]:
-        unknown = [f"{split} {percent(share)}" for split, share in field.get("unknown", {}).items() if share]
-        still = field.get("constant_channels", [])
-        return [
-            shortened(name),
-            field["kind"],
-            listed(field["columns"]),
-            shortened(field["describe"], 120) or NONE,
-            number(field["size"]) if "size" in field else NONE,
-            ", ".join(unknown) or ("none" if "unknown" in field else NONE),
-            "all of it" if field["constant"] else listed(still) or NONE,
-        ]
-
-    columns = dict.fromkeys(("field", "kind", "columns", "read as", "categories", "unknown", "constant"), "text")
-    rows = _cut([row(*item) for item in found["fields"].items()])
-    parts: list[Html] = [table(columns | {"categories": "number"}, rows, stacked=True)]
-    if found["ignored"]:
-        parts.append(paragraph(f"Columns that no field reads: {listed(found['ignored'], 30)}.", soft=True))
-    return section("Fields", *parts, _missing(found))
-
-
-def _missing(found: dict[str, Any]) -> Html:
-    """Shares of the training steps without a value, of all fields that keep count, the worst first."""
-    shares = [
-        (column, name, share)
-        for name, field in found["fields"].items()
-        for column, share in (field.get("missing") or {}).items()
-    ]
-    if not shares:
-        return Html("")
-    alone = len({name for _, name, _ in shares}) == 1
+def _limit_table(survey: DatasetSurvey) -> Table:
     rows = [
-        [shortened(column if alone else f"{column} ({name})"), bar(share), percent(share)]
-        for column, name, share in sorted(shares, key=lambda item: -item[2])
+        [number(trial.max_length), percent(trial.cut_rows), percent(trial.lost_tokens)]
+        for trial in cutting_limits(survey)
     ]
-    mean = sum(share for *_, share in shares) / len(shares)
-    told = f"On average {percent(mean)} of the values are missing in the steps of train."
-    listing = table({"channel": "text", "": "bar", "missing": "number"}, _cut(rows))
-    return joined([heading("Missing values"), paragraph(told), _foldable("Each channel", listing, len(rows))])
+    return Table(dict.fromkeys(("if max_length were", "rows cut", "tokens lost"), "number"), rows)
 
 
-def _leaks(found: dict[str, Any]) -> Html:
-    leaks, used = found["leaks"], {name: counts["used"] for name, counts in found["rows"].items()}
-    doubled = leaks["rows"] - leaks["distinct"]
+def _field_context(survey: DatasetSurvey) -> dict[str, Any]:
+    headings = ("field", "kind", "columns", "read as", "categories", "unknown", "constant")
+    columns = dict.fromkeys(headings, "text") | {"categories": "number"}
+    rows = _limited([_field_row(*item) for item in survey.fields.items()])
+    shares = [
+        (channel, name, share)
+        for name, field in survey.fields.items()
+        for channel, share in (field.missing or {}).items()
+    ]
+    return {
+        "field_table": Table(columns, rows, stacked=True),
+        "ignored_columns": listed(survey.ignored, 30),
+        "mean_missing": sum(share for *_, share in shares) / max(1, len(shares)),
+        "missing_table": _missing_table(shares),
+    }
 
-    def row(told: str, count: int, total: int) -> list[object]:
-        return [told, number(count), percent(count / max(1, total))]
 
-    rows = [row("rows that repeat an earlier row", doubled, leaks["rows"])]
+def _field_row(name: str, field: FieldStatistics) -> list[object]:
+    unknown = [f"{split} {percent(share)}" for split, share in (field.unknown or {}).items() if share]
+    return [
+        shortened(name),
+        field.kind,
+        listed(field.columns),
+        shortened(field.describe, 120) or NONE,
+        NONE if field.size is None else number(field.size),
+        ", ".join(unknown) or (NONE if field.unknown is None else "none"),
+        "all of it" if field.constant else listed(field.constant_channels or []) or NONE,
+    ]
+
+
+def _missing_table(shares: list[tuple[str, str, float]]) -> Table:
+    """List channel, field and share of the training tokens without a value, the largest share first."""
+    one_field = len({name for _, name, _ in shares}) == 1
+    rows: Rows = []
+    for channel, name, share in sorted(shares, key=lambda entry: -entry[2]):
+        title = channel if one_field else f"{channel} ({name})"
+        rows.append([shortened(title), bar(share), percent(share)])
+    folded = "Each channel" if len(rows) > LONG_TABLE else None
+    return Table({"channel": "text", "": "bar", "missing": "number"}, _limited(rows), folded=folded)
+
+
+def _leak_table(survey: DatasetSurvey) -> Table:
+    leaks = survey.leaks
+    used = {name: counts["used"] for name, counts in survey.rows.items()}
+
+    def row(title: str, count: int, total: int) -> list[object]:
+        return [title, number(count), percent(count / max(1, total))]
+
+    rows = [row("rows that repeat an earlier row", leaks["rows"] - leaks["distinct"], leaks["rows"])]
     for name, count in leaks["seen_before"].items():
         rows.append(row(f"rows of {name} with a sequence of an earlier split", count, used[name]))
     for name, count in (leaks["ids_seen_before"] or {}).items():
@@ -213,54 +200,41 @@ def _leaks(found: dict[str, Any]) -> Html:
     rows.append(row("rows whose sequence also stands under another label", leaks["conflicting_rows"], leaks["rows"]))
     for name, count in leaks.get("dropped", {}).items():
         rows.append([f"rows of {name} dropped for this", number(count), ""])
-    told = f"{number(leaks['rows'])} rows hold {number(leaks['distinct'])} distinct sequences"
-    conflicts = leaks["conflicting_sequences"]
-    told += f"; {number(conflicts) if conflicts else 'none'} of them under more than one label."
-    if leaks["ids_seen_before"] is None:
-        told += " Ids were not compared, as the rows have none."
-    return section("Leaks", paragraph(told), table({"": "text", "rows": "number", "share": "number"}, rows))
+    return Table({"": "text", "rows": "number", "share": "number"}, rows)
 
 
-def _columns(found: dict[str, Any]) -> Html:
-    if not found["columns"]:
-        return Html("")
-    rows: list[Sequence[object]] = []
-    for entry in sorted(found["columns"], key=lambda entry: not entry["revealing"]):
-        told = "gives the label away" if entry["revealing"] else ""
-        if "beside" in entry:
-            told += f" next to {shortened(entry['beside'], 40)} (together {entry['auroc_together']:.3f})"
-        rows.append([shortened(entry["column"]), f"{entry['auroc']:.3f}", told])
-    told = (
-        "Columns that no field reads, and how well each alone tells the label: area under the ROC curve, 0.5 is "
-        "chance. One that gives the label away is an outcome, not an input."
-    )
-    columns = {"column": "text", "AUROC": "number", "": "text"}
-    return section("Columns that reveal the label", paragraph(told), table(columns, _cut(rows)))
+def _leakage_table(survey: DatasetSurvey) -> Table:
+    def row(leakage: ColumnLeakage) -> list[object]:
+        verdict = "gives the label away" if leakage.revealing else ""
+        if leakage.paired_with is not None:
+            verdict += f" next to {shortened(leakage.paired_with, 40)} (together {leakage.auroc_together:.3f})"
+        return [shortened(leakage.column), f"{leakage.auroc:.3f}", verdict]
+
+    rows = [row(leakage) for leakage in sorted(survey.columns, key=lambda leakage: not leakage.revealing)]
+    return Table({"column": "text", "AUROC": "number", "": "text"}, _limited(rows))
 
 
-def _baseline(found: dict[str, Any]) -> Html:
-    rows = baseline_rows(found)
-    if not rows:
-        return section("Baseline", paragraph("No order-blind baseline was fitted (baseline=false)."))
-    chosen = found["baseline"]["model"]
-    told = (
-        f"Scores on {last_split(found)} of models that see which steps a sequence has, but not their order. A sequence "
-        f"model has to beat {chosen}; if it does not, the order tells nothing, or it did not learn it."
-    )
-    headings = {"recall": "macro recall", "f1": "macro F1", "auroc": "AUROC"}
-    body = [
-        [headings.get(name, name.replace("_", " ")), *(score(own.get(name)) for own in rows.values())]
-        for name in next(iter(rows.values()))
+def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
+    scores_by_model = baseline_rows(survey)
+    if not scores_by_model or survey.baseline is None:
+        return {"baseline_table": None}
+    rows = [
+        [
+            METRIC_HEADINGS.get(name, name.replace("_", " ")),
+            *(score(scores.get(name)) for scores in scores_by_model.values()),
+        ]
+        for name in next(iter(scores_by_model.values()))
     ]
-    parts = [paragraph(told), table({"": "text", **dict.fromkeys(rows, "number")}, body)]
-    alone = [[shortened(name), bar(recall), score(recall)] for name, recall in alone_rows(found)]
-    if alone:
-        columns = {"field": "text", "": "bar", "macro recall": "number"}
-        parts += [heading("Each field alone"), table(columns, _cut(alone))]
-    return section("Without the order of the steps", *parts)
+    single_fields = [[shortened(name), bar(recall), score(recall)] for name, recall in single_field_rows(survey)]
+    return {
+        "last_split": last_split(survey),
+        "baseline_model": survey.baseline["model"],
+        "baseline_table": Table({"": "text", **dict.fromkeys(scores_by_model, "number")}, rows),
+        "single_field_table": Table({"field": "text", "": "bar", "macro recall": "number"}, _limited(single_fields)),
+    }
 
 
-def _rows(found: dict[str, Any]) -> Html:
-    names = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
-    rows = [[split, *(number(counts[key]) for key in names)] for split, counts in found["rows"].items()]
-    return section("Splits", table({"split": "text", **dict.fromkeys(names.values(), "number")}, rows))
+def _split_table(survey: DatasetSurvey) -> Table:
+    headings = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
+    rows = [[split, *(number(counts[key]) for key in headings)] for split, counts in survey.rows.items()]
+    return Table({"split": "text", **dict.fromkeys(headings.values(), "number")}, rows)

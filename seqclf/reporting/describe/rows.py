@@ -1,83 +1,95 @@
-"""What the terminal and the page both tell of a survey (see `seqclf.survey`): its rows, still as plain values."""
+"""Content that the terminal and the page share: the figures of a survey, not yet formatted."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from seqclf.survey.class_counts import ClassCounts
+from seqclf.survey.survey import DatasetSurvey
+from seqclf.survey.truncation import LimitTrial
+
 MAJORITY = "majority class"
-POSITIVE = ("recall", "average_precision", "auroc")
+POSITIVE_METRICS = ("recall", "average_precision", "auroc")
 
 
-def by_size(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The classes, the largest first."""
-    return sorted(found["classes"], key=lambda entry: -entry["share"])
+def by_size(survey: DatasetSurvey) -> list[ClassCounts]:
+    """Return the classes, the largest first."""
+    return sorted(survey.classes, key=lambda counts: -counts.share)
 
 
-def imbalance(found: Mapping[str, Any]) -> float | None:
-    """Training rows of the largest class for each of the smallest; None where a class has none."""
-    counts = [entry["train"] for entry in found["classes"]]
-    return max(counts) / min(counts) if min(counts) else None
+def imbalance(survey: DatasetSurvey) -> float | None:
+    """Return the training rows of the largest class over those of the smallest. None if a class has none."""
+    train_rows = [counts.rows["train"] for counts in survey.classes]
+    return max(train_rows) / min(train_rows) if min(train_rows) else None
 
 
-def last_split(found: Mapping[str, Any]) -> str:
-    return list(found["rows"])[-1]
+def last_split(survey: DatasetSurvey) -> str:
+    """Return the name of the split that the baseline is judged by."""
+    return list(survey.rows)[-1]
 
 
-def about_truncation(found: Mapping[str, Any]) -> str:
-    """What `max_length` is, and what it did."""
-    done = found["truncation"]
-    if done["max_length"] is None:
+def truncation_text(survey: DatasetSurvey) -> str:
+    """Describe `max_length` and the rows it cut."""
+    truncation = survey.truncation
+    if truncation.max_length is None:
         return "no limit on the length (max_length=null)"
-    cut = ", ".join(f"{count:,} of {name}" for name, count in done["cut_rows"].items() if count)
-    return f"max_length={done['max_length']}, truncate={done['truncate']}; rows cut: {cut or 'none'}"
+    cut_rows = ", ".join(f"{count:,} of {name}" for name, count in truncation.cut_rows.items() if count)
+    return f"max_length={truncation.max_length}, truncate={truncation.truncate}; rows cut: {cut_rows or 'none'}"
 
 
-def limits(found: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Each `max_length` that would cut anything, with the shares of `cut_rows` and `lost_steps`."""
-    return [row for row in found["truncation"]["if"] if row["cut_rows"]]
+def cutting_limits(survey: DatasetSurvey) -> list[LimitTrial]:
+    """Return the tried limits that would cut any row."""
+    return [trial for trial in survey.truncation.trials if trial.cut_rows]
 
 
-def baseline_rows(found: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
-    """Scores on the last split by model, first of all those of the majority class; empty without a baseline.
+def baseline_rows(survey: DatasetSurvey) -> dict[str, dict[str, float | None]]:
+    """Return scores on the last split by model, those of the majority class first. Empty without a baseline.
 
-    `accuracy`, macro `recall` and `f1`; with a positive class `positive_recall`, `average_precision` and `auroc`.
+    Scores: `accuracy`, macro `recall` and `f1`. With a positive class also `positive_recall`, `average_precision` and
+    `auroc`.
     """
-    split = last_split(found)
-    models = (found.get("baseline") or {}).get("models", {})
-    scored = {name: by_split[split] for name, by_split in models.items() if split in by_split}
-    return {MAJORITY: majority_scores(found), **{name: _row(own) for name, own in scored.items()}} if scored else {}
+    split = last_split(survey)
+    models = (survey.baseline or {}).get("models", {})
+    metrics = {name: by_split[split] for name, by_split in models.items() if split in by_split}
+    if not metrics:
+        return {}
+    return {MAJORITY: majority_scores(survey)} | {name: _scores(block) for name, block in metrics.items()}
 
 
-def _row(own: Mapping[str, Any]) -> dict[str, float | None]:
-    positive = own.get("positive") or {}
-    block = {"positive_recall" if name == "recall" else name: positive[name] for name in POSITIVE if name in positive}
-    return {name: own[name] for name in ("accuracy", "recall", "f1")} | block
+def _scores(metrics: Mapping[str, Any]) -> dict[str, float | None]:
+    scores = {name: metrics[name] for name in ("accuracy", "recall", "f1")}
+    positive = metrics.get("positive") or {}
+    for name in POSITIVE_METRICS:
+        if name in positive:
+            scores["positive_recall" if name == "recall" else name] = positive[name]
+    return scores
 
 
-def majority_scores(found: Mapping[str, Any]) -> dict[str, float | None]:
-    """What always answering the largest class of train would score on the last split.
+def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:
+    """Return the scores on the last split of always predicting the largest class of train.
 
-    As in `seqclf.evaluation.metrics`, macro means are over classes that occur as truth or as prediction.
+    As in `seqclf.evaluation.metrics`, macro means are over the classes that occur as label or as prediction.
     """
-    split = last_split(found)
-    chosen = max(found["classes"], key=lambda entry: entry["train"])
-    rows = {entry["label"]: entry[split] for entry in found["classes"]}
-    total, right = sum(rows.values()), rows[chosen["label"]]
-    seen = sum(count > 0 or label == chosen["label"] for label, count in rows.items())
-    row: dict[str, float | None] = {
-        "accuracy": right / max(1, total),
-        "recall": (right > 0) / seen,
-        "f1": 2 * right / max(1, right + total) / seen,
+    split = last_split(survey)
+    majority = max(survey.classes, key=lambda counts: counts.rows["train"]).label
+    rows = {counts.label: counts.rows[split] for counts in survey.classes}
+    total, correct = sum(rows.values()), rows[majority]
+    occurring = sum(count > 0 or label == majority for label, count in rows.items())
+    scores: dict[str, float | None] = {
+        "accuracy": correct / max(1, total),
+        "recall": (correct > 0) / occurring,
+        "f1": 2 * correct / max(1, correct + total) / occurring,
     }
-    if found["positive"] is not None:
-        positives = rows[found["positive"]]
-        both = 0 < positives < total
-        row["positive_recall"] = float(chosen["label"] == found["positive"]) if positives else None
-        row |= {"average_precision": positives / total if both else None, "auroc": 0.5 if both else None}
-    return row
+    if survey.positive is not None:
+        positives = rows[survey.positive]
+        both_classes = 0 < positives < total  # neither area is defined with one class alone
+        scores["positive_recall"] = float(majority == survey.positive) if positives else None
+        scores["average_precision"] = positives / total if both_classes else None
+        scores["auroc"] = 0.5 if both_classes else None
+    return scores
 
 
-def alone_rows(found: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """Macro recall that each of several fields reaches without the others, the best first."""
-    return sorted((found.get("alone") or {}).items(), key=lambda item: -item[1])
+def single_field_rows(survey: DatasetSurvey) -> list[tuple[str, float]]:
+    """Return the macro recall that each field reaches alone, the best first."""
+    return sorted((survey.single_field_recall or {}).items(), key=lambda item: -item[1])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support.browser import TELL_WIDTH, browse, needed_widths, needs_chromium, telling
+from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, with_script
 
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
@@ -163,8 +163,8 @@ def test_operating_points_are_counted_row_by_row():
 def test_the_page_is_no_wider_than_the_window(reports, pages, width):
     for name in reports:
         content = (pages / name).read_text(encoding="utf-8")
-        (pages / name).write_text(telling(content, TELL_WIDTH), encoding="utf-8")
-    assert needed_widths(pages, list(reports), width) == [width] * len(reports)
+        (pages / name).write_text(with_script(content, REPORT_WIDTH), encoding="utf-8")
+    assert content_widths(pages, list(reports), width) == [width] * len(reports)
 
 
 @needs_chromium
@@ -185,7 +185,7 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
       document.title = JSON.stringify(told);
     """
     content = (pages / "two.html").read_text(encoding="utf-8")
-    (pages / "two.html").write_text(telling(content, drive), encoding="utf-8")
+    (pages / "two.html").write_text(with_script(content, drive), encoding="utf-8")
     told = json.loads(re.search(r"<title>(.*?)</title>", browse(pages, "two.html", "--dump-dom")).group(1))
     share = lambda value: f"{100 * value:.{2 if 0 < value < 0.01 else 1}f}%"  # noqa: E731
     for place, recall, precision, alerts, _, _ in told:

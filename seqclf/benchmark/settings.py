@@ -1,0 +1,64 @@
+"""Settings of a benchmark from the config of `python -m seqclf.bench`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS
+from seqclf.errors import InputError
+
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
+
+
+def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
+    """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run."""
+    _check_choices(config)
+    device = _choose_device(config["device"])
+    if config["precision"] == "16-mixed" and device == "cpu":
+        raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
+    if config["runtime"]["threads"]:
+        torch.set_num_threads(config["runtime"]["threads"])
+    torch.set_flush_denormal(config["runtime"]["flush_denormal"])
+    return BenchmarkSettings(
+        model=model_without_noise(config["model"]),
+        learning_rate=config["optimizer"]["lr"],
+        device=device,
+        precision=config["precision"],
+        seed=config["seed"],
+    )
+
+
+def model_without_noise(model_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `SequenceClassifier` in a config of conf/model, except `layout`.
+
+    Dropout and other noise is off, so that all modes compute the same numbers. An ensemble becomes one network.
+    """
+    arguments = {key: value for key, value in model_config.items() if key not in ("_target_", "layout", "members")}
+    return arguments | dict.fromkeys(NOISE_OPTIONS, 0.0)
+
+
+def _check_choices(config: Mapping[str, Any]) -> None:
+    if config["precision"] not in PRECISIONS:
+        raise InputError(f"precision={config['precision']}: must be one of {', '.join(PRECISIONS)}")
+    if config["device"] not in ("auto", "cpu", "cuda"):
+        raise InputError(f"device={config['device']}: must be auto, cpu or cuda")
+    for key, choices in (("modes", list(MODES)), ("lengths", list(LENGTH_DISTRIBUTIONS))):
+        unknown = [name for name in config[key] if name not in choices]
+        if unknown or not config[key]:
+            raise InputError(f"{key}={unknown[0] if unknown else '[]'}: must be some of {', '.join(choices)}")
+    if not {"dynamic", "static"} <= set(config["modes"]):
+        raise InputError("modes: must hold dynamic and static, which are compared")
+
+
+def _choose_device(name: str) -> str:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise InputError("device=cuda: PyTorch sees no NVIDIA device; set device=cpu")
+    if name == "auto":
+        return "cuda" if available else "cpu"
+    return name
