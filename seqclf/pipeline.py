@@ -38,6 +38,7 @@ from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training import callbacks
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.holdout import hold_out
 from seqclf.training.inference import predict_logits
 from seqclf.training.loggers import finish, log_verdict, make_logger
@@ -66,7 +67,7 @@ def train(config: dict[str, Any], dataset: Dataset, run: Path, warned: Sequence[
     for name, vectors in dataset.vectors().items():
         task.model.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # settings that cannot be are told before anything is written
-    record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
+    record = EpochRecord(run / "metrics.csv", show_epoch)
     folder, resumed = run / "checkpoints", config["checkpoint"] and Path(config["checkpoint"])
     best, last, *inside = callbacks.checkpoints(folder, config["checkpoint_every"], resumed)
     hooks = [*_stopping(config), record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
@@ -240,7 +241,7 @@ def _score_and_export(
     task: SequenceTask,
     run: Path,
     logger: Logger | None,
-    record: callbacks.EpochRecord,
+    record: EpochRecord,
     warned: Sequence[str],
 ) -> dict[str, Any]:
     """Score a task, export it, and tell: terminal, `metrics.json`, report, logger. Returns the summary."""

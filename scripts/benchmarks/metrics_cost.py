@@ -17,8 +17,8 @@ from typing import Any
 
 import seqclf.train
 from seqclf import pipeline
-from seqclf.training.callbacks import EpochRecord
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import SequenceTask
 
 METRICS = [

@@ -26,7 +26,7 @@ def structure_test(workload: Workload, settings: Settings) -> dict[str, Any]:
     structures = list(itertools.product(CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]))
     for step, (cell, layers, bidirectional, pooling, layout) in enumerate(structures):
         hidden = size // 2 if bidirectional else size
-        model.recurrent = Recurrent(cell, model.steps.size, hidden, layers, bidirectional, 0.0, False, layout)
+        model.recurrent = Recurrent(cell, model.embedding.size, hidden, layers, bidirectional, 0.0, False, layout)
         model.pooling = Pooling(pooling, size, model.recurrent.backward_size)
         model.to(settings.device)
         contender.mode = MODES["packed" if layout == "packed" else "dynamic"]

@@ -1,4 +1,4 @@
-"""What Weights & Biases is told of a finished run: plots, tables, artifacts."""
+"""Plots, tables and artifacts of a finished run for Weights & Biases."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Outcome
 
 CURVE_POINTS = 200
-MOST_CLASSES = 200  # of a table or a confusion matrix
+MOST_CLASSES = 200  # in a table or a confusion matrix
 
 
 class RunSummary(NamedTuple):
-    """Of a run on the data of this name. `samples`: rows worth a look, NamedTuples of one kind."""
+    """Results of a run. `name`: of the data. `samples`: rows worth a look, NamedTuples of one kind."""
 
     name: str
     dataset: Dataset
@@ -28,7 +28,7 @@ class RunSummary(NamedTuple):
 
 
 def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
-    """`<split>/<name>` → each score that is one number, those of the positive label among them."""
+    """Return each score that is one number by `<split>/<name>`, those of the positive label included."""
     found: dict[str, float] = {}
     for split, block in metrics.items():
         own = {**block, **{f"positive/{name}": value for name, value in block.get("positive", {}).items()}}
@@ -37,14 +37,14 @@ def flat_scores(metrics: Mapping[str, Any]) -> dict[str, float]:
 
 
 def log_wandb(run: Any, verdict: RunSummary, log_bundle: bool, online: bool) -> None:
-    """`run`: of `wandb.init`; `online`: whether its server answers."""
+    """Log to `run`, as `wandb.init` returns it. `online`: True if its server answers."""
     import wandb
 
     outcome, dataset = verdict.outcome, verdict.dataset
     classes, positive, split = dataset.classes, dataset.positive, outcome.split
     found = outcome.metrics[split]
     run.summary.update({f"best/{name}": value for name, value in flat_scores(outcome.metrics).items()})
-    # Validation has curves of its own under its name, by epoch.
+    # The curves by epoch use the name of validation already.
     panel = split if split == "test" else f"final/{split}"
     panels: dict[str, Any] = dict(flat_scores({panel: found}))
     if len(classes) <= MOST_CLASSES:
@@ -85,11 +85,11 @@ def _log_artifacts(run: Any, verdict: RunSummary, log_bundle: bool, online: bool
     import wandb
 
     rows = {split: len(own.sequences) for split, own in verdict.dataset.splits.items()}
-    told = {"name": verdict.name, "digest": verdict.dataset.digest, "rows": rows}
+    description = {"name": verdict.name, "digest": verdict.dataset.digest, "rows": rows}
     name = re.sub(r"[^A-Za-z0-9_.-]", "-", verdict.name)
-    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=told)
+    data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=description)
     with data.new_file("dataset.json", encoding="utf-8") as file:
-        json.dump(told, file, ensure_ascii=False)
+        json.dump(description, file, ensure_ascii=False)
     if online:
         run.use_artifact(data)  # waits for the server
     else:
@@ -102,11 +102,12 @@ def _log_artifacts(run: Any, verdict: RunSummary, log_bundle: bool, online: bool
 
 
 def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
-    """At most `CURVE_POINTS` rows of recall, precision and threshold along the curve."""
+    """Return at most `CURVE_POINTS` rows of recall, precision and threshold along the curve."""
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, thresholds = precision_recall_curve(truth, score)
-    turns = np.flatnonzero(np.diff(recall[:-1]))  # where recall changes; the rest is alerts that find nothing
+    # Points where recall changes. Between them only false alerts are added.
+    turns = np.flatnonzero(np.diff(recall[:-1]))
     corners = np.unique([0, *turns, len(thresholds) - 1])
-    places = corners[np.unique(np.linspace(0, len(corners) - 1, CURVE_POINTS).astype(int))]
-    return np.stack([recall[places], precision[places], thresholds[places]], axis=1).tolist()
+    indices = corners[np.unique(np.linspace(0, len(corners) - 1, CURVE_POINTS).astype(int))]
+    return np.stack([recall[indices], precision[indices], thresholds[indices]], axis=1).tolist()

@@ -89,7 +89,7 @@ def test_an_error_when_structure_changes_is_told(workload, monkeypatch):
     update = Contender.update
 
     def failing(self, rows):
-        if self.model.recurrent.cell == "gru" and len(self.model.recurrent.ahead) == 3:
+        if self.model.recurrent.cell == "gru" and len(self.model.recurrent.forward_layers) == 3:
             raise RuntimeError("cannot")
         return update(self, rows)
 

@@ -10,9 +10,10 @@ import torch
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.evaluation.metrics import classification_metrics, softmax
-from seqclf.training.callbacks import COLUMNS, EarlyStopping, EpochRecord, checkpoints, early_stopping
+from seqclf.training.callbacks import EarlyStopping, checkpoints, early_stopping
+from seqclf.training.epoch_record import COLUMNS, EpochRecord
 from seqclf.training.inference import predict_logits
-from seqclf.training.module import schedule_factor
+from seqclf.training.schedule import schedule_factor
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
 pytestmark = pytest.mark.filterwarnings(

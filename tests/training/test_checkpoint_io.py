@@ -34,7 +34,7 @@ def test_a_full_disk_keeps_the_earlier_checkpoint_and_is_one_line(tmp_path, monk
         saved.save_checkpoint({"step": 2}, path)
     assert str(told.value) == (
         f"{path}: cannot be written (No space left on device); free space there, or name another folder; "
-        f"the one before is complete: go on with checkpoint={path}"
+        f"the one before is complete: resume with checkpoint={path}"
     )
     assert torch.load(path, weights_only=True) == {"step": 1} and names(tmp_path) == ["last.ckpt"]
 

@@ -13,8 +13,10 @@ from sklearn.metrics import average_precision_score, roc_auc_score
 
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import softmax
+from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.inference import predict_logits
-from seqclf.training.module import MONITORED, load_task, read_checkpoint, schedule_factor
+from seqclf.training.module import MONITORED, load_task
+from seqclf.training.schedule import schedule_factor
 
 # Lightning's advice on loader processes, and torch's on Lightning's use of its trees
 quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
@@ -283,10 +285,12 @@ def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_pa
 def test_a_checkpoint_of_an_earlier_layout_is_refused_in_one_line(task, tmp_path):
     made = task()
     weights = made.state_dict()
-    weights["model.steps.layers.tokens.weight"] = weights.pop("model.steps.layers.0.weight")
+    weights["model.steps.layers.0.weight"] = weights.pop("model.embedding.layers.0.weight")
     path = tmp_path / "old.ckpt"
     torch.save({"hyper_parameters": dict(made.hparams), "state_dict": weights, "global_step": 1, "epoch": 0}, path)
-    message = r"checkpoint=.*old.ckpt: has no weight model.steps.layers.0.weight, .* of another version; train again"
+    message = (
+        r"checkpoint=.*old.ckpt: has no weight model.embedding.layers.0.weight, .* of another version; train again"
+    )
     with pytest.raises(InputError, match=message):
         load_task(path)
 

@@ -125,7 +125,7 @@ def test_the_split_called_predict_is_predicted(task, trainer, data, random_split
 
 @pytest.mark.parametrize("stage", ["test", "predict"])
 def test_a_missing_split_is_named(task, trainer, splits, data_module, stage):
-    with pytest.raises(InputError, match=rf"there is no {stage} split; there are train"):
+    with pytest.raises(InputError, match=rf"there is no {stage} split, only train; add it"):
         getattr(trainer(), stage)(task(), datamodule=data_module({"train": splits["train"]}))
 
 

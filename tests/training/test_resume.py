@@ -134,7 +134,9 @@ def test_other_batches_are_refused_inside_an_epoch_and_told_between_epochs(
 ):
     inside, between = inside_and_between
     common = {"max_epochs": 1, "enable_checkpointing": False}
-    with pytest.raises(InputError, match=rf"inside an epoch, whose rows were batched with {told}; give the same"):
+    with pytest.raises(
+        InputError, match=rf"inside an epoch, whose rows were batched with {told}; set the same to resume"
+    ):
         fit(task(), inside, **{**common, **settings})
     with pytest.warns(UserWarning, match=rf"epochs were batched with {told}, the next ones are not"):
         fit(task(), between, **{**common, "max_epochs": 2, **settings})
@@ -171,12 +173,12 @@ def test_a_checkpoint_with_other_rows_kept_apart_names_the_decision(task, fit, t
     config = {"checkpoint": path, "trainer": {"max_epochs": 3}}
     check_resumable(config, with_validation(before), trainer.datamodule)
     message = (
-        rf"another decision: its validation has {before} rows, now it has {now}; give the same decision\.holdout, "
-        r"and a promise \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
+        rf"another decision: its validation has {before} rows, now it has {now}; set the same decision\.holdout, "
+        r"and a guarantee \(decision\.min_recall, min_precision or max_alerts\) if its run had one"
     )
     with pytest.raises(InputError, match=message):
         check_resumable(config, with_validation(now), trainer.datamodule)
     other = with_validation(now)
     other.hparams["dataset"]["digest"] = "other data"
-    with pytest.raises(InputError, match=r"was trained with another data; give the same data"):
+    with pytest.raises(InputError, match=r"was trained with another data; set the same data"):
         check_resumable(config, other, trainer.datamodule)
