@@ -46,6 +46,7 @@ class EpochMetrics(nn.Module):
 
     States are persistent, so that a run resumed inside an epoch counts all steps of that epoch.
 
+    >>> import torch
     >>> metrics = EpochMetrics(num_classes=2)
     >>> metrics.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), loss=torch.tensor(0.5))
     >>> metrics.update(torch.tensor([[0.0, 3.0]]), torch.tensor([1]), loss=torch.tensor(0.2))

@@ -23,8 +23,8 @@ def weigh_classes(
     """Return class weights (C,) with a mean of 1 over the training rows, or None if all are the same.
 
     `scheme`: `balanced` is inverse to the number n of rows of a class. `effective` is inverse to their effective
-    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for those it
-    leaves out. Raises InputError on anything else.
+    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for
+    those it leaves out. Raises InputError on anything else.
 
     >>> weigh_classes("balanced", ["no", "yes"], [90, 10], beta=0.999)
     tensor([0.5556, 5.0000])
