@@ -90,9 +90,7 @@ def test_epochs_and_seeds_differ(seed, epoch):
 
 @thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(1, 7))
-def test_ranks_have_equally_many_steps_and_lose_no_row(
-    lengths, max_tokens, max_sequences, pool_batches, seed, world_size
-):
+def test_ranks_have_as_many_steps_and_all_rows(lengths, max_tokens, max_sequences, pool_batches, seed, world_size):
     arguments = {
         "max_tokens": max_tokens,
         "max_sequences": max_sequences,
@@ -248,9 +246,7 @@ def test_balanced_epochs_differ_and_stay_in_length_buckets():
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS, SEEDS, st.integers(1, 3))
 def test_the_largest_batch_comes_first_in_the_first_epoch_only(lengths, seed, world_size):
-    plain, first = [
-        plan(lengths, seed=seed, largest_first=first_too, world_size=world_size) for first_too in (False, True)
-    ]
+    plain, first = [plan(lengths, seed=seed, largest_first=first, world_size=world_size) for first in (False, True)]
     costs = [len(rows) * lengths[rows].max() for rows in plain]
     assert len(first[0]) * lengths[first[0]].max() == max(costs, default=0)
     assert sorted(as_lists(first)) == sorted(as_lists(plain))

@@ -146,8 +146,8 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     """Also where the checkpoint was written after the last step, so that scores are computed without an update."""
     labels, logits = draw([0, 1, 3])
     batches = torch.arange(200).split([7, 93, 64, 36])
-    before, whole = EpochMetrics(4), EpochMetrics(4)
-    for target, parts in ((before, batches[:cut]), (whole, batches)):
+    before, unbroken = EpochMetrics(4), EpochMetrics(4)
+    for target, parts in ((before, batches[:cut]), (unbroken, batches)):
         for rows in parts:
             feed(target, labels[rows], logits[rows], len(rows))
     file = io.BytesIO()
@@ -157,7 +157,7 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     resumed.load_state_dict(torch.load(file, weights_only=True))
     for rows in batches[cut:]:
         feed(resumed, labels[rows], logits[rows], len(rows))
-    result, expected = resumed.compute(), whole.compute()
+    result, expected = resumed.compute(), unbroken.compute()
     assert result.scores == expected.scores
     np.testing.assert_array_equal(result.support, expected.support)
 
