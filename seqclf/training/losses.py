@@ -69,7 +69,7 @@ class RowLoss(nn.Module):
         self.register_buffer("weights", weigh_classes(class_weights, classes, class_counts, effective_beta))
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the cost of each row (B,). `logits`: (B, C); `labels`: (B,)."""
+        """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

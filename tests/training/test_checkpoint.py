@@ -185,6 +185,11 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
         check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
 
 
+def test_a_positive_label_that_is_no_class_is_refused(saved):
+    with pytest.raises(InputError, match=r"dataset\.positive must be one of its classes; it is damaged"):
+        load_task(saved(lambda state: state["hyper_parameters"]["dataset"].update(positive="tame")))
+
+
 @pytest.mark.parametrize("history", [None, [{"epoch": 0}], [7]])
 def test_a_damaged_record_of_the_epochs_is_refused(task, saved, batches, history):
     def change(state):

@@ -135,6 +135,13 @@ def test_an_update_keeps_no_graph():
         assert tensors and not any(getattr(tensor, "requires_grad", False) for tensor in tensors)
 
 
+def test_a_single_class_keeps_its_axis():
+    target = EvaluationMetrics(1, ranked=True)
+    target.update(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), torch.tensor(0.0))
+    result = target.compute()
+    assert result.recall_by_class.shape == result.support.shape == (1,) and result.confusion.tolist() == [[3]]
+
+
 def test_a_loss_that_is_no_number_is_computed_as_such():
     target = EvaluationMetrics(2, ranked=True)
     target.update(torch.full((3, 2), torch.nan), torch.tensor([0, 1, 1]), torch.tensor(torch.nan))
