@@ -32,6 +32,7 @@ from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training import callbacks
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.holdout import hold_out
 from seqclf.training.loggers import finish, make_logger
 from seqclf.training.module import SequenceTask, load_task
@@ -105,7 +106,7 @@ def train(config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Seque
 class _Hooks:
     """Callbacks of a run. `resumed`: the checkpoint it continues."""
 
-    record: callbacks.EpochRecord
+    record: EpochRecord
     best: ModelCheckpoint
     last: ModelCheckpoint
     all: list[Callback]
@@ -116,7 +117,7 @@ class _Hooks:
     def build(cls, config: TrainConfig, run: Path) -> _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
-        record = callbacks.EpochRecord(run / "metrics.csv", show_epoch)
+        record = EpochRecord(run / "metrics.csv", show_epoch)
         best, last, *inside = callbacks.checkpoints(folder, config.checkpoint_every, resumed)
         stopping = [] if config.patience is None else [callbacks.early_stopping(config.patience)]
         hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]

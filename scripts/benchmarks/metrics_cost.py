@@ -17,8 +17,8 @@ from typing import Any
 
 import seqclf.train
 from seqclf import evaluate_run, pipeline
-from seqclf.training.callbacks import EpochRecord
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import SequenceTask
 
 METRIC_METHODS = [
@@ -28,17 +28,27 @@ METRIC_METHODS = [
 ]
 
 
+running: set[str] = set()  # parts whose calls have not returned
+
+
 def add_clock(seconds: dict[str, float], owner: Any, name: str, part: str) -> None:
-    """Replace `owner.name` by a function that adds the seconds of each call to those of `part`."""
+    """Replace `owner.name` by a function that adds the seconds of each call to those of `part`.
+
+    Nested calls of the same part count once.
+    """
     function = getattr(owner, name)
 
     @wraps(function)
     def timed(*arguments: Any, **options: Any) -> Any:
+        if part in running:
+            return function(*arguments, **options)
+        running.add(part)
         start = time.perf_counter()
         try:
             return function(*arguments, **options)
         finally:
             seconds[part] += time.perf_counter() - start
+            running.remove(part)
 
     setattr(owner, name, timed)
 

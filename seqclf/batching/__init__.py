@@ -1,1 +1,1 @@
-"""Lengths → plan → padded batches. `plan` and `collate` are pure numpy and shared with prediction."""
+"""Plan, sort and pad batches by length. `plan` and `collate` are pure NumPy and shared with prediction."""

@@ -1,36 +1,40 @@
-"""A small set of lengths to which all others are rounded up, for computing that wants fixed shapes."""
+"""Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes."""
 
 from __future__ import annotations
 
 import numpy as np
 
-MOST_CANDIDATES = 512
+MOST_CANDIDATES = 512  # different lengths; time and memory grow with their square
 
 
 def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
-    """At most `count` ascending lengths, the last the longest, to which rounding up adds the fewest steps.
+    """Choose at most `count` ascending lengths, ending in the longest, to which rounding up adds the fewest tokens.
 
-    Exact for up to `MOST_CANDIDATES` different lengths; of more, the edges are chosen among their quantiles.
+    The choice is exact for up to `MOST_CANDIDATES` different lengths. Beyond that, edges are chosen among quantiles.
+
+    >>> bucket_edges(np.array([3, 4, 4, 9, 10]), count=2).tolist()
+    [4, 10]
     """
     values, counts = np.unique(lengths, return_counts=True)
     if len(values) > MOST_CANDIDATES:
-        chosen = np.unique(np.quantile(lengths, np.linspace(0, 1, MOST_CANDIDATES + 1), method="higher"))
-        counts = np.add.reduceat(counts, np.concatenate([[0], np.searchsorted(values, chosen[:-1], side="right")]))
-        values = chosen
+        quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, MOST_CANDIDATES + 1), method="higher"))
+        counts = np.add.reduceat(counts, np.concatenate([[0], np.searchsorted(values, quantiles[:-1], side="right")]))
+        values = quantiles
     if len(values) <= count:
         return values
     below = np.concatenate([[0], np.cumsum(counts)])
-    # added[i, j]: all that is longer than the i-th value, up to the j-th, is rounded up to the j-th.
-    added = (below[None, 1:] - below[:-1, None]) * values[None, :].astype(np.float64)
-    added[np.tril_indices(len(values), -1)] = np.inf
-    best = added[0]
+    # cost[i, j]: tokens if all lengths longer than the i-th value, up to the j-th, are rounded up to the j-th.
+    cost = (below[None, 1:] - below[:-1, None]) * values[None, :].astype(np.float64)
+    cost[np.tril_indices(len(values), -1)] = np.inf
+    # Dynamic programming over the number of edges. lowest[j]: cost of all lengths up to the j-th value, itself an edge.
+    lowest = cost[0]
     choices = []
     for _ in range(count - 1):
-        totals = best[:-1, None] + added[1:]
+        totals = lowest[:-1, None] + cost[1:]
         choice = totals.argmin(axis=0)
-        better = totals[choice, np.arange(len(values))]
-        choices.append(np.where(better < best, choice, -1))
-        best = np.minimum(better, best)
+        lower = totals[choice, np.arange(len(values))]
+        choices.append(np.where(lower < lowest, choice, -1))
+        lowest = np.minimum(lower, lowest)
     edges = [len(values) - 1]
     for choice in reversed(choices):
         if choice[edges[-1]] >= 0:
@@ -39,6 +43,10 @@ def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
 
 
 def round_up(lengths: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Each length's edge; one beyond the last stays as it is."""
-    places = np.searchsorted(edges, lengths)
-    return np.where(places < len(edges), edges[np.minimum(places, len(edges) - 1)], lengths)
+    """Round each length up to the next edge. A length beyond the last edge stays as it is.
+
+    >>> round_up(np.array([1, 5, 6, 11]), np.array([5, 9])).tolist()
+    [5, 5, 9, 11]
+    """
+    indices = np.searchsorted(edges, lengths)
+    return np.where(indices < len(edges), edges[np.minimum(indices, len(edges) - 1)], lengths)

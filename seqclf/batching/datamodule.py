@@ -1,4 +1,4 @@
-"""The batches of each split, for Lightning."""
+"""Batches of each split as a Lightning DataModule."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from seqclf.batching.training_loader import TrainingLoader
 from seqclf.data.storage.ragged import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
 
-RESIDENT_BYTES = 256 * 2**20
-RESIDENT_ROWS = 1024
+RESIDENT_BYTES = 256 * 2**20  # splits up to this size may stay in memory
+RESIDENT_ROWS = 1024  # rows of a larger split to read before its pages are given back
 
 
 class Batch(NamedTuple):
     """Right-padded sequences. A NamedTuple, so that Lightning pins and moves it field by field.
 
-    `fields[name]`: (B, T) int64 or (B, T, D) float32; `lengths`: (B,) int64, each in [1, T]; `labels`: (B,) int64.
-    `host_lengths` and `ids` (positions in the split) are numpy arrays (B,), which stay on the host. `weight` is the
-    factor of the batch's mean loss: rows of the batch / mean rows of a batch, or 1.
+    `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64.
+    `host_lengths` and `ids` (row indices in the split): (B,) NumPy arrays, which stay on the host. `weight`: factor of
+    the batch's mean loss, its rows over the mean rows of a batch, or 1.
     """
 
     fields: dict[str, Tensor]
@@ -42,12 +42,13 @@ class Batch(NamedTuple):
 
 
 class BatchDataset(Dataset):
-    """Indexed by an array of positions, gives the whole padded batch at once.
+    """Returns a padded batch for an array of row indices.
 
-    Of a split larger than `RESIDENT_BYTES` the pages that were read are given back now and then, so that memory stays
-    flat: every row that is touched makes the system map some 64 kB around it.
+    `edges`: bucket boundaries that the longest length is rounded up to. `mean_rows`: mean number of rows of a training
+    batch, the divisor of `Batch.weight`. None gives every batch the weight 1.
 
-    `mean_rows`: mean number of rows of a training batch, the divisor of `Batch.weight`; None weighs every batch 1.
+    The pages of a split larger than `RESIDENT_BYTES` are given back now and then, so that memory stays flat: every row
+    that is read makes the system map some 64 kB around it.
     """
 
     def __init__(self, split: Split, edges: np.ndarray | None = None, mean_rows: float | None = None):
@@ -70,16 +71,16 @@ class BatchDataset(Dataset):
 
 
 class SequenceDataModule(pl.LightningDataModule):
-    """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for the rest.
+    """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for evaluation.
 
-    Evaluation batches hold `evaluation_factor` times the tokens and sequences of training ones, as they keep no
-    gradients. The rest of `batching` is explained in conf/batching/token_budget.yaml. Any Trainer may use it::
+    Evaluation batches hold `evaluation_factor` times the tokens and rows of training ones, as they keep no gradients.
+    conf/batching/token_budget.yaml explains the other settings. Any Trainer may use it::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, seed=0, **config["batching"]))
 
-    `fit` reads the splits `train` and, where there is one, `validation`; `test` reads `test`; `predict` reads the first
-    there is of `predict`, `test` and `validation`.
+    `fit` reads the splits `train` and, if there is one, `validation`. `test` reads `test`. `predict` reads the first
+    one that exists of `predict`, `test` and `validation`.
     """
 
     trainer: Any  # None outside of a Trainer; Lightning sets some of its attributes without declaring them
@@ -105,20 +106,21 @@ class SequenceDataModule(pl.LightningDataModule):
         self.validation: DataLoader | None = None
 
     def setup(self, stage: str) -> None:
-        """Begin with loaders for the ranks and the device of this trainer."""
+        """Drop earlier loaders, which were made for the ranks and the device of another trainer."""
         self.training = self.validation = None
         if stage == "fit" and self.trainer is not None:
-            # Epochs are of different numbers of batches. Lightning counts them, and so decides how many to read and
-            # when to validate, only when it asks for the loader; otherwise every epoch is cut to the first one's count.
+            # Epochs have different numbers of batches. Lightning counts them only when it requests the loader, and the
+            # count decides how many are read and when validation runs. Requested once, it would cut every epoch to the
+            # count of the first.
             self.trainer.reload_dataloaders_every_n_epochs = 1
 
     def train_dataloader(self) -> DataLoader:
-        """One loader for all epochs, so that its workers stay; Lightning asks for it before each epoch."""
+        """Return the same loader for all epochs, so that its workers stay. Lightning requests it before each epoch."""
         if self.training is None:
             data = self._split("train")
             plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
-            kind = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
-            sampler = kind(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
+            sampler_class = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
+            sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
             self.training = TrainingLoader(
                 BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
                 sampler=sampler,
@@ -130,7 +132,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return self.training
 
     def val_dataloader(self) -> DataLoader | list[DataLoader]:
-        """One loader for all epochs too; none where there is no validation split."""
+        """Return the same loader for all epochs, or an empty list if there is no validation split."""
         if "validation" not in self.splits:
             return []
         if self.validation is None:
@@ -145,11 +147,11 @@ class SequenceDataModule(pl.LightningDataModule):
         return self._sorted(split, self._ranks())
 
     def evaluation_loader(self, split: str) -> DataLoader:
-        """Every row of a split exactly once, on this process alone."""
+        """Return a loader of every row of a split exactly once, for this process alone."""
         return self._sorted(split, {})
 
     def state_dict(self) -> dict[str, Any]:
-        """Settings and position of a checkpoint, see `continuity`."""
+        """Return the settings and the position in the epoch for a checkpoint, see `resume_settings`."""
         return {"settings": self.settings(), "trained": self._batches_trained()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -161,7 +163,7 @@ class SequenceDataModule(pl.LightningDataModule):
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
 
     def settings(self) -> dict[str, Any]:
-        """Settings that decide which rows each step reads and how they weigh, by the key that a user types."""
+        """Return the settings that decide the rows of each step and their weights, by the key that a user types."""
         settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
         settings["batching.equal_row_weights"] = self.equal_row_weights
         if self.trainer is not None:
@@ -169,7 +171,7 @@ class SequenceDataModule(pl.LightningDataModule):
                 "trainer.devices": self.trainer.world_size // self.trainer.num_nodes,
                 "trainer.num_nodes": self.trainer.num_nodes,
                 "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
-                # As texts: 1 is one batch, 1.0 all of them.
+                # As text, because 1 is one batch and 1.0 all of them.
                 "trainer.limit_train_batches": str(self.trainer.limit_train_batches),
                 "trainer.overfit_batches": str(self.trainer.overfit_batches),
             }
@@ -177,11 +179,14 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
-            raise InputError(f"splits: there is no {name} split; there are {', '.join(self.splits)}")
+            raise InputError(f"splits: there is no {name} split, only {', '.join(self.splits)}; add it")
         return self.splits[name]
 
     def _threaded(self) -> bool:
-        """Where the CPU itself trains, a thread of the loader's takes a core from it for longer than it saves."""
+        """Return True if a thread gathers batches ahead, which pays off only where another device trains.
+
+        Where the CPU trains, the thread takes a core from it for longer than it saves.
+        """
         return self.num_workers == 0 and self.trainer is not None and self.trainer.strategy.root_device.type != "cpu"
 
     def _ranks(self) -> dict[str, int]:
@@ -190,7 +195,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return {"world_size": self.trainer.world_size, "rank": self.trainer.global_rank}
 
     def _first_batch(self) -> int:
-        """The first batch of the running epoch that was not trained on; 0 where no trainer asks."""
+        """Return the index of the first batch of the epoch that was not trained on, 0 outside of training."""
         if self.trainer is None or not self.trainer.training:
             return 0
         trained = self._batches_trained()
@@ -198,7 +203,7 @@ class SequenceDataModule(pl.LightningDataModule):
         return trained if trained < self.trainer.num_training_batches else len(self.train_dataloader())
 
     def _batches_trained(self) -> int:
-        """Batches of the running epoch that were trained on; 0 between epochs."""
+        """Return the number of batches of the running epoch that were trained on, 0 between epochs."""
         if self.trainer is None:
             return 0
         loop = self.trainer.fit_loop
@@ -206,11 +211,11 @@ class SequenceDataModule(pl.LightningDataModule):
         return loop.epoch_loop.batch_progress.current.processed if inside else 0
 
     def _sorted(self, split: str, ranks: dict[str, int]) -> DataLoader:
-        data, most = self._split(split), self.batching["max_sequences"]
+        data, max_sequences = self._split(split), self.batching["max_sequences"]
         sampler = FixedSampler(
             data.sequences.lengths,
             max_tokens=self.batching["max_tokens"] * self.evaluation_factor,
-            max_sequences=most and most * self.evaluation_factor,
+            max_sequences=max_sequences and max_sequences * self.evaluation_factor,
             pool_batches=None,
             seed=self.seed,
             **ranks,
@@ -229,11 +234,18 @@ class SequenceDataModule(pl.LightningDataModule):
 
 
 def _leave_process_group(worker: int) -> None:
-    """A signal to the process group (Ctrl-C, `timeout`, a shell) would end the loader processes first, and the training
-    process could not save its last steps. A worker ends with its parent all the same."""
+    """Move a loader process to its own process group.
+
+    A signal to the group (Ctrl-C, `timeout`, a shell) would end the loader processes first, and the training process
+    could not save its last steps. A worker still ends with its parent.
+    """
     os.setpgrp()
 
 
 def _as_is(batch: Batch) -> Batch:
-    """PyTorch's default would turn the arrays that stay on the host into tensors, which then move to the device."""
+    """Return the batch unchanged.
+
+    PyTorch's default collate function would turn the arrays that stay on the host into tensors, which then move to the
+    device.
+    """
     return batch

@@ -1,4 +1,8 @@
-"""Lengths → batches: a pure function, so that any process can tell which rows any step of any epoch reads."""
+"""Plan of an epoch: a pure function from lengths to batches.
+
+Any process can compute the rows of any step of any epoch from (seed, epoch) alone. This is what lets ranks share an
+epoch without talking to each other, and a run resume inside one.
+"""
 
 from __future__ import annotations
 
@@ -29,21 +33,31 @@ def plan_batches(
     world_size: int = 1,
     rank: int = 0,
 ) -> list[np.ndarray]:
-    """The rows of each step, as positions in `lengths` ((N,) int64, each at least 1).
+    """Return the batches of this rank's epoch, each as row indices into `lengths` ((N,) int64, at least 1 each).
 
-    A batch costs `count * longest` tokens, padding included, and keeps to `max_tokens` unless a single sequence is
-    longer; it holds at most `max_sequences`, and a multiple of `multiple_of` where it can hold as many. With `overhead`
-    it ends earlier where another batch costs less than the padding it saves (see `_worth`). With `edges` (see
-    `bucket_edges`) lengths count as rounded up. Rows are shuffled by (`seed`, `epoch`), then sorted by length
-    inside pools of about `pool_batches` batches, so that a batch is of similar lengths and an epoch still random.
-    `pool_batches=None` sorts everything, longest first, and shuffles nothing (evaluation, prediction).
+    **Size.** A batch costs `count * longest` tokens, padding included. It stays within `max_tokens`, unless a single
+    sequence is longer, and within `max_sequences` rows. Its rows are a multiple of `multiple_of` where it can hold as
+    many. With `overhead` it ends earlier where another batch costs less than the padding it saves (see `_cheapest`).
+    With the bucket boundaries `edges`, lengths count as rounded up.
 
-    An epoch reads every row once, unless `balance` is above 0: then it draws N rows so that the share of a class of
-    `labels` is as its size to the power of 1 - `balance`, each row of a class as often as any other, give or take one.
-    `largest_first` puts the costliest step of the first epoch to its start, where it shows whether memory suffices.
+    **Order.** Rows are shuffled by (`seed`, `epoch`), then sorted by length inside pools of about `pool_batches`
+    batches, so that a batch holds similar lengths and an epoch is still random. `pool_batches=None` sorts all rows,
+    longest first, and shuffles nothing (evaluation, prediction). `largest_first` begins the first epoch with the
+    costliest batch, which shows whether memory suffices.
 
-    With several ranks each gets the same number of steps and, at each step, similar lengths; the largest batches are
-    cut in two until the count divides, so no row is lost; one is doubled only where all batches are of one row.
+    **Rows.** An epoch reads every row once, unless `balance` is above 0. Then it draws N rows so that the share of a
+    class of `labels` is proportional to its size to the power of 1 - `balance`. Rows of a class are drawn equally
+    often, give or take once.
+
+    **Ranks.** Each of `world_size` ranks gets the same number of steps and, at each step, similar lengths. The largest
+    batches are halved until the count divides, so no row is lost. A row is read twice only where all batches hold a
+    single row.
+
+    >>> plan = plan_batches(
+    ...     np.array([2, 9, 3, 8, 1]), max_tokens=18, max_sequences=None, pool_batches=None, seed=0, epoch=0
+    ... )
+    >>> [rows.tolist() for rows in plan]  # 2 * 9 and 3 * 3 tokens
+    [[1, 3], [2, 0, 4]]
     """
     if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
         raise InputError(
@@ -55,67 +69,72 @@ def plan_batches(
     if pool_batches is None:
         pools = [np.argsort(-costs, kind="stable")]
     else:
-        order = _drawn(generator, len(costs), labels, balance)
+        order = _draw_rows(generator, len(costs), labels, balance)
         mean = max(1.0, float(costs[order].mean())) if len(order) else 1.0
         size = max(1, int(pool_batches * min(limit, max(1, max_tokens // mean))))
         pools = [order[start : start + size] for start in range(0, len(order), size)]
         pools = [rows[np.argsort(-costs[rows], kind="stable")] for rows in pools]
-    batches = [rows for pool in pools for rows in _cut(pool, costs[pool], max_tokens, limit, multiple_of, overhead)]
+    batches = []
+    for pool in pools:
+        batches += _cut(pool, costs[pool], max_tokens, limit, multiple_of, overhead)
     batches = _divisible(batches, world_size)
+    # A step is `world_size` batches in a row, which are of similar lengths.
     steps = np.arange(len(batches) // world_size)
     if pool_batches is not None:
         steps = generator.permutation(steps)
         if largest_first and epoch == 0 and len(steps):
-            firsts = [batches[step * world_size] for step in steps]
-            heaviest = np.argmax([len(rows) * costs[rows[0]] for rows in firsts])
+            first_batches = [batches[step * world_size] for step in steps]
+            heaviest = np.argmax([len(rows) * costs[rows[0]] for rows in first_batches])
             steps = np.concatenate([steps[[heaviest]], np.delete(steps, heaviest)])
     return [batches[step * world_size + rank] for step in steps.tolist()]
 
 
 def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """What conf/batching says of training, as arguments of `plan_batches`."""
-    same = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
+    """Return the arguments of `plan_batches` for training from the settings of conf/batching."""
+    copied = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
     edges = None if batching["edges"] is None else bucket_edges(lengths, batching["edges"])
-    return {**{key: batching[key] for key in same}, "edges": edges, "labels": labels}
+    return {**{key: batching[key] for key in copied}, "edges": edges, "labels": labels}
 
 
-def _drawn(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:
-    """The rows of an epoch in random order."""
+def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:
+    """Return the rows of an epoch in random order."""
     if not balance or labels is None or not count:
         return generator.permutation(count)
     sizes = np.bincount(labels)
     shares = np.where(sizes > 0, sizes, 1.0) ** (1.0 - balance) * (sizes > 0)
-    # Largest remainders: whole numbers of rows that add up to `count`.
-    wanted = shares / shares.sum() * count
-    counts = np.floor(wanted).astype(np.int64)
-    counts[np.argsort(counts - wanted, kind="stable")[: count - counts.sum()]] += 1
+    # Largest remainders: integer numbers of rows that add up to `count`.
+    quotas = shares / shares.sum() * count
+    counts = np.floor(quotas).astype(np.int64)
+    counts[np.argsort(counts - quotas, kind="stable")[: count - counts.sum()]] += 1
     drawn = []
     for label in np.flatnonzero(counts).tolist():
-        own = np.flatnonzero(labels == label)
-        rounds = -(-counts[label] // len(own))
-        drawn.append(np.concatenate([generator.permutation(own) for _ in range(rounds)])[: counts[label]])
+        class_rows = np.flatnonzero(labels == label)
+        rounds = -(-counts[label] // len(class_rows))
+        drawn.append(np.concatenate([generator.permutation(class_rows) for _ in range(rounds)])[: counts[label]])
     return generator.permutation(np.concatenate(drawn))
 
 
 def _cut(
     rows: np.ndarray, descending: np.ndarray, max_tokens: int, limit: int, multiple_of: int, overhead: float | None
 ) -> list[np.ndarray]:
-    """Consecutive batches of `rows`, whose costs descend: the first of a batch is its longest."""
+    """Cut `rows`, sorted by `descending` lengths, into consecutive batches. The first row of a batch is its longest."""
     batches, start = [], 0
     while start < len(rows):
         count = max(1, min(limit, max_tokens // int(descending[start])))
         if count > multiple_of:
             count -= count % multiple_of
         if overhead is not None:
-            count = _worth(descending[start : start + count], multiple_of, overhead)
+            count = _cheapest(descending[start : start + count], multiple_of, overhead)
         batches.append(rows[start : start + count])
         start += count
     return batches
 
 
-def _worth(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
-    """How many of these rows to take so that they, and the rest as a batch of its own, cost the least together, where
-    a batch costs longest * (count + overhead)."""
+def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
+    """Return the number of these rows to take so that they and the rest, as a second batch, cost the least together.
+
+    A batch costs longest * (count + overhead).
+    """
     if descending[0] == descending[-1]:
         return len(descending)
     counts = np.arange(multiple_of, len(descending), multiple_of)
@@ -124,26 +143,27 @@ def _worth(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
 
 
 def _divisible(batches: list[np.ndarray], world_size: int) -> list[np.ndarray]:
-    """Halve the batches of most rows until their number divides by `world_size`; the order stays."""
+    """Halve the batches with the most rows until their number divides by `world_size`. Their order stays."""
     missing = -len(batches) % world_size
     if not missing or not batches:
         return batches
-    heap = [(-len(rows), place) for place, rows in enumerate(batches)]
+    heap = [(-len(rows), index) for index, rows in enumerate(batches)]
     heapq.heapify(heap)
     pieces: dict[int, list[np.ndarray]] = {}
     for _ in range(missing):
-        _, place = heap[0]
-        whole = pieces.setdefault(place, [batches[place]])
-        part = max(range(len(whole)), key=lambda piece: len(whole[piece]))
-        rows = whole[part]
+        _, index = heap[0]
+        parts = pieces.setdefault(index, [batches[index]])
+        largest = max(range(len(parts)), key=lambda part: len(parts[part]))
+        rows = parts[largest]
         half = (len(rows) + 1) // 2
-        whole[part : part + 1] = [rows[:half], rows[half:]] if half < len(rows) else [rows, rows]
-        heapq.heapreplace(heap, (-max(map(len, whole)), place))
-    return [rows for place, batch in enumerate(batches) for rows in pieces.get(place, [batch])]
+        # A batch of a single row cannot be halved: another rank reads the row too.
+        parts[largest : largest + 1] = [rows[:half], rows[half:]] if half < len(rows) else [rows, rows]
+        heapq.heapreplace(heap, (-max(map(len, parts)), index))
+    return [rows for index, batch in enumerate(batches) for rows in pieces.get(index, [batch])]
 
 
 def padding_efficiency(lengths: np.ndarray, batches: list[np.ndarray], edges: np.ndarray | None = None) -> float:
-    """Real steps over computed steps."""
+    """Return the share of computed tokens that are real, not padding."""
     costs = lengths if edges is None else round_up(lengths, edges)
     computed = sum(len(rows) * int(costs[rows].max()) for rows in batches)
     return float(sum(int(lengths[rows].sum()) for rows in batches) / computed) if computed else 1.0

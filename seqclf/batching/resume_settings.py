@@ -1,6 +1,6 @@
-"""Settings that decide which rows each step of an epoch reads, compared between a checkpoint and the run resuming it.
+"""Settings that decide the rows of each step, compared between a checkpoint and the run that resumes it.
 
-The state of a checkpoint is `{"trained": batches of the running epoch that were trained on, "settings": {key: value}}`,
+The state in a checkpoint is `{"trained": batches of the running epoch that were trained on, "settings": {key: value}}`,
 with keys as a user types them.
 """
 
@@ -24,34 +24,37 @@ PLAN_KEYS = (
 
 
 def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """The settings of the checkpoint, as `key=value`, that are otherwise in `settings`."""
+    """Return the settings of the checkpoint that differ in `settings`, as `key=value`."""
     saved = state.get("settings", {})
     return [
-        f"{key}={_typed(value)}" for key, value in saved.items() if key in settings and not _same(value, settings[key])
+        f"{key}={_as_typed(value)}"
+        for key, value in saved.items()
+        if key in settings and not _is_same(value, settings[key])
     ]
 
 
 def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:
-    """Changed settings, which are allowed between epochs only.
+    """Return the changed settings, which are allowed between epochs only.
 
     Inside an epoch other batches would read some of its rows twice and others never. The next epoch is planned anew and
-    reads every row once under any settings, so there a change is the user's choice: a smaller batch on a smaller
-    device, say. Raises InputError where the checkpoint is inside an epoch.
+    reads every row once under any settings, so there a change is the user's choice, such as a smaller batch on a
+    smaller device. Raises InputError if the checkpoint was written inside an epoch.
     """
     changed = changed_settings(state, settings)
     if changed and state.get("trained", 0) > 0:
         raise InputError(
             f"{origin}: was written inside an epoch, whose rows were batched with {' '.join(changed)}; "
-            "give the same to go on, or a checkpoint from the end of an epoch"
+            "set the same to resume, or choose a checkpoint from the end of an epoch"
         )
     return changed
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
+    # True == 1 in Python, but not in a config.
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def _typed(value: Any) -> str:
+def _as_typed(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "null" if value is None else str(value)

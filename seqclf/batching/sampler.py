@@ -1,4 +1,4 @@
-"""The plan of an epoch as samplers that yield the rows of a whole batch."""
+"""Samplers that yield the rows of one batch after another, as planned for the epoch."""
 
 from __future__ import annotations
 
@@ -12,23 +12,31 @@ from seqclf.batching.plan import plan_batches
 
 
 class PlanSampler(DistributedSampler):
-    """Yields (B,) positions per step. `set_epoch` is called by Lightning at the start of each epoch.
+    """Yields the row indices (B,) of each batch of an epoch. Lightning calls `set_epoch` before each epoch.
 
-    `plan`: the keyword arguments of `plan_batches` other than `epoch`. Iteration begins at batch `first`.
-    A `DistributedSampler`, because the plan is already shared out among ranks: Lightning would wrap any other sampler
-    and share out the share once more.
+    `plan`: the keyword arguments of `plan_batches` other than `epoch`. Iteration begins at the batch index `first`.
+    It is a `DistributedSampler` because the plan is already shared out among ranks. Lightning would wrap any other
+    sampler and share out the share once more.
+
+    >>> limits = {"max_tokens": 12, "max_sequences": None, "pool_batches": 1, "seed": 0}
+    >>> sampler = PlanSampler(np.array([5, 1, 6, 2, 3, 4]), **limits)
+    >>> sampler.set_epoch(1)
+    >>> batches = [rows.tolist() for rows in sampler]
+    >>> sorted(sum(batches, []))
+    [0, 1, 2, 3, 4, 5]
     """
 
     def __init__(self, lengths: np.ndarray, **plan: Any):
         lengths = np.asarray(lengths)
-        super().__init__(lengths, num_replicas=plan.get("world_size", 1), rank=plan.get("rank", 0), seed=plan["seed"])  # type: ignore[arg-type]
+        world_size, rank = plan.get("world_size", 1), plan.get("rank", 0)
+        super().__init__(lengths, num_replicas=world_size, rank=rank, seed=plan["seed"])  # type: ignore[arg-type]
         self.lengths = lengths
         self.plan = plan
         self.first = 0
         self._plan_epoch(0)
-        # Of the first epoch, for all epochs and ranks: the others have nearly as many steps, and with one divisor the
-        # loss of a row has the same weight from the first step to the last.
-        self.mean_rows = len(self.lengths) / max(1, len(self.batches) * plan.get("world_size", 1))
+        # The mean of the first epoch serves all epochs and ranks: the others have nearly as many steps, and with one
+        # divisor the loss of a row has the same weight from the first step to the last.
+        self.mean_rows = len(self.lengths) / max(1, len(self.batches) * world_size)
 
     def set_epoch(self, epoch: int) -> None:
         if epoch != self.epoch:
@@ -42,14 +50,17 @@ class PlanSampler(DistributedSampler):
         return iter(self.batches[self.first :])
 
     def __len__(self) -> int:
-        """Steps of the whole epoch, wherever it begins: Lightning counts a resumed run from where it was."""
+        """Return the number of batches of the epoch, including those before `first`.
+
+        Lightning counts the batches of a resumed epoch from its start.
+        """
         return len(self.batches)
 
 
 class FixedSampler(PlanSampler, SequentialSampler):  # type: ignore[misc]
-    """The batches of epoch 0 in every epoch, for evaluation and for `overfit_batches`.
+    """Yields the batches of epoch 0 in every epoch, for evaluation and for `overfit_batches`.
 
-    A `SequentialSampler`, because `overfit_batches` replaces any other by one that knows no batches.
+    It is a `SequentialSampler` because `overfit_batches` replaces any other by one that knows no batches.
     """
 
     def set_epoch(self, epoch: int) -> None:

@@ -1,4 +1,4 @@
-"""The loader of training batches, which goes on where the trainer is."""
+"""Loader of training batches that resumes inside an epoch."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from seqclf.data.storage.prefetch import prefetched
 
 
 class TrainingLoader(DataLoader):
-    """Batches of an epoch from the first that was not trained on.
+    """Yields the batches of an epoch from the first one that was not trained on.
 
-    `first_batch()` is called when an epoch begins. `threaded`: gather batches ahead, in a thread.
+    `first_batch`: called when an epoch begins, returns the index of that batch. `threaded`: gather batches ahead, in a
+    thread.
     """
 
     sampler: PlanSampler
@@ -25,14 +26,17 @@ class TrainingLoader(DataLoader):
         self.threaded = threaded
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        # A generator: its body runs when the first batch is asked for. Lightning makes the iterator before it restores
-        # the progress of a checkpoint, so no earlier moment knows where a resumed epoch begins.
+        # A generator: its body runs when the first batch is read. Lightning makes the iterator before it restores the
+        # progress of a checkpoint, so the start of a resumed epoch is not known any earlier.
         self.sampler.first = self.first_batch()
         batches = super().__iter__()
         yield from prefetched(batches) if self.threaded else batches
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty: the position in the epoch is the trainer's. Both methods tell Lightning that this loader resumes."""
+        """Return nothing, as the position in the epoch is the trainer's.
+
+        This method and the next one signal to Lightning that the loader can resume.
+        """
         return {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

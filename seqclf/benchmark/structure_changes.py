@@ -35,7 +35,7 @@ def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -
     for index, (cell, layers, bidirectional, pooling, layout) in enumerate(structures):
         hidden = size // 2 if bidirectional else size
         model = trainer.model
-        model.recurrent = Recurrent(cell, model.steps.size, hidden, layers, bidirectional, 0.0, False, layout)
+        model.recurrent = Recurrent(cell, model.embedding.size, hidden, layers, bidirectional, 0.0, False, layout)
         model.pooling = Pooling(pooling, size, model.recurrent.backward_size)
         model.to(settings.device)
         trainer.mode = MODES["packed" if layout == "packed" else "dynamic"]

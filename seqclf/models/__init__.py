@@ -1,1 +1,1 @@
-"""Batch → logits."""
+"""Networks from a batch to logits, and their export to ONNX."""

@@ -1,4 +1,4 @@
-"""The whole network: steps → recurrence → pooling → logits."""
+"""Sequence classifier: embedding → recurrent encoder → pooling → head."""
 
 from __future__ import annotations
 
@@ -8,17 +8,37 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
-from seqclf.models.dropout import StepDropout
-from seqclf.models.embedding import StepEmbedding
+from seqclf.models.dropout import TokenDropout
+from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.pooling import Pooling
 from seqclf.models.recurrent import Recurrent
 
 
 class SequenceClassifier(nn.Module):
-    """Classifies sequences of different lengths; a sequence's logits depend on nothing but its own steps.
+    """Classifies sequences of different lengths. The logits of a sequence depend on nothing but its tokens.
 
-    `fields`: the encoders' specs (see `StepEmbedding`). `dropout` is applied to the steps, between layers and to the
-    pooled vector, which is layer-normalised; with `variational` a sequence loses the same features at all its steps.
+    `fields`: specs of the encoders (see `FieldEmbedding`). `dropout` is applied to the embedded tokens, between layers
+    and to the pooled vector, which is layer-normalised. With `variational` a sequence loses the same features at all
+    its tokens.
+
+    >>> import torch
+    >>> model = SequenceClassifier(
+    ...     [{"name": "word", "kind": "category", "size": 50}],
+    ...     num_classes=3,
+    ...     cell="gru",
+    ...     embedding_size=4,
+    ...     hidden_size=8,
+    ...     layers=1,
+    ...     bidirectional=True,
+    ...     pooling="max",
+    ...     layout="auto",
+    ...     dropout=0.1,
+    ...     token_dropout=0.1,
+    ...     number_noise=0.0,
+    ... )
+    >>> lengths = np.array([5, 2])
+    >>> model({"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths).shape
+    torch.Size([2, 3])
     """
 
     def __init__(
@@ -39,23 +59,28 @@ class SequenceClassifier(nn.Module):
         variational: bool = False,
     ):
         super().__init__()
-        self.steps = StepEmbedding(
+        self.embedding = FieldEmbedding(
             fields, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
         )
         self.recurrent = Recurrent(
-            cell, self.steps.size, hidden_size, layers, bidirectional, dropout, variational, layout
+            cell, self.embedding.size, hidden_size, layers, bidirectional, dropout, variational, layout
         )
         self.pooling = Pooling(pooling, self.recurrent.size, self.recurrent.backward_size)
         self.norm = nn.LayerNorm(self.pooling.size)
-        self.step_dropout = StepDropout(dropout, variational)
+        self.embedding_dropout = TokenDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(self.pooling.size, num_classes)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        self.steps.load_vectors(name, vectors)
+        """Start the embedding of the field `name` from pretrained `vectors` (size, D)."""
+        self.embedding.load_vectors(name, vectors)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """`fields`: (B, T) or (B, T, D) each; `lengths`: (B,), and a copy on the host → logits (B, classes)."""
-        steps = self.step_dropout(self.steps(fields))
-        outputs = self.recurrent(steps, lengths, host_lengths)
+        """Return logits (B, C).
+
+        `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the same as a NumPy
+        array, because packing needs lengths on the host and copying them back would wait for the device.
+        """
+        embedded = self.embedding_dropout(self.embedding(fields))
+        outputs = self.recurrent(embedded, lengths, host_lengths)
         return self.output(self.dropout(self.norm(self.pooling(outputs, lengths))))

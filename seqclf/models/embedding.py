@@ -1,4 +1,4 @@
-"""Fields of a step → one vector per step."""
+"""Embedding of the fields of a token as one vector per token."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-UNKNOWN = 0
+UNKNOWN = 0  # id of values that are not in a vocabulary
 
 
 class NumberProjection(nn.Linear):
-    """Linear map of numbers (…, D) → (…, `size`) that in training first adds Gaussian noise to scaled channels.
+    """Linear map of numbers (…, D) → (…, `size`). In training it first adds Gaussian noise to scaled channels.
 
     `scaled`: D booleans. The other channels (masks, sines and cosines, numbers left as they are) have no common scale,
-    so that noise of one deviation could drown them.
+    so noise of one standard deviation could drown them. `deviation`: standard deviation of the noise.
     """
 
     noise: Tensor
@@ -33,14 +33,19 @@ class NumberProjection(nn.Linear):
         return super().forward(values)
 
 
-class StepEmbedding(nn.Module):
-    """Embeds categories, projects numbers, and puts them side by side: (B, T) and (B, T, D) → (B, T, `size`).
+class FieldEmbedding(nn.Module):
+    """Embeds categories, projects numbers, and concatenates them: (B, T) and (B, T, D) → (B, T, `self.size`).
 
-    `fields`: the specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width, scaled}`; a
-    category with `vector_size` is embedded in so many dimensions, for pretrained vectors (see `load_vectors`).
-    In training, `token_dropout` of the categories become the unknown value, which teaches the model what to make of
-    values it has never seen, and noise of standard deviation `number_noise` is added to the `scaled`
-    channels of numbers (`width` booleans; left out: all).
+    `fields`: specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width, scaled}`. A category
+    with `vector_size` is embedded in that many dimensions, for pretrained vectors (see `load_vectors`). In training,
+    a share `token_dropout` of the categories is read as unknown, which teaches the model to handle values it has never
+    seen, and noise of standard deviation `number_noise` is added to the `scaled` channels of numbers (`width`
+    booleans, by default all true).
+
+    >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
+    >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
+    >>> embedding({"word": torch.zeros(2, 5, dtype=torch.int64), "value": torch.zeros(2, 5, 3)}).shape
+    torch.Size([2, 5, 8])
     """
 
     def __init__(
@@ -53,29 +58,31 @@ class StepEmbedding(nn.Module):
         self.size = 0
         for field in fields:
             size = field.get("vector_size") or embedding_size
-            category = field["kind"] == "category"
-            self.layers.append(
-                nn.Embedding(field["size"], size)
-                if category
-                else NumberProjection(size, field.get("scaled", [True] * field["width"]), number_noise)
-            )
+            if field["kind"] == "category":
+                self.layers.append(nn.Embedding(field["size"], size))
+            else:
+                scaled = field.get("scaled", [True] * field["width"])
+                self.layers.append(NumberProjection(size, scaled, number_noise))
             self.size += size
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
-        """Start a category's embedding from (size, D) `vectors`; rows of zeros stay as they were drawn, scaled to the
-        deviation of the others."""
+        """Start the embedding of the category `name` from `vectors` (size, D).
+
+        Rows of zeros have no vector. They stay as they were drawn, scaled to the standard deviation of the others.
+        """
         weight: Tensor = self.layers[self.names.index(name)].weight  # type: ignore[assignment]
-        given = torch.from_numpy(vectors)
-        known = given.any(dim=1)
+        pretrained = torch.from_numpy(vectors)
+        has_vector = pretrained.any(dim=1)
         with torch.no_grad():
-            weight.mul_(given[known].std())
-            weight[known] = given[known]
+            weight.mul_(pretrained[has_vector].std())
+            weight[has_vector] = pretrained[has_vector]
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
         embedded = []
         for name, layer in zip(self.names, self.layers, strict=True):
-            steps = fields[name]
+            values = fields[name]
             if isinstance(layer, nn.Embedding) and self.training and self.token_dropout:
-                steps = steps.masked_fill(torch.rand(steps.shape, device=steps.device) < self.token_dropout, UNKNOWN)
-            embedded.append(layer(steps))
+                dropped = torch.rand(values.shape, device=values.device) < self.token_dropout
+                values = values.masked_fill(dropped, UNKNOWN)  # a copy: the batch itself stays as it is
+            embedded.append(layer(values))
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]

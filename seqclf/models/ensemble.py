@@ -1,4 +1,4 @@
-"""Several classifiers that vote."""
+"""Ensemble: several classifiers whose probabilities are averaged."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ from seqclf.config.instantiate import build
 
 
 class Ensemble(nn.Module):
-    """Classifiers of one design, each from a start of its own, whose probabilities are averaged (Lakshminarayanan et
-    al. 2017). In training their logits come apart, (members, B, classes), so that each learns from its own errors."""
+    """Classifiers of one design with different initial weights, whose probabilities are averaged.
+
+    After Lakshminarayanan et al. 2017. In training the logits stay separate, (members, B, C), so that each member
+    learns from its own errors. In evaluation the logits are (B, C), see `vote`.
+    """
 
     def __init__(self, members: Iterable[nn.Module]):
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
+        """Start the embedding of the field `name` from pretrained `vectors` (size, D) in every member."""
         for member in self.members:
             member.load_vectors(name, vectors)  # type: ignore[operator]
 
@@ -31,12 +35,18 @@ class Ensemble(nn.Module):
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], num_classes: int) -> Any:
-    """The network of a `_target_` dict, or an ensemble of so many of them as its `members` says."""
+    """Build the network of a `_target_` dict, or an ensemble of as many networks as its `members` says."""
     design = {key: value for key, value in model.items() if key != "members"}
-    made = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
-    return made[0] if len(made) == 1 else Ensemble(made)
+    # Each network draws its initial weights anew, which is all that makes members differ.
+    networks = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
+    return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 
 def vote(logits: Tensor) -> Tensor:
-    """(members, B, classes) → logits (B, classes) whose softmax is the mean of the members' probabilities."""
+    """Return logits (B, C) whose softmax is the mean of the members' probabilities. `logits`: (members, B, C).
+
+    >>> vote(torch.tensor([[[0.8, 0.2]], [[0.4, 0.6]]]).log()).softmax(dim=-1)
+    tensor([[0.6000, 0.4000]])
+    """
+    # Log-probabilities, because the mean of raw logits weighs members by their scale.
     return logits.float().log_softmax(dim=-1).logsumexp(dim=0) - math.log(len(logits))

@@ -1,8 +1,8 @@
-"""A trained classifier → `model.onnx`, with free batch and time axes and lengths as an input.
+"""Export of a trained classifier to `model.onnx`, with free batch and time axes and lengths as an input.
 
-PyTorch's exporter refuses packed sequences and would unroll or fix a padded loop, so each layer is exported as the one
+PyTorch's exporter refuses packed sequences and would unroll or fix a padded loop. So each layer is exported as the one
 ONNX operator that means the same: LSTM, GRU or RNN with `sequence_lens`, in both directions at once. Its weights are
-reordered before tracing, so that they stand in the file as they are used.
+reordered before tracing, else some 40 Split and Concat nodes would stay in the graph.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from torch.export import Dim
 
 from seqclf.models.recurrent import Recurrent
 
-# Gate blocks of PyTorch's weights in the order in which ONNX wants them: ifgo → iofc, rzn → zrh.
+# Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
 GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
+# Not 1, which the exporter would take for a fixed size.
 EXAMPLE_BATCH, EXAMPLE_TIME = 2, 3
 
 
 class OnnxLayer(nn.Module):
-    """One layer, all directions, as one ONNX operator. Runs only inside the exporter."""
+    """One layer, in one or both directions, as one ONNX operator. Runs only inside the exporter."""
 
     weight: Tensor
     recurrence: Tensor
@@ -38,30 +39,32 @@ class OnnxLayer(nn.Module):
         self.cell = cell
         self.hidden_size = directions[0].hidden_size
         self.count = len(directions)
-        # Of each direction: input weights, recurrent weights and the two biases.
-        parts = zip(*([self._ordered(part) for part in module.parameters()] for module in directions), strict=True)
-        weight, recurrence, bias, other_bias = (torch.stack(part) for part in parts)
+        # Each direction has input weights, recurrent weights and two biases.
+        parts = zip(
+            *([self._reorder_gates(part) for part in module.parameters()] for module in directions), strict=True
+        )
+        weight, recurrence, input_bias, recurrent_bias = (torch.stack(part) for part in parts)
         self.register_buffer("weight", weight)
         self.register_buffer("recurrence", recurrence)
-        self.register_buffer("bias", torch.cat([bias, other_bias], dim=1))
+        self.register_buffer("bias", torch.cat([input_bias, recurrent_bias], dim=1))
 
-    def _ordered(self, weight: Tensor) -> Tensor:
+    def _reorder_gates(self, weight: Tensor) -> Tensor:
         blocks = weight.detach().chunk(len(GATES[self.cell]))
         return torch.cat([blocks[gate] for gate in GATES[self.cell]])
 
-    def forward(self, steps: Tensor, lengths: Tensor) -> Tensor:
-        batch, time = steps.shape[0], steps.shape[1]
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        batch, time = tokens.shape[0], tokens.shape[1]
         attributes: dict[str, Any] = {
             "direction": "bidirectional" if self.count == 2 else "forward",
             "hidden_size": self.hidden_size,
         }
         if self.cell == "gru":
-            attributes["linear_before_reset"] = 1
+            attributes["linear_before_reset"] = 1  # as PyTorch applies the reset gate
         state = (self.count, batch, self.hidden_size)
         shapes = [(time, self.count, batch, self.hidden_size)] + [state] * (2 if self.cell == "lstm" else 1)
         outputs = torch.onnx.ops.symbolic_multi_out(
             self.cell.upper(),
-            (steps.transpose(0, 1), self.weight, self.recurrence, self.bias, lengths.to(torch.int32)),
+            (tokens.transpose(0, 1), self.weight, self.recurrence, self.bias, lengths.to(torch.int32)),
             attrs=attributes,
             dtypes=[torch.float32] * len(shapes),
             shapes=shapes,
@@ -71,17 +74,20 @@ class OnnxLayer(nn.Module):
 
 
 class OnnxRecurrent(nn.Module):
-    """A `Recurrent` made of ONNX operators."""
+    """`Recurrent` as ONNX operators."""
 
     def __init__(self, recurrent: Recurrent):
         super().__init__()
-        directions: Iterable[Any] = zip(recurrent.ahead, *([recurrent.back] if recurrent.back else []), strict=True)
-        self.layers = nn.ModuleList(OnnxLayer(recurrent.cell, modules) for modules in directions)
+        directions = [recurrent.forward_layers]
+        if recurrent.backward_layers:
+            directions.append(recurrent.backward_layers)
+        layers: Iterable[Any] = zip(*directions, strict=True)
+        self.layers = nn.ModuleList(OnnxLayer(recurrent.cell, modules) for modules in layers)
 
-    def forward(self, steps: Tensor, lengths: Tensor, host_lengths: Any) -> Tensor:
+    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> Tensor:
         for layer in self.layers:
-            steps = layer(steps, lengths)
-        return steps
+            tokens = layer(tokens, lengths)
+        return tokens
 
 
 class _Exported(nn.Module):
@@ -96,7 +102,10 @@ class _Exported(nn.Module):
 def example_inputs(
     fields: Sequence[Mapping[str, Any]], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
-    """Random inputs of every field for (B,) `lengths` in a batch of `time` steps, padding included."""
+    """Return random inputs of every field for `lengths` (B,) in a batch padded to `time` tokens.
+
+    Padding holds random values too, so that a model that reads it gives itself away.
+    """
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
         shape = (len(lengths), time)
@@ -108,7 +117,7 @@ def example_inputs(
 
 
 def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path: Path) -> None:
-    """Write a classifier, or an ensemble of them, in evaluation mode and float32, to `path`.
+    """Write a classifier or an ensemble to `path`, in evaluation mode and float32. The classifier itself is unchanged.
 
     Inputs: one per field, (batch, time) int64 or (batch, time, D) float32, and `lengths` (batch,) int64.
     Output: `logits` (batch, classes).
@@ -123,9 +132,9 @@ def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     batch, time = Dim("batch"), Dim("time")
     names = [field["name"] for field in fields]
-    noisy = logging.getLogger("torch.onnx")
-    level = noisy.level
-    noisy.setLevel(logging.ERROR)
+    exporter_log = logging.getLogger("torch.onnx")
+    level = exporter_log.level
+    exporter_log.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -140,14 +149,17 @@ def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path
                 verbose=False,
             )
     finally:
-        noisy.setLevel(level)
+        exporter_log.setLevel(level)
     assert program is not None
-    _set_inner_names_apart(program.model.graph)
+    _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
 
 
-def _set_inner_names_apart(graph: Any) -> None:
-    """Begin the names between inputs and outputs with a slash: the exporter's `embedding` could be a field too."""
+def _prefix_inner_names(graph: Any) -> None:
+    """Begin all names but those of inputs and outputs with a slash.
+
+    The exporter names values like `embedding`, which could be the name of a field too.
+    """
     outer = {*graph.inputs, *graph.outputs}
     inner = [value for node in graph for value in node.outputs if value not in outer]
     for value in [*inner, *graph.initializers.values()]:

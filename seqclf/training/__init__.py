@@ -1,1 +1,1 @@
-"""The Lightning module and what surrounds it: losses, metrics, callbacks, checkpoints and loggers."""
+"""The Lightning module, its losses, metrics, callbacks, checkpoints and loggers."""

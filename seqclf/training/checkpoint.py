@@ -1,4 +1,4 @@
-"""A checkpoint from anywhere, read as data: nothing it names is imported, built or written before it was checked."""
+"""Reading a checkpoint of any origin as data: nothing it names is imported, built or written before it was checked."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from seqclf.config.instantiate import Trust, require_trusted
 from seqclf.errors import InputError
+from seqclf.models.ensemble import build_classifier
 from seqclf.system.stored_state import COUNT, SIZE, Each, Where, error_context, one_of, require
 
 TARGET = {"_target_": str}
@@ -35,34 +36,34 @@ SHAPE = {
     "global_step": COUNT,
     "epoch": COUNT,
 }
-USUAL = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}  # packages of what is built from a checkpoint
-REPEATED = ("members", "layers")  # settings that say how often something is built
+TRUSTED = {"model": ("seqclf",), "loss": ("seqclf", "torch.nn")}  # packages whose code a checkpoint may always name
+REPEATED = ("members", "layers")  # settings that repeat a part of the network, each time with weights
 
 
 def read_checkpoint(path: Any) -> Mapping[str, Any]:
-    """What `torch.save` wrote of a training; raises InputError unless it is a checkpoint of this package."""
-    known = f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt"
+    """Return the content of a checkpoint. Raises InputError unless it is a checkpoint of this package."""
+    message = f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt"
     if not Path(path).exists():
         raise InputError(f"checkpoint={path}: no such file")
     if not _is_plain_archive(Path(path)):
-        raise InputError(known)
+        raise InputError(message)
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:  # whatever the unpickler of a file that is no checkpoint comes up with
+    except Exception:  # the unpickler may raise anything on a file that is no checkpoint
         state = None
     hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
     if not isinstance(hyper, dict) or "dataset" not in hyper:
-        raise InputError(known)
+        raise InputError(message)
     if isinstance(hyper.get("model"), dict):
-        hyper["model"].setdefault("members", 1)  # before there were ensembles
-    with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or give another"):
+        hyper["model"].setdefault("members", 1)  # checkpoints older than ensembles lack it
+    with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
         _check_settings(hyper, len(state["state_dict"]))
     return state
 
 
 def _is_plain_archive(path: Path) -> bool:
-    """Whether a file is a zip archive as `torch.save` writes it: uncompressed, so no larger in memory than on disk."""
+    """Return True for a zip archive as `torch.save` writes it: uncompressed, so no larger in memory than on disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -80,22 +81,24 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     counts, classes = hyper["dataset"]["class_counts"], hyper["dataset"]["classes"]
     if len(counts) != len(classes):
         raise InputError("dataset.class_counts must be a number for each class")
-    for place, field in enumerate(hyper["dataset"]["fields"]):
+    if hyper["dataset"]["positive"] not in (None, *classes):
+        raise InputError("dataset.positive must be one of its classes")
+    for index, field in enumerate(hyper["dataset"]["fields"]):
         size = "size" if field["kind"] == "category" else "width"
-        require(field, {size: SIZE}, f"dataset.fields[{place}]")
+        require(field, {size: SIZE}, f"dataset.fields[{index}]")
     for name in REPEATED:
         if isinstance(hyper["model"].get(name), int) and hyper["model"][name] > tensors:
-            raise InputError(f"model.{name}={hyper['model'][name]} is more than it has weights")
+            raise InputError(f"model.{name}={hyper['model'][name]} is more than the checkpoint has weights")
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
-    """Raise unless all that is built from a checkpoint is of this package, of PyTorch, or of one in `trust`."""
-    for part, usual in USUAL.items():
-        require_trusted(f"checkpoint={path}: {part}._target_", hyper[part]["_target_"], usual, trust)
+    """Raise unless the model and the loss of a checkpoint are of this package, of PyTorch, or of one in `trust`."""
+    for part, packages in TRUSTED.items():
+        require_trusted(f"checkpoint={path}: {part}._target_", hyper[part]["_target_"], packages, trust)
 
 
 def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:
-    """Raise unless the weights of a checkpoint are those of the network that its settings describe."""
+    """Raise unless the weights of a checkpoint have the names and shapes that its settings need."""
     for name, tensor in expected.items():
         if name not in weights:
             raise InputError(f"has no weight {name}, which its settings need")
@@ -103,6 +106,18 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor])
             raise InputError(f"weight {name} is {_sizes(weights[name])}, its settings need {_sizes(tensor)}")
     if unknown := sorted(set(weights) - set(expected)):
         raise InputError(f"has the weight {unknown[0]}, which its settings do not know")
+
+
+def check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
+    """Raise unless the network has the size of its weights.
+
+    It is built without memory, because settings that were tampered with may ask for any size.
+    """
+    dataset = hyper["dataset"]
+    with torch.device("meta"):
+        network = build_classifier(hyper["model"], dataset["fields"], len(dataset["classes"]))
+    expected = {f"model.{name}": tensor for name, tensor in network.state_dict().items()}
+    check_weights({name: tensor for name, tensor in weights.items() if name.startswith("model.")}, expected)
 
 
 def _sizes(tensor: Tensor) -> str:

@@ -1,4 +1,4 @@
-"""Checkpoints on the disk: replaced at once or not at all."""
+"""Writing of checkpoint files, each replaced at once or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from seqclf.system.atomic_files import REMEDY, write_bytes
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its target and renames it: the earlier one stays until the new one is complete.
+    """Writes a checkpoint next to its target and renames it, so the earlier one stays until the new one is complete.
 
     Lightning's default writes to $TMPDIR and moves: across file systems that is a copy, which a kill truncates.
     """
@@ -26,10 +26,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
 
 def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
-    """Replace a checkpoint file by `content`."""
+    """Replace a checkpoint file by `content`. Raises InputError, with the file to resume from, if the disk refuses."""
     try:
         write_bytes(path, content)
     except OSError as error:
-        last = path.with_name("last.ckpt")  # never the best one, which may be many epochs behind
-        kept = f"; the one before is complete: go on with checkpoint={last}" if last.is_file() else ""
-        raise InputError(f"{path}: cannot be written ({error.strerror or error}); {REMEDY}{kept}") from None
+        last = path.with_name("last.ckpt")  # not the best one, which may be many epochs behind
+        advice = f"; the one before is complete: resume with checkpoint={last}" if last.is_file() else ""
+        raise InputError(f"{path}: cannot be written ({error.strerror or error}); {REMEDY}{advice}") from None

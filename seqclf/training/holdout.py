@@ -1,4 +1,4 @@
-"""Validation rows kept apart for the threshold of a promise, so that they choose neither the epoch nor the settings."""
+"""Holdout: validation rows for the threshold of a guarantee, used for neither the epoch nor the settings."""
 
 from __future__ import annotations
 
@@ -13,38 +13,39 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split, subset
 from seqclf.evaluation.decision import uses_holdout
 
-# Not the seed of the run: runs of other seeds, which a search compares, must keep the same rows apart.
+# Not the seed of the run: a search compares runs of different seeds, which must hold out the same rows.
 SEED = 0
 
 
 def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
-    """The dataset without the validation rows that are kept apart, and those rows. `settings`: of conf/decision.
+    """Return the dataset without the validation rows that are held out, and those rows.
 
-    They are a stratified share; the only row of a class stays in validation. Of each group that `data.split.by` keeps
-    together, one row is kept apart and the others are used for nothing: rows of a group are not independent, and a
-    promise counts independent ones. None where the rule promises nothing or the share is 0. A provisional decision
-    (`settings["provisional"]`) leaves the same rows out, and unseen.
+    `settings`: of conf/decision. `rule`: the decision rule. The rows are a stratified share, and the only row of a
+    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are
+    not used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule
+    guarantees nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too,
+    which leaves the same rows out of validation but does not see them.
     """
     if not uses_holdout({**settings, "provisional": False}, rule):
         return dataset, None
     validation = dataset.splits["validation"]
-    parts = holdout_rows(validation.labels, settings["holdout"], validation.groups)
-    kept = subset(validation, np.flatnonzero(~parts))
-    rows = np.flatnonzero(parts)
+    held_out = holdout_rows(validation.labels, settings["holdout"], validation.groups)
+    remaining = subset(validation, np.flatnonzero(~held_out))
+    rows = np.flatnonzero(held_out)
     if validation.groups is not None:
         rows = one_of_each(rows, validation.groups)
-    apart = None if settings["provisional"] else subset(validation, rows)
-    return replace(dataset, splits={**dataset.splits, "validation": kept}), apart
+    holdout = None if settings["provisional"] else subset(validation, rows)
+    return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
 
 
 def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Which rows are kept apart, those of one group together: (N,) bool. The same for the same arguments."""
+    """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
 
 
 def one_of_each(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """A random row of each group among `rows`, ascending."""
+    """Return a random row of each group among `rows`, ascending."""
     shuffled = np.random.default_rng(SEED).permutation(rows)
     _, first = np.unique(groups[shuffled], return_index=True)
     return np.sort(shuffled[first])

@@ -1,4 +1,4 @@
-"""A trained task over a split → labels and logits, in the split's order."""
+"""Inference with a trained task over a split."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from seqclf.training.module import SequenceTask
 
 @torch.inference_mode()
 def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Labels (N,) and logits (N, C) of all batches, ordered by the batches' `ids`."""
+    """Return labels (N,) and logits (N, C) of all batches, in the order of the split."""
     task = task.eval()
     ids, labels, logits = [], [], []
     for batch in batches:
-        fields = {name: steps.to(task.device) for name, steps in batch.fields.items()}
-        found = task(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
+        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
+        batch_logits = task(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
         ids.append(batch.ids)
         labels.append(batch.labels.numpy())
-        logits.append(found.float().cpu().numpy())
+        logits.append(batch_logits.float().cpu().numpy())
+    # Evaluation batches are sorted by length.
     order = np.argsort(np.concatenate(ids), kind="stable")
     return np.concatenate(labels)[order], np.concatenate(logits)[order]

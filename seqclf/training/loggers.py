@@ -1,4 +1,4 @@
-"""Where the curves go besides `metrics.csv`: Weights & Biases or TensorBoard. No failure of theirs stops a run."""
+"""Loggers in addition to `metrics.csv`: Weights & Biases or TensorBoard. None of their failures stops a run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODES = ("auto", "online", "offline", "disabled")
 
 
 def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Logger | None:
-    """The logger `settings` (conf/logger) ask for; `config` is recorded with the run."""
+    """Return the logger of `settings` (conf/logger), or None. `config` is recorded with the run."""
     name = settings["name"]
     if name in ("csv", "none"):
         return None
@@ -44,7 +44,7 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     os.environ.setdefault("WANDB_SILENT", "true")
     mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE", "online")
     if mode == "online" and not _has_key():
-        mode = "offline"  # W&B would ask for a key
+        mode = "offline"  # online, W&B would prompt for a key
     deadline = time.monotonic() + settings["timeout"]
     if mode == "online" and not answers(_server(), settings["timeout"] / 2):
         mode = _go_offline(f"{_server()} does not answer", run)
@@ -62,8 +62,8 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     for name in ("train/step_loss", "lr"):
         started.define_metric(name, step_metric="trainer/global_step")
     for metric in (*MAIN_METRICS, *RANKING_METRICS):
-        best = "min" if metric == "loss" else "max"
-        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=best)
+        summary = "min" if metric == "loss" else "max"
+        started.define_metric(f"validation/{metric}", step_metric="epoch", summary=summary)
     return logger
 
 
@@ -90,20 +90,23 @@ def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str
 
 
 def _go_offline(reason: str, run: Path) -> str:
-    later = f"`wandb sync {run / 'wandb'}/offline-run-*` uploads it"
-    print(f"Weights & Biases: {reason}; the run is recorded offline, {later}", file=sys.stderr)
+    remedy = f"`wandb sync {run / 'wandb'}/offline-run-*` uploads it"
+    print(f"Weights & Biases: {reason}; the run is recorded offline, {remedy}", file=sys.stderr)
     return "offline"
 
 
 def _server() -> str:
-    """The address of the server, from the environment or W&B's settings files."""
+    """Return the address of the server, from the environment or W&B's settings files."""
     from wandb.sdk import wandb_setup
 
     return str(wandb_setup.singleton().settings.base_url)
 
 
 def answers(url: str, seconds: float) -> bool:
-    """Whether a server answers a request in time, however it hangs: in the name lookup, connecting or answering."""
+    """Return True if a server answers a request in time.
+
+    A thread asks, because a timeout of the request does not cover the name lookup, which may hang as well.
+    """
     import requests  # honours proxies and certificates, as W&B does
 
     answered = threading.Event()
@@ -120,7 +123,7 @@ def answers(url: str, seconds: float) -> bool:
 
 
 def _earlier_id(checkpoint: str | None) -> str | None:
-    """The id of the run that wrote a checkpoint (RUN/checkpoints/last.ckpt), which is then gone on with."""
+    """Return the id of the W&B run that wrote a checkpoint (RUN/checkpoints/last.ckpt), so that it is continued."""
     if checkpoint is None:
         return None
     files = Path(checkpoint).absolute().parent.parent.glob("wandb/*run-*/run-*.wandb")
@@ -129,7 +132,7 @@ def _earlier_id(checkpoint: str | None) -> str | None:
 
 
 def _has_key() -> bool:
-    """Whether there is an API key, in the environment or in ~/.netrc."""
+    """Return True if there is an API key, in the environment or in ~/.netrc."""
     if os.environ.get("WANDB_API_KEY"):
         return True
     host = os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai").split("://")[-1].split("/")[0]
@@ -148,7 +151,7 @@ def _tolerant(act: Callable[[], Any]) -> Any:
 
 
 def log_verdict(logger: Logger | None, verdict: RunSummary, settings: dict[str, Any]) -> None:
-    """Final metrics to the summary; for W&B plots, tables and artifacts too."""
+    """Log the final metrics, and to W&B plots, tables and artifacts too."""
     if logger is None:
         return
     if isinstance(logger, WandbLogger):
@@ -160,6 +163,6 @@ def log_verdict(logger: Logger | None, verdict: RunSummary, settings: dict[str, 
 
 
 def finish(logger: Logger | None) -> None:
-    """End the logger's run, so that the next one of a sweep begins its own."""
+    """End the logger's run, so that the next run of a sweep starts a new one."""
     if isinstance(logger, WandbLogger):
         _tolerant(logger.experiment.finish)

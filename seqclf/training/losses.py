@@ -1,8 +1,8 @@
-"""What training minimises. Every loss is built with the training rows of each class, `class_counts` (C,).
+"""Losses for training. Each is built with the number of training rows per class, `class_counts` (C,).
 
-A loss is the mean over a batch of what each row costs. The training step multiplies it by `Batch.weight`, because
-batches of long sequences have fewer rows. Rows may weigh by their class. Class weights are scaled to a mean of 1 over
-the training rows, not over each batch, so that a row weighs the same whatever its batch mates.
+A loss is the mean over a batch of the costs of its rows, which may be weighted by class. The training step multiplies
+it by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a mean of 1 over
+the training rows, not over each batch, so that a row has the same weight whatever its batch mates.
 """
 
 from __future__ import annotations
@@ -18,35 +18,42 @@ from seqclf.errors import InputError
 
 
 def weigh_classes(
-    chosen: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int], beta: float
+    scheme: str | Mapping[str, float] | None, classes: Sequence[str], class_counts: Sequence[int], beta: float
 ) -> Tensor | None:
-    """(C,) weights, or None where all are the same.
+    """Return class weights (C,) with a mean of 1 over the training rows, or None if all are the same.
 
-    `balanced`: inverse to a class's rows n. `effective`: inverse to the effective number of its rows,
-    (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping: as given, 1 for labels left out.
+    `scheme`: `balanced` is inverse to the number n of rows of a class. `effective` is inverse to their effective
+    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for
+    those it leaves out. Raises InputError on anything else.
+
+    >>> weigh_classes("balanced", ["no", "yes"], [90, 10], beta=0.999)
+    tensor([0.5556, 5.0000])
     """
     counts = torch.tensor(class_counts, dtype=torch.float64)
-    if chosen is None:
+    if scheme is None:
         return None
-    if isinstance(chosen, Mapping):
-        given = {label_text(label): float(weight) for label, weight in chosen.items()}
-        unknown = set(given) - set(classes)
+    if isinstance(scheme, Mapping):
+        by_label = {label_text(label): float(weight) for label, weight in scheme.items()}
+        unknown = set(by_label) - set(classes)
         if unknown:
             raise InputError(f"loss.class_weights: no label '{min(unknown)}'; the labels are {', '.join(classes)}")
-        weights = torch.tensor([given.get(label, 1.0) for label in classes], dtype=torch.float64)
+        weights = torch.tensor([by_label.get(label, 1.0) for label in classes], dtype=torch.float64)
         if weights.min() < 0 or weights.max() == 0:
-            raise InputError("loss.class_weights: must be at least 0, and one of them above")
-    elif chosen == "balanced":
+            raise InputError("loss.class_weights: must be at least 0, and one of them above 0")
+    elif scheme == "balanced":
         weights = 1 / counts
-    elif chosen == "effective":
+    elif scheme == "effective":
         weights = (1 - beta) / (1 - beta**counts)
     else:
-        raise InputError(f"loss.class_weights={chosen}: must be null, balanced, effective or {{label: weight}}")
+        raise InputError(f"loss.class_weights={scheme}: must be null, balanced, effective or {{label: weight}}")
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 
 class RowLoss(nn.Module):
-    """The weighted mean of `costs`, which each loss defines. Checkpoints of older versions give no `effective_beta`."""
+    """Base class: the weighted mean over a batch of `costs`, which each loss defines.
+
+    `effective_beta` has a default because checkpoints of older versions lack it.
+    """
 
     weights: Tensor | None
 
@@ -62,7 +69,7 @@ class RowLoss(nn.Module):
         self.register_buffer("weights", weigh_classes(class_weights, classes, class_counts, effective_beta))
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels → (B,)."""
+        """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -71,7 +78,10 @@ class RowLoss(nn.Module):
 
 
 class CrossEntropy(RowLoss):
-    """-log p(label); with `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others."""
+    """Cross-entropy: -log p(label).
+
+    With `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others.
+    """
 
     def __init__(
         self,
@@ -90,7 +100,7 @@ class CrossEntropy(RowLoss):
 
 
 class Focal(RowLoss):
-    """-(1 - p(label))^gamma log p(label): rows that are right already count less (Lin et al. 2017)."""
+    """Focal loss: -(1 - p(label))^gamma log p(label), where easy rows count less (Lin et al. 2017)."""
 
     def __init__(
         self,
@@ -105,16 +115,18 @@ class Focal(RowLoss):
         self.gamma = gamma
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # 1 - p by the other classes' logits: exact where p is nearly 1, and its power has a gradient there.
-        chosen = functional.one_hot(labels, logits.shape[-1]).bool()
+        # 1 - p from the logits of the other classes: exact where p is nearly 1, and its power has a gradient there.
+        is_label = functional.one_hot(labels, logits.shape[-1]).bool()
         log_all = logits.logsumexp(-1)
-        log_others = logits.masked_fill(chosen, float("-inf")).logsumexp(-1)
-        return (self.gamma * (log_others - log_all)).exp() * (log_all - logits[chosen])
+        log_others = logits.masked_fill(is_label, float("-inf")).logsumexp(-1)
+        return (self.gamma * (log_others - log_all)).exp() * (log_all - logits[is_label])
 
 
 class LogitAdjusted(RowLoss):
-    """Cross-entropy of logits + tau * log(share of the class): what the model itself says then treats classes as if
-    they were equally frequent (Menon et al. 2021, equation 10)."""
+    """Cross-entropy of logits + tau * log(share of the class) (Menon et al. 2021, equation 10).
+
+    Trained with the shift, the logits themselves treat classes as if they were equally frequent.
+    """
 
     priors: Tensor
 

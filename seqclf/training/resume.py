@@ -1,4 +1,4 @@
-"""Whether a run may go on from a checkpoint."""
+"""Checks that a checkpoint continues the run that is configured."""
 
 from __future__ import annotations
 
@@ -18,12 +18,15 @@ from seqclf.config.instantiate import locate
 from seqclf.errors import InputError
 from seqclf.system.stored_state import COUNT, Each, Where, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
+from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
-# Of a `SequenceDataModule`, see `continuity`.
+# State of a `SequenceDataModule`, see `resume_settings`.
 POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}
+# State of an optimizer, by weight.
+MOMENTS = Where(dict, lambda state: all(isinstance(moments, dict) for moments in state.values()), "a mapping")
 RESUMED = {
     "pytorch-lightning_version": Where(
         str, lambda text: re.fullmatch(r"\d+(\.\d+)+\S*", text) is not None, "a version"
@@ -40,46 +43,51 @@ RESUMED = {
         }
     },
     "callbacks": Each(dict),
-    "optimizer_states": Where(
-        [{"state": Where(dict, lambda state: all(isinstance(kept, dict) for kept in state.values()), "a mapping")}],
-        lambda states: len(states) == 1,
-        "one optimizer's",
-    ),
+    "optimizer_states": Where([{"state": MOMENTS}], lambda states: len(states) == 1, "one optimizer's"),
     "lr_schedulers": Where(
         [{"last_epoch": int, "base_lrs": [float]}], lambda states: len(states) == 1, "one learning rate schedule's"
     ),
 }
-SAVER = {  # of a `ModelCheckpoint`, which deletes what was best before
+SAVER = {  # state of a `ModelCheckpoint`, which deletes the files of earlier best epochs
     "dirpath": str,
     "best_model_path": str,
     "kth_best_model_path": str,
     "last_model_path": str,
     "best_k_models": dict,
 }
+RECORD = {  # state of an `EpochRecord`
+    "history": [
+        {"epoch": COUNT, "step": COUNT, "seconds": float, **dict.fromkeys(Speed._fields, float), "lr": float}
+        | {"observation": str}
+    ],
+    "seen": Each(COUNT),
+    "seconds": float,
+}
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
-    """Raise unless the checkpoint continues this very task and, inside an epoch, the same batches.
+    """Raise InputError unless the checkpoint continues this task and, inside an epoch, the same batches.
 
-    One whose epochs are all done is scored and exported.
+    A checkpoint whose epochs are all done passes: it is scored and exported without training.
     """
     path = config["checkpoint"]
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
-        was, wanted = state["hyper_parameters"][part], task.hparams[part]
-        if _target(was) == _target(wanted):  # what only the checkpoint names is not imported
-            was, wanted = _completed(was), _completed(wanted)
-        if was != wanted and part == "dataset" and _other_rows_apart(was, wanted):
+        saved, current = state["hyper_parameters"][part], task.hparams[part]
+        if _target(saved) == _target(current):  # code that only the checkpoint names is not imported
+            saved, current = _with_defaults(saved), _with_defaults(current)
+        if saved != current and part == "dataset" and _has_other_holdout(saved, current):
             raise InputError(
                 f"checkpoint={path}: was trained with another decision: its validation has "
-                f"{was['rows']['validation']:,} rows, now it has {wanted['rows']['validation']:,}; give the same "
-                "decision.holdout, and a promise (decision.min_recall, min_precision or max_alerts) if its run had one"
+                f"{saved['rows']['validation']:,} rows, now it has {current['rows']['validation']:,}; set the same "
+                "decision.holdout, and a guarantee (decision.min_recall, min_precision or max_alerts) if its run had "
+                "one"
             )
-        if was != wanted:
+        if saved != current:
             key = "data" if part == "dataset" else part
             raise InputError(
-                f"checkpoint={path}: was trained with another {key}{_differences(key, was, wanted)}; "
-                f"give the same {key} as its run"
+                f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
+                f"set the same {key} as its run"
             )
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
@@ -87,83 +95,93 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         with error_context(f"checkpoint={path}", "it is damaged; train from the start"):
             require(position, POSITION)
         check_same_batches(f"checkpoint={path}", position, batches.settings())
-    epochs, begun = config["trainer"]["max_epochs"], _epochs_begun(state)
-    if epochs is not None and 0 <= epochs < begun:
-        raise InputError(f"checkpoint={path}: has begun epoch {begun} already; raise trainer.max_epochs (now {epochs})")
+    epochs, started = config["trainer"]["max_epochs"], _epochs_started(state)
+    if epochs is not None and 0 <= epochs < started:
+        raise InputError(
+            f"checkpoint={path}: has started epoch {started} already; raise trainer.max_epochs (now {epochs})"
+        )
 
 
-def _other_rows_apart(was: Any, wanted: Any) -> bool:
-    """True if two dataset descriptions differ only in how many validation rows there are, as a promise keeps some."""
-    if not isinstance(was, dict) or not isinstance(was.get("rows"), dict) or "validation" not in was["rows"]:
+def _has_other_holdout(saved: Any, current: Any) -> bool:
+    """Return True if two dataset descriptions differ only in the number of validation rows.
+
+    A guarantee holds out some of them.
+    """
+    if not isinstance(saved, dict) or not isinstance(saved.get("rows"), dict) or "validation" not in saved["rows"]:
         return False
-    rows = {**was["rows"], "validation": wanted["rows"]["validation"]}
-    return rows != was["rows"] and {**was, "rows": rows} == wanted
+    rows = {**saved["rows"], "validation": current["rows"]["validation"]}
+    return rows != saved["rows"] and {**saved, "rows": rows} == current
 
 
-def _epochs_begun(state: Mapping[str, Any]) -> int:
-    """The number of epochs that are trained, the one that a checkpoint was written inside of included."""
+def _epochs_started(state: Mapping[str, Any]) -> int:
+    """Return the number of epochs that were started, an unfinished one included."""
     return state["loops"]["fit_loop"]["epoch_progress"]["current"]["started"]
 
 
 def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> None:
-    """Raise unless the checkpoint holds what Lightning goes on from, which would raise anything where it does not."""
+    """Raise InputError unless the checkpoint holds what Lightning needs to resume.
+
+    Lightning itself would raise any kind of error on a damaged checkpoint.
+    """
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
         check_weights(state["state_dict"], task.state_dict())
-        for name, kept in state["callbacks"].items():
-            if "dirpath" in kept:
-                _check_saver(name, kept)
+        for name, callback_state in state["callbacks"].items():
+            if "dirpath" in callback_state:
+                _check_saver(name, callback_state)
+            if name == EpochRecord.__qualname__:
+                require(callback_state, RECORD, f"callbacks.{name}")
         optimizer, schedule = task.make_optimizer(steps=1)
         fresh = [dict(group) for group in optimizer.param_groups]
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
-        except Exception as error:  # whatever PyTorch makes of values of any kind
-            raise InputError(f"its optimizer cannot go on ({type(error).__name__}: {error})") from None
+        except Exception as error:  # PyTorch may raise anything on values of another kind
+            raise InputError(f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
         if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
-            raise InputError("optimizer_states: is not of this optimizer")
+            raise InputError("optimizer_states: is of another optimizer")
         if len({frozenset(moments) for moments in optimizer.state.values()}) > 1:
-            raise InputError("optimizer_states: lacks something of a weight")
+            raise InputError("optimizer_states: lacks a state of a weight")
         for weight, moments in optimizer.state.items():
             for name, value in moments.items():
                 if isinstance(value, Tensor) and value.ndim and value.shape != weight.shape:
-                    raise InputError(f"optimizer_states: {name} is not of the size of its weight")
+                    raise InputError(f"optimizer_states: {name} does not have the size of its weight")
 
 
 def _has_numbers(optimizer: torch.optim.Optimizer, fresh: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether every setting that is a number in a fresh optimizer still is one."""
-    return all(
-        isinstance(group.get(name), (int, float, Tensor))
-        for group, usual in zip(optimizer.param_groups, fresh, strict=True)
-        for name, value in usual.items()
-        if isinstance(value, (int, float))
-    )
+    """Return True if every setting that is a number in the groups of a fresh optimizer still is one."""
+    for group, fresh_group in zip(optimizer.param_groups, fresh, strict=True):
+        numbers = [name for name, value in fresh_group.items() if isinstance(value, (int, float))]
+        if not all(isinstance(group.get(name), (int, float, Tensor)) for name in numbers):
+            return False
+    return True
 
 
-def _check_saver(name: str, kept: Mapping[str, Any]) -> None:
-    """Raise unless the files of a `ModelCheckpoint` are in its own folder, so that nothing else is ever deleted."""
-    require(kept, SAVER, f"callbacks.{name}")
-    files = [kept[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
-    for file in [*files, *kept["best_k_models"]]:
-        if file and (not isinstance(file, str) or str(Path(file).parent) != kept["dirpath"]):
-            raise InputError(f"callbacks.{name}: {file} is not in its folder {kept['dirpath']}")
+def _check_saver(name: str, state: Mapping[str, Any]) -> None:
+    """Raise unless the files of a `ModelCheckpoint` are in its folder, so that it never deletes any other file."""
+    require(state, SAVER, f"callbacks.{name}")
+    files = [state[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
+    for file in [*files, *state["best_k_models"]]:
+        if file and (not isinstance(file, str) or str(Path(file).parent) != state["dirpath"]):
+            raise InputError(f"callbacks.{name}: {file} is not in its folder {state['dirpath']}")
 
 
 def _target(settings: Any) -> Any:
     return settings.get("_target_") if isinstance(settings, dict) else None
 
 
-def _completed(settings: Any) -> Any:
-    """A `_target_` dict with the defaults of what it leaves out, as those of older checkpoints do."""
+def _with_defaults(settings: Any) -> Any:
+    """Return a `_target_` dict with defaults for the settings that it lacks, as those of older checkpoints may."""
     if not isinstance(settings, dict) or "_target_" not in settings:
         return settings
-    known = inspect.signature(locate(settings["_target_"])).parameters.values()
-    return {**{one.name: one.default for one in known if one.default is not one.empty}, **settings}
+    parameters = inspect.signature(locate(settings["_target_"])).parameters
+    optional = {name for name, parameter in parameters.items() if parameter.default is not parameter.empty}
+    return {**{name: parameters[name].default for name in optional}, **settings}
 
 
-def _differences(key: str, was: Any, wanted: Any) -> str:
-    """The settings of `was` that `wanted` has otherwise, as they are given."""
-    if not isinstance(was, dict) or "_target_" not in was:
+def _differences(key: str, saved: Any, current: Any) -> str:
+    """Return the settings of `saved` that differ in `current`, as a user types them."""
+    if not isinstance(saved, dict) or "_target_" not in saved:
         return ""
-    told = [f"{key}.{name}={value}" for name, value in was.items() if wanted.get(name) != value]
-    return f" ({' '.join(told)})" if told else ""
+    changed = [f"{key}.{name}={value}" for name, value in saved.items() if current.get(name) != value]
+    return f" ({' '.join(changed)})" if changed else ""

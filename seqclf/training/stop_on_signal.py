@@ -1,4 +1,4 @@
-"""The end of training at a signal, with a checkpoint to go on from."""
+"""Callback that ends training at a signal, with a checkpoint to resume from."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from seqclf.system import signals
 
 
 class StopOnSignal(Checkpoint):
-    """Answers a signal noted by `termination.deferred()`: writes `path` after the batch and ends training.
+    """Writes the checkpoint `path` after the batch in which a signal came, and ends training.
 
-    Given last, so that every other callback has counted the batch before it is saved. All ranks stop at the same batch.
+    It needs `signals.deferred_signals()` around the fit, and to be the last callback, so that every other one has
+    counted the batch before it is saved. All ranks stop at the same batch.
     """
 
     def __init__(self, path: Path):
@@ -25,15 +26,15 @@ class StopOnSignal(Checkpoint):
         signals.reinstall()
 
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if _agreed(trainer):
+        if _any_rank_signalled(trainer):
             self._save(trainer)
             _stop()
 
     def on_validation_batch_end(self, trainer: Any, task: Any, *arguments: Any) -> None:
-        # On several ranks at the end of the epoch: they may validate different numbers of batches.
+        # Several ranks stop at the end of the epoch instead: they may validate different numbers of batches.
         if trainer.sanity_checking or trainer.world_size > 1 or not signals.requested():
             return
-        # As if the first validation batch had just begun: from there Lightning validates again before it goes on.
+        # As if the first validation batch had just begun: from there Lightning validates again when it resumes.
         for progress in vars(trainer.fit_loop.epoch_loop.val_loop.batch_progress).values():
             if hasattr(progress, "started"):
                 progress.ready = progress.started = 1
@@ -42,7 +43,7 @@ class StopOnSignal(Checkpoint):
         _stop()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        if _agreed(trainer):
+        if _any_rank_signalled(trainer):
             _stop()  # the checkpoint of the epoch has just been written
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -50,8 +51,8 @@ class StopOnSignal(Checkpoint):
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
-def _agreed(trainer: pl.Trainer) -> bool:
-    """Whether any rank was asked to stop; a collective operation on several ranks."""
+def _any_rank_signalled(trainer: pl.Trainer) -> bool:
+    """Return True if any rank got a signal. On several ranks this is a collective operation."""
     return trainer.strategy.reduce_boolean_decision(signals.requested(), all=False)
 
 

@@ -14,7 +14,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Evaluation, SplitMetrics
 
 CURVE_POINTS = 200
-MOST_CLASSES = 200  # of a table or a confusion matrix
+MOST_CLASSES = 200  # in a table or a confusion matrix
 
 
 class RunSummary(NamedTuple):
@@ -128,7 +128,7 @@ def _log_artifacts(run: Any, summary: RunSummary, log_bundle: bool, online: bool
 
 
 def precision_recall_rows(truth: np.ndarray, score: np.ndarray) -> list[list[float]]:
-    """At most `CURVE_POINTS` rows of recall, precision and threshold along the curve."""
+    """Return at most `CURVE_POINTS` rows of recall, precision and threshold along the curve."""
     from sklearn.metrics import precision_recall_curve
 
     precision, recall, thresholds = precision_recall_curve(truth, score)

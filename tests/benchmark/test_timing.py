@@ -97,7 +97,7 @@ def test_an_error_when_structure_changes_is_reported(workload, monkeypatch):
     step = ModeTrainer.step
 
     def failing(self, rows):
-        if self.model.recurrent.cell == "gru" and len(self.model.recurrent.ahead) == 3:
+        if self.model.recurrent.cell == "gru" and len(self.model.recurrent.forward_layers) == 3:
             raise RuntimeError("cannot")
         return step(self, rows)
 

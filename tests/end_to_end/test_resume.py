@@ -87,4 +87,4 @@ def test_what_would_not_continue_the_run_is_refused_by_name(resumed, shell, file
         done = wait()
         last = done.err.splitlines()[-1]
         assert done.code == 2 and last.startswith("error: checkpoint=left/checkpoints/last.ckpt: "), done.err
-        assert last.endswith(f"was trained with another {told.get(key, key)}; give the same {key} as its run")
+        assert last.endswith(f"was trained with another {told.get(key, key)}; set the same {key} as its run")

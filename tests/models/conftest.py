@@ -1,4 +1,4 @@
-"""A small network over a category and a number field, and ragged batches for it."""
+"""A small network over a category and a number field, and batches for it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -37,22 +37,22 @@ def one_thread():
 
 @pytest.fixture(scope="session")
 def net() -> Callable[..., SequenceClassifier]:
-    """`net(cell="gru", …)`: a network of four classes in evaluation mode, the same weights for the same options."""
+    """`net(cell="gru", …)` returns a network in evaluation mode, with the same weights for the same options."""
 
     def make(fields: list[dict[str, Any]] = FIELDS, num_classes: int = 4, **options: Any) -> SequenceClassifier:
         torch.manual_seed(1)
-        made = SequenceClassifier(fields, num_classes, **{**PLAIN, **options}).eval()
+        network = SequenceClassifier(fields, num_classes, **{**PLAIN, **options}).eval()
         with torch.no_grad():  # biases start at zero; a test must notice when one is lost
-            for weight in made.parameters():
+            for weight in network.parameters():
                 weight.add_(0.2 * torch.randn_like(weight))
-        return made
+        return network
 
     return make
 
 
 @pytest.fixture(scope="session")
 def inputs() -> Callable[..., tuple[dict[str, Tensor], Tensor, np.ndarray]]:
-    """`inputs(lengths, time, seed)`: fields, lengths and their host copy; padding holds random values, not zeros."""
+    """`inputs(lengths, time, seed)` returns fields, lengths and their host copy. Padding holds random values."""
 
     def make(lengths: Any, time: int | None = None, seed: int = 0) -> tuple[dict[str, Tensor], Tensor, np.ndarray]:
         host = np.asarray(lengths, dtype=np.int64)

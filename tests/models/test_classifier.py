@@ -1,4 +1,4 @@
-"""The whole network: what training changes and evaluation must not."""
+"""The classifier: shapes, dropout, layouts and errors."""
 
 import pytest
 import torch
@@ -10,22 +10,22 @@ def test_logits_have_a_row_per_sequence_and_a_column_per_class(net, inputs):
     assert net(num_classes=7)(*inputs([3, 1, 5])).shape == (3, 7)
 
 
-def test_dropout_is_of_training_only(net, inputs):
+def test_dropout_applies_in_training_only(net, inputs):
     model, batch = net(dropout=0.5, token_dropout=0.5, number_noise=0.5), inputs([3, 6])
     assert torch.equal(model(*batch), model(*batch))
     model.train()
     assert not torch.equal(model(*batch), model(*batch))
 
 
-def test_order_of_steps_matters(net, inputs):
+def test_order_of_tokens_matters(net, inputs):
     model = net()
     fields, lengths, host = inputs([6, 6])
-    backwards = {name: steps.flip(1) for name, steps in fields.items()}
+    backwards = {name: tokens.flip(1) for name, tokens in fields.items()}
     assert not torch.allclose(model(fields, lengths, host), model(backwards, lengths, host), atol=1e-3)
 
 
-def test_weights_are_the_same_in_every_layout(net):
-    """So that a checkpoint of one loads in the other."""
+def test_weights_of_one_layout_load_in_the_other(net):
+    """A checkpoint of one layout loads in the other."""
     padded, packed = net(layout="padded", bidirectional=True), net(layout="packed", bidirectional=True)
     packed.load_state_dict(padded.state_dict())
 

@@ -1,81 +1,81 @@
-"""Fields of a step side by side, and the noise that only training adds."""
+"""Embedding of the fields of a token, and the noise of training."""
 
 import torch
 
-from seqclf.models.embedding import UNKNOWN, StepEmbedding
+from seqclf.models.embedding import UNKNOWN, FieldEmbedding
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 
 
 def embedding(**noise):
-    return StepEmbedding(FIELDS, embedding_size=6, **{"token_dropout": 0.0, "number_noise": 0.0, **noise})
+    return FieldEmbedding(FIELDS, embedding_size=6, **{"token_dropout": 0.0, "number_noise": 0.0, **noise})
 
 
 def fields():
     return {"token": torch.randint(1, 12, (40, 50)), "value": torch.randn(40, 50, 3)}
 
 
-def test_each_field_is_embedded_by_itself():
-    made, given = embedding(), fields()
-    found = made(given)
-    assert found.shape == (40, 50, 12) and made.size == 12
-    table, projection = made.layers[0], made.layers[1]
-    expected = torch.cat([table.weight[given["token"]], given["value"] @ projection.weight.T + projection.bias], -1)
-    torch.testing.assert_close(found, expected)
+def test_each_field_has_its_own_layer():
+    module, values = embedding(), fields()
+    embedded = module(values)
+    assert embedded.shape == (40, 50, 12) and module.size == 12
+    table, projection = module.layers[0], module.layers[1]
+    expected = torch.cat([table.weight[values["token"]], values["value"] @ projection.weight.T + projection.bias], -1)
+    torch.testing.assert_close(embedded, expected)
 
 
-def test_one_field_stands_alone():
-    made = StepEmbedding(FIELDS[:1], embedding_size=6, token_dropout=0.0, number_noise=0.0)
-    assert made(fields()).shape == (40, 50, 6) and made.size == 6
+def test_one_field_needs_no_concatenation():
+    module = FieldEmbedding(FIELDS[:1], embedding_size=6, token_dropout=0.0, number_noise=0.0)
+    assert module(fields()).shape == (40, 50, 6) and module.size == 6
 
 
-def test_the_order_of_given_fields_does_not_matter():
-    made, given = embedding(), fields()
-    assert torch.equal(made(given), made(dict(reversed(given.items()))))
+def test_the_order_of_the_inputs_does_not_matter():
+    module, values = embedding(), fields()
+    assert torch.equal(module(values), module(dict(reversed(values.items()))))
 
 
-def test_the_names_of_fields_are_free():
+def test_fields_may_have_any_name():
     names = ["items", "values", "keys", "type", "forward", "training", "a.b", "", "self", "layers", "names"]
     spec = [{"name": name, "kind": "number", "width": 1} for name in names]
-    made = StepEmbedding(spec, embedding_size=2, token_dropout=0.0, number_noise=0.0)
-    given = {name: torch.randn(3, 4, 1) for name in names}
-    for place, name in enumerate(names):
-        part = made(given)[..., 2 * place : 2 * place + 2]
-        torch.testing.assert_close(part, made.layers[place](given[name]))
+    module = FieldEmbedding(spec, embedding_size=2, token_dropout=0.0, number_noise=0.0)
+    values = {name: torch.randn(3, 4, 1) for name in names}
+    for index, name in enumerate(names):
+        part = module(values)[..., 2 * index : 2 * index + 2]
+        torch.testing.assert_close(part, module.layers[index](values[name]))
 
 
-def test_noise_is_of_training_only():
-    made, given = embedding(token_dropout=0.5, number_noise=1.0), fields()
-    made.eval()
-    assert torch.equal(made(given), embedding_without_noise(made)(given))
-    made.train()
-    assert not torch.equal(made(given), made(given))
+def test_noise_applies_in_training_only():
+    module, values = embedding(token_dropout=0.5, number_noise=1.0), fields()
+    module.eval()
+    assert torch.equal(module(values), embedding_without_noise(module)(values))
+    module.train()
+    assert not torch.equal(module(values), module(values))
 
 
-def embedding_without_noise(made):
+def embedding_without_noise(module):
     quiet = embedding()
-    quiet.load_state_dict(made.state_dict())
+    quiet.load_state_dict(module.state_dict())
     return quiet
 
 
-def test_token_dropout_reads_its_share_as_unknown():
-    made, given = embedding(token_dropout=0.3), fields()
-    found = made.train()(given)[..., :6]
-    unknown = (found == made.layers[0].weight[UNKNOWN]).all(dim=-1)
-    kept = (found == made.layers[0].weight[given["token"]]).all(dim=-1)
+def test_token_dropout_reads_a_share_of_tokens_as_unknown():
+    module, values = embedding(token_dropout=0.3), fields()
+    embedded = module.train()(values)[..., :6]
+    unknown = (embedded == module.layers[0].weight[UNKNOWN]).all(dim=-1)
+    kept = (embedded == module.layers[0].weight[values["token"]]).all(dim=-1)
     assert (unknown ^ kept).all(), "a token is either kept or unknown"
     assert abs(unknown.float().mean() - 0.3) < 0.05
-    assert torch.equal(given["token"], given["token"].clamp(min=1)), "the batch itself is left as it was"
+    assert torch.equal(values["token"], values["token"].clamp(min=1)), "the batch itself is unchanged"
 
 
-def test_number_noise_has_its_deviation_on_scaled_channels_only():
+def test_number_noise_is_added_to_scaled_channels_only():
     field = {"name": "value", "kind": "number", "width": 3, "scaled": [True, False, True]}
-    made = StepEmbedding([field], embedding_size=3, token_dropout=0.0, number_noise=0.5).train()
+    module = FieldEmbedding([field], embedding_size=3, token_dropout=0.0, number_noise=0.5).train()
     with torch.no_grad():
-        made.layers[0].weight.copy_(torch.eye(3))
-        made.layers[0].bias.zero_()
-    given = fields()
-    noise = (made(given) - given["value"]).flatten(0, 1)
-    assert (noise[:, 1] == 0).all(), "a mask or a number left as it is would be drowned"
+        module.layers[0].weight.copy_(torch.eye(3))
+        module.layers[0].bias.zero_()
+    values = fields()
+    noise = (module(values) - values["value"]).flatten(0, 1)
+    assert (noise[:, 1] == 0).all(), "noise would drown a mask or an unscaled number"
     torch.testing.assert_close(noise[:, [0, 2]].std(dim=0), torch.full((2,), 0.5), atol=0.03, rtol=0)
     assert noise.mean(dim=0).abs().max() < 0.03

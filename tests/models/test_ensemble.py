@@ -1,4 +1,4 @@
-"""An ensemble votes with the mean of probabilities."""
+"""An ensemble averages the probabilities of its members."""
 
 import numpy as np
 import pytest
@@ -21,25 +21,25 @@ def ensemble(net):
 def test_the_probabilities_are_the_mean_of_the_members(ensemble, inputs):
     batch = inputs([3, 7, 1])
     each = torch.stack([member(*batch).softmax(dim=-1) for member in ensemble.members])
-    assert each.std(dim=0).min() > 1e-3, "members that agree would prove nothing"
+    assert each.std(dim=0).min() > 1e-3, "members that agree would test nothing"
     assert torch.allclose(ensemble(*batch).softmax(dim=-1), each.mean(dim=0), atol=1e-6)
 
 
-def test_a_vote_of_certain_members_is_finite():
+def test_the_vote_of_certain_members_is_finite():
     logits = torch.tensor([[[200.0, -200.0]], [[-200.0, 200.0]], [[200.0, -200.0]]], dtype=torch.float16)
     assert torch.allclose(vote(logits).softmax(dim=-1), torch.tensor([[2 / 3, 1 / 3]]))
 
 
-def test_in_training_the_members_logits_come_apart(ensemble, inputs):
+def test_in_training_the_logits_of_members_are_separate(ensemble, inputs):
     batch = inputs([3, 7, 1])
     logits = ensemble.train()(*batch)
     assert logits.shape == (3, 3, 4), "members, sequences, classes"
-    for member, own in zip(ensemble.members, logits, strict=True):
-        assert torch.equal(member(*batch), own)
+    for member, member_logits in zip(ensemble.members, logits, strict=True):
+        assert torch.equal(member(*batch), member_logits)
 
 
-def test_given_vectors_start_every_member(ensemble):
+def test_pretrained_vectors_start_every_member(ensemble):
     vectors = np.random.default_rng(0).standard_normal((12, 6)).astype(np.float32)
     ensemble.load_vectors("token", vectors)
     for member in ensemble.members:
-        assert np.array_equal(member.steps.layers[0].weight.detach().numpy(), vectors)
+        assert np.array_equal(member.embedding.layers[0].weight.detach().numpy(), vectors)

@@ -1,4 +1,4 @@
-"""A sequence's logits depend on nothing but its own steps, in every layout."""
+"""Logits of a sequence depend on nothing but its tokens, in every layout."""
 
 import itertools
 
@@ -20,7 +20,7 @@ each_layout = pytest.mark.parametrize("layout", ["padded", "packed"])
 
 
 def take(fields, rows, time=None):
-    return {name: steps[rows, :time] for name, steps in fields.items()}
+    return {name: tokens[rows, :time] for name, tokens in fields.items()}
 
 
 @each_variant
@@ -45,8 +45,8 @@ def test_logits_ignore_padding_and_its_values(net, inputs, cell, bidirectional, 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("garbage", [float("nan"), float("inf")])
-def test_padding_that_is_no_number_reaches_no_logit(net, inputs, pooling, garbage):
-    """Masks choose; a mask that multiplies would turn zero times NaN into NaN."""
+def test_padding_of_nan_or_infinity_reaches_no_logit(net, inputs, pooling, garbage):
+    """A mask that multiplies would turn zero times NaN into NaN."""
     model = net(pooling=pooling, bidirectional=True, layers=2)
     fields, lengths, host = inputs([3, 6, 1])
     with torch.no_grad():
@@ -92,8 +92,8 @@ def test_packed_equals_padded(net, inputs, cell, bidirectional, pooling, layers)
         for model, logits in ((padded, one), (packed, other)):
             model.zero_grad()
             logits.square().sum().backward()
-        for own, theirs in zip(padded.parameters(), packed.parameters(), strict=True):
-            torch.testing.assert_close(own.grad, theirs.grad, rtol=1e-4, atol=1e-5)
+        for weight, packed_weight in zip(padded.parameters(), packed.parameters(), strict=True):
+            torch.testing.assert_close(weight.grad, packed_weight.grad, rtol=1e-4, atol=1e-5)
 
     check()
 
@@ -101,7 +101,7 @@ def test_packed_equals_padded(net, inputs, cell, bidirectional, pooling, layers)
 @pytest.mark.parametrize("layout", ["padded", "packed"])
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize(("cell", "bidirectional"), itertools.product(CELLS, (False, True)))
-def test_gradients_flow_from_real_steps_only(net, inputs, cell, bidirectional, pooling, layout):
+def test_gradients_ignore_padding(net, inputs, cell, bidirectional, pooling, layout):
     model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout=layout, layers=2)
     fields, lengths, host = inputs([1, 7, 4], time=9)
     fields["value"].requires_grad_()
@@ -111,11 +111,11 @@ def test_gradients_flow_from_real_steps_only(net, inputs, cell, bidirectional, p
     inside = np.arange(9) < host[:, None]
     assert (gradient[~torch.from_numpy(inside)] == 0).all(), "padding took part in the gradient"
     assert torch.isfinite(gradient).all()
-    if pooling != "max":  # which may leave out a step whose every channel is beaten
-        assert (gradient.abs().sum(dim=-1) > 0).numpy()[inside].all(), "a real step did not"
+    if pooling != "max":  # max pooling leaves out tokens that are highest in no channel
+        assert (gradient.abs().sum(dim=-1) > 0).numpy()[inside].all(), "a token did not"
 
 
-def test_every_weight_takes_part(net, inputs):
+def test_every_weight_has_a_gradient(net, inputs):
     for cell, pooling in itertools.product(CELLS, POOLINGS):
         model = net(cell=cell, bidirectional=True, pooling=pooling, layers=2)
         fields, lengths, host = inputs([5, 8, 2])

@@ -1,4 +1,4 @@
-"""The exported model computes what PyTorch does, at every batch size, time and pattern of lengths."""
+"""The exported model equals PyTorch at any batch size, time and lengths."""
 
 import itertools
 
@@ -26,15 +26,15 @@ def session(model, path, fields=FIELDS):
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
 
-def worst(model, exported, fields, cells):
-    """The largest difference of a logit over `cells` of (lengths, time)."""
+def max_error(model, exported, fields, cases):
+    """Return the largest difference of a logit over `cases` of (lengths, time)."""
     generator, errors = np.random.default_rng(1), []
-    for lengths, time in cells:
-        given = example_inputs(fields, np.asarray(lengths), time, generator)
-        tensors = {name: torch.from_numpy(values) for name, values in given.items()}
+    for lengths, time in cases:
+        inputs = example_inputs(fields, np.asarray(lengths), time, generator)
+        tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
         with torch.no_grad():
-            expected = model(tensors, tensors.pop("lengths"), given["lengths"]).numpy()
-        errors.append(np.abs(exported.run(["logits"], given)[0] - expected).max())
+            expected = model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
+        errors.append(np.abs(exported.run(["logits"], inputs)[0] - expected).max())
     return max(errors)
 
 
@@ -42,27 +42,27 @@ def worst(model, exported, fields, cells):
 def test_onnx_matches_torch_on_ragged_batches(net, tmp_path, cell, bidirectional, pooling):
     model = net(cell=cell, bidirectional=bidirectional, pooling=pooling, layout="packed")
     exported = session(model, tmp_path / "model.onnx")
-    cells = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
-    shapes = {(len(lengths), time) for lengths, time in cells}
-    assert {(1, 1), (16, 48)} <= shapes, "one sequence, one step, and both unlike the example"
-    assert any(time != EXAMPLE_TIME and len(lengths) != EXAMPLE_BATCH for lengths, time in cells)
-    assert any(max(lengths) < time for lengths, time in cells), "time beyond the longest sequence"
-    assert worst(model, exported, FIELDS, cells) <= TOLERANCE
+    cases = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
+    shapes = {(len(lengths), time) for lengths, time in cases}
+    assert {(1, 1), (16, 48)} <= shapes, "a single token, and a batch unlike the example"
+    assert any(time != EXAMPLE_TIME and len(lengths) != EXAMPLE_BATCH for lengths, time in cases)
+    assert any(max(lengths) < time for lengths, time in cases), "time beyond the longest sequence"
+    assert max_error(model, exported, FIELDS, cases) <= TOLERANCE
 
 
-# Attributes of modules, names that the exporter gives to what it computes, keywords, and no identifiers at all.
+# Attributes of modules, names that the exporter uses itself, Python keywords, and names that are no identifiers.
 NAMES = ["items", "type", "forward", "embedding", "linear", "val_0", "cat", "batch", "class", "fields", "prénom", "a.b"]
 
 
-def test_fields_of_any_name_are_exported(net, tmp_path):
+def test_fields_may_have_any_name(net, tmp_path):
     fields = [
-        {"name": name, "kind": "category", "size": 5} if place % 2 else {"name": name, "kind": "number", "width": 2}
-        for place, name in enumerate(NAMES)
+        {"name": name, "kind": "category", "size": 5} if index % 2 else {"name": name, "kind": "number", "width": 2}
+        for index, name in enumerate(NAMES)
     ]
     model = net(fields)
     exported = session(model, tmp_path / "model.onnx", fields)
-    assert [given.name for given in exported.get_inputs()] == [*NAMES, "lengths"]
-    assert worst(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+    assert [entry.name for entry in exported.get_inputs()] == [*NAMES, "lengths"]
+    assert max_error(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
 @pytest.mark.parametrize("cell", ["lstm", "gru"])
@@ -72,14 +72,14 @@ def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert kinds.count(cell.upper()) == 3, "both directions of a layer are one operator"
     assert not {"Loop", "Scan", "If"} & set(kinds)
-    assert worst(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
+    assert max_error(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
 def test_an_ensemble_is_one_graph(net, tmp_path):
     ensemble = Ensemble([net(bidirectional=True), net(bidirectional=True, cell="gru", pooling="mean")]).eval()
     exported = session(ensemble, tmp_path / "model.onnx")
-    cells = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
-    assert worst(ensemble, exported, FIELDS, cells) <= TOLERANCE
+    cases = [(lengths, time) for _, lengths, time in grid(np.random.default_rng(0))]
+    assert max_error(ensemble, exported, FIELDS, cases) <= TOLERANCE
     kinds = [node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node]
     assert (kinds.count("LSTM"), kinds.count("GRU")) == (1, 1)
 
@@ -87,10 +87,10 @@ def test_an_ensemble_is_one_graph(net, tmp_path):
 @pytest.mark.parametrize("field", FIELDS, ids=["category", "number"])
 def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field):
     exported = session(net([field]), tmp_path / "model.onnx", [field])
-    assert [given.name for given in exported.get_inputs()] == [field["name"], "lengths"]
-    steps, lengths = exported.get_inputs()
+    assert [entry.name for entry in exported.get_inputs()] == [field["name"], "lengths"]
+    tokens, lengths = exported.get_inputs()
     kind, width = ("tensor(int64)", []) if field["kind"] == "category" else ("tensor(float)", [3])
-    assert (steps.type, steps.shape) == (kind, ["batch", "time", *width])
+    assert (tokens.type, tokens.shape) == (kind, ["batch", "time", *width])
     assert (lengths.type, lengths.shape) == ("tensor(int64)", ["batch"])
     (logits,) = exported.get_outputs()
     assert (logits.name, logits.shape) == ("logits", ["batch", 4])
@@ -98,25 +98,25 @@ def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field)
 
 def test_several_fields_are_several_inputs(net, tmp_path):
     exported = session(net(), tmp_path / "model.onnx")
-    shapes = {given.name: given.shape for given in exported.get_inputs()}
+    shapes = {entry.name: entry.shape for entry in exported.get_inputs()}
     assert shapes == {"token": ["batch", "time"], "value": ["batch", "time", 3], "lengths": ["batch"]}
 
 
 def test_exported_logits_ignore_padding_and_batch_mates(net, tmp_path):
     exported = session(net(bidirectional=True, pooling="attention"), tmp_path / "model.onnx")
     generator = np.random.default_rng(0)
-    given = example_inputs(FIELDS, np.array([5, 2, 7]), 7, generator)
-    together = exported.run(None, given)[0]
-    for row, length in enumerate(given["lengths"]):
-        alone = {name: values[row : row + 1] for name, values in given.items()}
+    inputs = example_inputs(FIELDS, np.array([5, 2, 7]), 7, generator)
+    together = exported.run(None, inputs)[0]
+    for row, length in enumerate(inputs["lengths"]):
+        alone = {name: values[row : row + 1] for name, values in inputs.items()}
         alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
         np.testing.assert_allclose(exported.run(None, alone)[0][0], together[row], atol=TOLERANCE)
-    for row, length in enumerate(given["lengths"]):
-        given["value"][row, length:] = 1e4
-    np.testing.assert_allclose(exported.run(None, given)[0], together, atol=TOLERANCE)
+    for row, length in enumerate(inputs["lengths"]):
+        inputs["value"][row, length:] = 1e4
+    np.testing.assert_allclose(exported.run(None, inputs)[0], together, atol=TOLERANCE)
 
 
-def test_exporting_leaves_the_model_as_it_was(net, inputs, tmp_path):
+def test_export_does_not_change_the_model(net, inputs, tmp_path):
     model = net(dropout=0.3, cell="gru").train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     export_onnx(model, FIELDS, tmp_path / "model.onnx")
@@ -126,7 +126,7 @@ def test_exporting_leaves_the_model_as_it_was(net, inputs, tmp_path):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_the_file_is_whole_and_valid(net, tmp_path):
+def test_the_file_is_valid_and_holds_the_weights(net, tmp_path):
     session(net(), tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "weights are inside"
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "weights are in the same file"
     onnx.checker.check_model(str(tmp_path / "model.onnx"))

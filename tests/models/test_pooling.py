@@ -1,4 +1,4 @@
-"""Poolings against plain loops over each sequence."""
+"""Each pooling against a plain loop over the tokens of each sequence."""
 
 import math
 import re
@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.errors import InputError
-from seqclf.models.pooling import Pooling, step_mask
+from seqclf.models.pooling import Pooling, token_mask
 
 CASES = st.tuples(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(0, 4), st.integers(0, 999))
 FORWARD, BACKWARD = 3, 2
 
 
 def check(kind, plain):
-    """`plain(row)`: the pooled vector of one sequence's outputs, (length, size)."""
+    """Compare a pooling with `plain(row, pooling)`, the pooled vector of one sequence's outputs (length, size)."""
     pooling = Pooling(kind, FORWARD + BACKWARD, BACKWARD)
 
     @settings(max_examples=60, deadline=None)
@@ -26,9 +26,9 @@ def check(kind, plain):
         generator = torch.Generator().manual_seed(seed)
         outputs = torch.randn(len(lengths), max(lengths) + extra, FORWARD + BACKWARD, generator=generator) - 1.0
         with torch.no_grad():
-            found = pooling(outputs, torch.tensor(lengths))
+            pooled = pooling(outputs, torch.tensor(lengths))
             expected = torch.stack([plain(outputs[row, :length], pooling) for row, length in enumerate(lengths)])
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+        torch.testing.assert_close(pooled, expected, rtol=1e-5, atol=1e-6)
 
     equal()
 
@@ -37,24 +37,24 @@ def test_last_takes_the_end_of_each_direction():
     check("last", lambda row, _: torch.cat([row[-1, :FORWARD], row[0, FORWARD:]]))
 
 
-def test_mean_is_over_real_steps():
+def test_mean_ignores_padding():
     check("mean", lambda row, _: sum(row[1:], row[0]) / len(row))
 
 
-def test_max_is_over_real_steps():
+def test_max_ignores_padding():
     check("max", lambda row, _: torch.tensor([max(channel) for channel in row.T.tolist()]))
 
 
-def test_attention_weighs_real_steps():
+def test_attention_ignores_padding():
     def plain(row, pooling):
-        scores = [float(pooling.score(step)) for step in row]
+        scores = [float(pooling.score(output)) for output in row]
         weights = [math.exp(score - max(scores)) for score in scores]
-        return sum(step * weight for step, weight in zip(row, weights, strict=True)) / sum(weights)
+        return sum(output * weight for output, weight in zip(row, weights, strict=True)) / sum(weights)
 
     check("attention", plain)
 
 
-def test_several_stand_side_by_side():
+def test_several_poolings_are_concatenated():
     def plain(row, _):
         last = torch.cat([row[-1, :FORWARD], row[0, FORWARD:]])
         return torch.cat([row.mean(dim=0), row.amax(dim=0), last])
@@ -64,10 +64,10 @@ def test_several_stand_side_by_side():
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=5), st.integers(0, 3))
-def test_step_mask_is_true_inside_each_length(lengths, extra):
+def test_token_mask_is_true_inside_each_length(lengths, extra):
     time = max(lengths) + extra
-    expected = [[step < length for step in range(time)] for length in lengths]
-    assert step_mask(torch.tensor(lengths), time).tolist() == expected
+    expected = [[token < length for token in range(time)] for length in lengths]
+    assert token_mask(torch.tensor(lengths), time).tolist() == expected
 
 
 @pytest.mark.parametrize("kind", ["sum", "mean+sum", "mean+", ""])
@@ -78,6 +78,6 @@ def test_an_unknown_pooling_is_refused_by_name(kind):
         Pooling(kind, 4, 0)
 
 
-def test_a_pooling_is_named_once():
-    with pytest.raises(InputError, match=r"model\.pooling=max\+max: names one twice"):
+def test_a_repeated_pooling_is_refused():
+    with pytest.raises(InputError, match=r"model\.pooling=max\+max: names a kind twice; remove one"):
         Pooling("max+max", 4, 0)

@@ -1,4 +1,4 @@
-"""The stack of layers against PyTorch's own modules, with weights copied over."""
+"""The stack of layers against PyTorch's modules with the same weights."""
 
 import numpy as np
 import pytest
@@ -19,11 +19,11 @@ def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=
 
 
 def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:
-    """PyTorch's module of all layers and directions, with the weights of `stack`."""
+    """Return PyTorch's module of all layers and directions, with the weights of `stack`."""
     oracle = ORACLES[stack.cell](5, 8, layers, batch_first=True, bidirectional=bidirectional)
     with torch.no_grad():
         for layer in range(layers):
-            for modules, suffix in ((stack.ahead, ""), (stack.back, "_reverse")):
+            for modules, suffix in ((stack.forward_layers, ""), (stack.backward_layers, "_reverse")):
                 for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
                     if len(modules):
                         target = getattr(oracle, f"{name}_l{layer}{suffix}")
@@ -46,20 +46,20 @@ def test_outputs_equal_those_of_torch_on_packed_input(cell, bidirectional, layer
     @given(st.lists(st.integers(1, 15), min_size=1, max_size=6), st.integers(0, 4))
     def check(lengths, extra):
         host = np.array(lengths)
-        steps = torch.randn(len(host), host.max() + extra, 5)
-        packed = pack_padded_sequence(steps, torch.from_numpy(host), batch_first=True, enforce_sorted=False)
+        tokens = torch.randn(len(host), host.max() + extra, 5)
+        packed = pack_padded_sequence(tokens, torch.from_numpy(host), batch_first=True, enforce_sorted=False)
         with torch.no_grad():
-            expected = pad_packed_sequence(oracle(packed)[0], batch_first=True, total_length=steps.shape[1])[0]
-            found = stack(steps, torch.from_numpy(host), host)
-        assert found.shape == expected.shape
+            expected = pad_packed_sequence(oracle(packed)[0], batch_first=True, total_length=tokens.shape[1])[0]
+            outputs = stack(tokens, torch.from_numpy(host), host)
+        assert outputs.shape == expected.shape
         for row, length in enumerate(host):
-            torch.testing.assert_close(found[row, :length], expected[row, :length], rtol=0, atol=2e-6)
+            torch.testing.assert_close(outputs[row, :length], expected[row, :length], rtol=0, atol=2e-6)
 
     check()
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=8), st.integers(0, 5))
-def test_flip_order_runs_each_sequence_backwards_and_leaves_its_padding(lengths, extra):
+def test_flip_order_reverses_each_sequence_and_leaves_its_padding(lengths, extra):
     time = max(lengths) + extra
     order = flip_order(torch.tensor(lengths), time)
     for row, length in enumerate(lengths):
@@ -67,7 +67,7 @@ def test_flip_order_runs_each_sequence_backwards_and_leaves_its_padding(lengths,
 
 
 @pytest.mark.parametrize("cell", ORACLES)
-def test_every_module_is_one_layer_in_one_direction(cell):
+def test_every_module_has_one_layer_and_one_direction(cell):
     """Only those reach the fast kernels."""
     modules = recurrent(cell, layers=3, bidirectional=True).modules()
     layers = [module for module in modules if isinstance(module, nn.RNNBase)]
@@ -75,10 +75,10 @@ def test_every_module_is_one_layer_in_one_direction(cell):
     assert all(layer.num_layers == 1 and not layer.bidirectional for layer in layers)
 
 
-def test_dropout_between_layers_is_of_training_only():
+def test_dropout_between_layers_applies_in_training_only():
     stack = recurrent(layers=2, dropout=0.9)
-    steps, lengths = torch.randn(2, 4, 5), torch.tensor([4, 4])
-    run = lambda: stack(steps, lengths, lengths.numpy())  # noqa: E731
+    tokens, lengths = torch.randn(2, 4, 5), torch.tensor([4, 4])
+    run = lambda: stack(tokens, lengths, lengths.numpy())  # noqa: E731
     assert not torch.equal(run(), run())
     stack.eval()
     assert torch.equal(run(), run())
@@ -93,6 +93,6 @@ def test_dropout_between_layers_is_of_training_only():
         ({"layers": 0}, r"model\.layers=0.*at least 1"),
     ],
 )
-def test_what_cannot_be_built_is_refused_by_name(options, message):
+def test_invalid_settings_are_refused_by_name(options, message):
     with pytest.raises(InputError, match=message):
         recurrent(**options)

@@ -12,7 +12,7 @@ import numpy as np
 import worker
 from worker import Epoch, Workload, read_workload
 
-import seqclf.training.callbacks as callbacks
+import seqclf.training.epoch_record as epoch_record
 from seqclf.batching.plan import padding_efficiency
 from seqclf.train import main
 
@@ -22,22 +22,22 @@ def pause_at_epochs(workload: Workload) -> None:
     lengths = np.array([len(sequence) for sequence in workload.sequences])
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # the command prints to standard output too, which must not reach the answers
-    on_start, on_end = callbacks.EpochRecord.on_train_epoch_start, callbacks.EpochRecord.on_train_epoch_end
+    on_start, on_end = epoch_record.EpochRecord.on_train_epoch_start, epoch_record.EpochRecord.on_train_epoch_end
 
-    def paused_start(self: callbacks.EpochRecord, *arguments: Any) -> None:
+    def paused_start(self: epoch_record.EpochRecord, *arguments: Any) -> None:
         if not sys.stdin.readline():
             sys.exit("nobody asks for another epoch")
         on_start(self, *arguments)
 
-    def answered_end(self: callbacks.EpochRecord, *arguments: Any) -> None:
+    def answered_end(self: epoch_record.EpochRecord, *arguments: Any) -> None:
         on_end(self, *arguments)
         row = self.history[-1]
         planned = padding_efficiency(lengths, workload.epochs[row["epoch"]])
         assert abs(row["padding_efficiency"] - planned) < 1e-4, "the batches are not those of the other workers"
         print(json.dumps(Epoch(lengths.sum() / row["tokens_per_s"], row["train/loss"])), file=answers, flush=True)
 
-    callbacks.EpochRecord.on_train_epoch_start = paused_start  # type: ignore[method-assign]
-    callbacks.EpochRecord.on_train_epoch_end = answered_end  # type: ignore[method-assign]
+    epoch_record.EpochRecord.on_train_epoch_start = paused_start  # type: ignore[method-assign]
+    epoch_record.EpochRecord.on_train_epoch_end = answered_end  # type: ignore[method-assign]
 
 
 def overrides(folder: Path, epochs: int) -> dict[str, Any]:

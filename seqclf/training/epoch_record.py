@@ -1,0 +1,180 @@
+"""Record of the epochs of a run: one row each, for metrics.csv, the terminal, the report and the loggers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.callbacks import Checkpoint
+
+from seqclf.batching.datamodule import Batch
+from seqclf.evaluation.epoch_notes import epoch_note
+from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.system.atomic_files import write_output
+from seqclf.system.memory import resident_mb
+from seqclf.training.epoch_metrics import EpochScores
+from seqclf.training.module import main_scores
+
+SCORES = [f"{split}/{name}" for split in ("train", "validation") for name in MAIN_METRICS]
+SCORES += [f"validation/{name}" for name in RANKING_METRICS]
+# Names of metrics.csv and of the rows in a checkpoint.
+COLUMNS = ["epoch", "step", "seconds", "step_ms", "tokens_per_s", "padding_efficiency", "memory_mb", "lr"]
+COLUMNS += [*SCORES, "observation"]
+
+
+class Speed(NamedTuple):
+    """Speed of training in one epoch, from its start to the end of its last step, loading included.
+
+    `step_ms`: milliseconds per batch. `tokens_per_s`: real tokens per second. `padding_efficiency`: share of computed
+    tokens that are real. `memory_mb`: of the GPU, or of the process on a CPU.
+    """
+
+    step_ms: float
+    tokens_per_s: float
+    padding_efficiency: float
+    memory_mb: float
+
+
+class EpochRow(NamedTuple):
+    """Record of one epoch. `step`: optimizer steps so far. `lr`: learning rate at its end.
+
+    `scores`: by `split/metric`, those that are defined. `observation`: the most notable fact, in a few words.
+    """
+
+    epoch: int
+    step: int
+    seconds: float
+    speed: Speed
+    lr: float
+    scores: dict[str, float]
+    observation: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as plain values by `COLUMNS`, without scores that are not defined."""
+        fields = self._asdict()
+        speed, scores = fields.pop("speed"), fields.pop("scores")
+        values = {**fields, **speed._asdict(), **scores}
+        return {name: values[name] for name in COLUMNS if name in values}
+
+    @classmethod
+    def from_dict(cls, row: Mapping[str, Any]) -> EpochRow:
+        """Return the row that `to_dict` made plain."""
+        return cls(
+            row["epoch"],
+            row["step"],
+            row["seconds"],
+            Speed(**{name: row[name] for name in Speed._fields}),
+            row["lr"],
+            {name: row[name] for name in SCORES if name in row},
+            row["observation"],
+        )
+
+
+class EpochRecord(Checkpoint):
+    """Keeps a row per epoch, writes them to `path` (metrics.csv) and passes each to `show(row, monitor)`.
+
+    The rows travel in checkpoints, so a resumed run keeps those before it. It is a `Checkpoint` because Lightning calls
+    those after the module has logged its epoch, and all other callbacks before.
+    """
+
+    def __init__(self, path: Path, show: Callable[[dict[str, Any], str], None]):
+        self.path = path
+        self.show = show
+        self.rows: list[EpochRow] = []
+        self._start_clock({}, 0.0)
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        """Rows as plain values by column name."""
+        return [row.to_dict() for row in self.rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"history": self.history, "seen": dict(self.counts), "seconds": time.perf_counter() - self.start}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.rows = [EpochRow.from_dict(row) for row in state_dict["history"]]
+        self._start_clock(state_dict["seen"], state_dict["seconds"])
+
+    def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
+        """Start the counts and the clock of an epoch, or continue those of an interrupted one.
+
+        `counts`: batches (`updates`), real tokens, and computed tokens, padding included (`cells`).
+        """
+        self.counts = {"updates": 0, "tokens": 0, "cells": 0, **counts}
+        self.start = time.perf_counter() - seconds
+        self.last_step_end = time.perf_counter()
+
+    def on_fit_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        if self.rows and trainer.is_global_zero:  # the run may be resumed in another folder
+            self._write()
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        self._start_clock({}, 0.0)
+
+    def on_train_batch_end(self, trainer: pl.Trainer, task: Any, outputs: Any, batch: Batch, batch_idx: int) -> None:
+        longest = next(iter(batch.fields.values())).shape[1]
+        self.counts["updates"] += 1
+        self.counts["tokens"] += int(batch.host_lengths.sum())
+        self.counts["cells"] += len(batch.host_lengths) * longest
+        self.last_step_end = time.perf_counter()
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
+        scores: dict[str, float] = {}
+        for split, result in task.epoch_scores.items():
+            scores |= main_scores(split, result)
+        validation = task.epoch_scores.get("validation")
+        task.epoch_scores = {}
+        row = EpochRow(
+            epoch=trainer.current_epoch,
+            step=trainer.global_step,
+            seconds=round(time.perf_counter() - self.start, 3),
+            speed=self._speed(task.device),
+            lr=trainer.optimizers[0].param_groups[0]["lr"],
+            scores=scores,
+            observation="",
+        )
+        note = epoch_note(
+            row.to_dict(),
+            self.history,
+            None if validation is None else _confusion_metrics(validation, task.classes),
+            task.classes,
+            task.positive,
+            task.monitor,
+        )
+        self.rows.append(row._replace(observation=note))
+        if trainer.is_global_zero:
+            speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
+            for logger in trainer.loggers:
+                logger.log_metrics({**speed, "epoch": row.epoch}, row.step)
+            self._write()
+            self.show(self.rows[-1].to_dict(), task.monitor)
+
+    def _speed(self, device: torch.device) -> Speed:
+        # Validation comes after the last step and does not count.
+        seconds = max(self.last_step_end - self.start, 1e-9)
+        memory = torch.cuda.max_memory_reserved(device) / 1e6 if device.type == "cuda" else resident_mb()
+        return Speed(
+            step_ms=round(1e3 * seconds / max(1, self.counts["updates"]), 3),
+            tokens_per_s=round(self.counts["tokens"] / seconds, 1),
+            padding_efficiency=round(self.counts["tokens"] / max(1, self.counts["cells"]), 4),
+            memory_mb=round(memory, 1),
+        )
+
+    def _write(self) -> None:
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, restval="")
+        writer.writeheader()
+        writer.writerows(self.history)
+        write_output(self.path, text.getvalue())
+
+
+def _confusion_metrics(result: EpochScores, classes: list[str]) -> ConfusionMetrics:
+    assert result.confusion is not None, "validation counts a confusion matrix"
+    return confusion_metrics(result.confusion, classes)
