@@ -1,4 +1,4 @@
-"""Coverage of the 95 % intervals: samples of known populations, and how often the interval holds the true score."""
+"""Coverage of the 95 % confidence intervals: how often they contain the true metric of a known population."""
 
 import numpy as np
 import pytest
@@ -8,99 +8,117 @@ from seqclf.evaluation import intervals
 from seqclf.evaluation.metrics import confusion_metrics
 
 REPEATS = 400
-LEAST = 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)  # below it by chance once in 700
+LOWEST_COVERAGE = 0.95 - 3 * np.sqrt(0.95 * 0.05 / REPEATS)  # an exact interval falls below it once in 700 times
 
 
-def confusion_coverage(supports, recalls, towards, repeats=REPEATS):
-    """Of macro recall, precision and F1 and the F1 of the last class. `towards`: which classes get the errors."""
+def confusion_population(supports, recalls, errors_go_to):
+    """(C, C) joint probabilities of true and predicted class.
+
+    `errors_go_to`: "large" spreads the errors of a class by the size of the others, "even" equally, and "next" sends
+    all of them to one class.
+    """
     classes = len(supports)
     shares = np.array(supports) / sum(supports)
-    wrong = np.tile(shares if towards == "large" else np.ones(classes), (classes, 1))
-    if towards == "next":
+    wrong = np.tile(shares if errors_go_to == "large" else np.ones(classes), (classes, 1))
+    if errors_go_to == "next":
         wrong = np.roll(np.eye(classes), 1, axis=1)
     np.fill_diagonal(wrong, 0)
-    population = wrong / wrong.sum(axis=1, keepdims=True) * (1 - np.array(recalls))[:, None] + np.diag(recalls)
-    population *= shares[:, None]
+    by_class = wrong / wrong.sum(axis=1, keepdims=True) * (1 - np.array(recalls))[:, None] + np.diag(recalls)
+    return by_class * shares[:, None]
+
+
+def confusion_coverage(supports, recalls, errors_go_to, repeats=REPEATS):
+    """Coverage of macro recall, precision and F1, and of the F1 of the last class."""
+    classes = len(supports)
+    population = confusion_population(supports, recalls, errors_go_to)
     names = [str(code) for code in range(classes)]
+    # Metrics take counts. A billion rows make rounding errors of the true values negligible.
     true = confusion_metrics(population * 1e9, names)
-    values = {"recall": true.recall, "precision": true.precision, "f1": true.f1, "last": true.f1_by_class[names[-1]]}
+    true_values = {
+        "recall": true.recall,
+        "precision": true.precision,
+        "f1": true.f1,
+        "last_f1": true.f1_by_class[names[-1]],
+    }
     generator = np.random.default_rng(0)
-    covered = dict.fromkeys(values, 0)
+    covered = dict.fromkeys(true_values, 0)
     for _ in range(repeats):
-        drawn = generator.multinomial(sum(supports), population.ravel())
-        labels, predicted = np.repeat(np.indices((classes, classes)).reshape(2, -1), drawn, axis=1)
-        kept = vars(intervals.metric_intervals(labels, predicted, np.zeros((len(labels), classes)), names, None))
-        confusion = drawn.reshape(classes, classes)
+        counts = generator.multinomial(sum(supports), population.ravel())
+        labels, predicted = np.repeat(np.indices((classes, classes)).reshape(2, -1), counts, axis=1)
+        no_probabilities = np.zeros((len(labels), classes))
+        limits = vars(intervals.metric_intervals(labels, predicted, no_probabilities, names, None))
+        confusion = counts.reshape(classes, classes)
         hits = confusion[-1, -1]
-        kept["last"] = intervals.f1_interval(hits, confusion[-1].sum() + confusion[:, -1].sum() - hits) or [0, 1]
-        for name, value in values.items():
-            covered[name] += kept[name][0] <= value <= kept[name][1]
+        limits["last_f1"] = intervals.f1_interval(hits, confusion[-1].sum() + confusion[:, -1].sum() - hits) or [0, 1]
+        for name, value in true_values.items():
+            covered[name] += limits[name][0] <= value <= limits[name][1]
     return {name: count / repeats for name, count in covered.items()}
 
 
-def ranking_coverage(kind, auroc, rows, share, repeats=REPEATS):
-    """Of AUROC and average precision. `kind`: of the scores of the positive rows (see below)."""
+def ranking_coverage(population, auroc, rows, positive_share, repeats=REPEATS):
+    """Coverage of AUROC and average precision. `population`: see `score_quantiles`."""
     generator = np.random.default_rng(0)
     grid = (np.arange(200_000) + 0.5) / 200_000
-    positive, negative = populations(kind, auroc)
-    above = 1 - np.searchsorted(np.sort(negative(grid)), np.sort(positive(grid))[::-1]) / len(grid)
-    values = {
-        "auroc": 1 - above.mean(),
-        "average_precision": (share * grid / (share * grid + (1 - share) * above)).mean(),
-    }
-    covered = dict.fromkeys(values, 0)
+    positive, negative = score_quantiles(population, auroc)
+    # Share of negatives above each positive, from the highest positive down. Both true values follow from it.
+    negatives_above = 1 - np.searchsorted(np.sort(negative(grid)), np.sort(positive(grid))[::-1]) / len(grid)
+    precision = positive_share * grid / (positive_share * grid + (1 - positive_share) * negatives_above)
+    true_values = {"auroc": 1 - negatives_above.mean(), "average_precision": precision.mean()}
+    covered = dict.fromkeys(true_values, 0)
     for _ in range(repeats):
-        truth = np.arange(rows) < np.clip(generator.binomial(rows, share), 2, rows - 2)
+        is_positive = np.arange(rows) < np.clip(generator.binomial(rows, positive_share), 2, rows - 2)
         uniform = generator.random(rows)
-        kept = intervals.ranking_intervals(truth, np.where(truth, positive(uniform), negative(uniform)), generator)
-        for name, value in values.items():
-            covered[name] += kept[name][0] <= value <= kept[name][1]
+        scores = np.where(is_positive, positive(uniform), negative(uniform))
+        limits = intervals.ranking_intervals(is_positive, scores, generator)
+        for name, value in true_values.items():
+            covered[name] += limits[name][0] <= value <= limits[name][1]
     return {name: count / repeats for name, count in covered.items()}
 
 
-def populations(kind, auroc):
-    """Quantile functions of the scores of positive and negative rows.
+def score_quantiles(population, auroc):
+    """Quantile functions of the scores of positive and of negative rows, at an AUROC of `auroc`.
 
-    normal, wide, narrow: normals, those of the positives of deviation 1, 2 or 0.5; two kinds: some positives look like
-    negatives, the others are far above; two others: some negatives look like positives.
+    "normal", "wide" and "narrow" are normal distributions, where that of the positives has a deviation of 1, 2 or 0.5.
+    In "mixed positives" some positives look like negatives and the others are far above. In "mixed negatives" some
+    negatives look like positives and the others are far below.
     """
-    if kind in ("two kinds", "two others"):
-        alike = 2 * (1 - auroc)
-        sign = 1 if kind == "two kinds" else -1
+    if population in ("mixed positives", "mixed negatives"):
+        overlap = 2 * (1 - auroc)
+        sign = 1 if population == "mixed positives" else -1
 
-        def mixed(u):
-            inner = norm.ppf(np.clip(np.where(u < alike, u / alike, (u - alike) / (1 - alike)), 1e-9, 1 - 1e-9))
-            return inner + sign * 9 * (u >= alike)
+        def mixture(u):
+            within_part = np.where(u < overlap, u / overlap, (u - overlap) / (1 - overlap))
+            return norm.ppf(np.clip(within_part, 1e-9, 1 - 1e-9)) + sign * 9 * (u >= overlap)
 
-        return (mixed, norm.ppf) if kind == "two kinds" else (norm.ppf, mixed)
-    deviation = {"normal": 1.0, "wide": 2.0, "narrow": 0.5}[kind]
-    apart = np.sqrt(1 + deviation**2) * norm.ppf(auroc)
-    return lambda u: deviation * norm.ppf(u) + apart, norm.ppf
+        return (mixture, norm.ppf) if population == "mixed positives" else (norm.ppf, mixture)
+    deviation = {"normal": 1.0, "wide": 2.0, "narrow": 0.5}[population]
+    separation = np.sqrt(1 + deviation**2) * norm.ppf(auroc)
+    return lambda u: deviation * norm.ppf(u) + separation, norm.ppf
 
 
-def check(covered, least=LEAST):
-    assert min(covered.values()) >= least, covered
+def assert_covered(coverage, lowest=LOWEST_COVERAGE):
+    assert min(coverage.values()) >= lowest, coverage
 
 
 @pytest.fixture
 def few_draws(monkeypatch):
-    """A tenth of the random numbers: the limits jitter a little, and the simulations take seconds."""
+    """A tenth of the random numbers: the limits vary a little, and the simulations take seconds."""
     monkeypatch.setattr(intervals, "DRAWS", 200)
 
 
-def test_rare_classes_and_few_errors_are_covered(few_draws):
+def test_rare_classes_with_few_errors_are_covered(few_draws):
     """A percentile bootstrap covers 0.60 and 0.41 of these."""
-    check(confusion_coverage((990, 10), (0.99, 0.9), "large", 100), 0.93)
-    check(confusion_coverage((10,) * 5, (0.99,) * 5, "even", 100), 0.93)
+    assert_covered(confusion_coverage((990, 10), (0.99, 0.9), "large", 100), 0.93)
+    assert_covered(confusion_coverage((10,) * 5, (0.99,) * 5, "even", 100), 0.93)
 
 
 def test_rankings_near_one_and_mixed_positives_are_covered(few_draws):
-    """A percentile bootstrap covers 0.4 of the first; the normal theory of Newcombe 0.75 of the second."""
-    check(ranking_coverage("normal", 0.999, 1000, 0.01, 100), 0.93)
-    check(ranking_coverage("two kinds", 0.95, 1000, 0.03, 100), 0.93)
+    """A percentile bootstrap covers 0.4 of the first, and Newcombe's normal approximation 0.75 of the second."""
+    assert_covered(ranking_coverage("normal", 0.999, 1000, 0.01, 100), 0.93)
+    assert_covered(ranking_coverage("mixed positives", 0.95, 1000, 0.03, 100), 0.93)
 
 
-SUPPORTS = [
+RECALLS_BY_SUPPORT = [
     ((990, 10), ((0.99, 0.9), (0.999, 0.9), (0.99, 0.5), (0.9, 0.9), (1.0, 0.9))),
     ((100, 10), ((0.99, 0.9), (0.95, 0.7))),
     ((1000, 30), ((0.99, 0.99), (0.97, 0.7))),
@@ -114,18 +132,21 @@ SUPPORTS = [
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("supports", "recalls"), [(supports, recalls) for supports, many in SUPPORTS for recalls in many]
+    ("supports", "recalls"),
+    [(supports, recalls) for supports, all_recalls in RECALLS_BY_SUPPORT for recalls in all_recalls],
 )
-def test_scores_of_decisions_are_covered(few_draws, supports, recalls):
-    for towards in ("large",) if len(supports) == 2 else ("large", "even", "next"):
-        check(confusion_coverage(supports, recalls, towards))
+def test_metrics_of_confusion_matrices_are_covered(few_draws, supports, recalls):
+    # With two classes there is only one other class for errors to go to.
+    for errors_go_to in ("large",) if len(supports) == 2 else ("large", "even", "next"):
+        assert_covered(confusion_coverage(supports, recalls, errors_go_to))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["normal", "wide", "narrow", "two kinds", "two others"])
+@pytest.mark.parametrize("population", ["normal", "wide", "narrow", "mixed positives", "mixed negatives"])
 @pytest.mark.parametrize(
-    ("rows", "share"), [(100, 0.05), (1000, 0.01), (40, 0.5), (1030, 0.03), (200, 0.5), (3300, 0.09), (330, 0.9)]
+    ("rows", "positive_share"),
+    [(100, 0.05), (1000, 0.01), (40, 0.5), (1030, 0.03), (200, 0.5), (3300, 0.09), (330, 0.9)],
 )
-def test_rankings_are_covered(few_draws, kind, rows, share):
+def test_ranking_metrics_are_covered(few_draws, population, rows, positive_share):
     for auroc in (0.6, 0.8, 0.95, 0.99, 0.999):
-        check(ranking_coverage(kind, auroc, rows, share, 200), 0.9)
+        assert_covered(ranking_coverage(population, auroc, rows, positive_share, 200), 0.9)

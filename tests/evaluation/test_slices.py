@@ -1,4 +1,4 @@
-"""Scores by length and of cut rows."""
+"""Metrics by length and of truncated rows."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from seqclf.evaluation.slices import BUCKETS, Predictions, length_buckets, slice
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=200))
-def test_every_length_is_in_one_bucket(lengths):
+def test_every_length_is_in_one_bucket_and_no_bucket_is_empty(lengths):
     buckets = length_buckets(np.array(lengths))
     assert len(buckets) <= BUCKETS
     for length in lengths:
@@ -19,12 +19,12 @@ def test_every_length_is_in_one_bucket(lengths):
         assert any(low <= length <= high for length in lengths)
 
 
-def test_buckets_are_about_equally_full():
+def test_buckets_hold_equally_many_rows():
     lengths = np.random.default_rng(0).permutation(1000)
     assert [((lengths >= low) & (lengths <= high)).sum() for low, high in length_buckets(lengths)] == [200] * 5
 
 
-def test_each_part_is_scored_as_a_split_of_its_own():
+def test_slice_metrics_equal_those_of_the_rows_alone():
     generator = np.random.default_rng(0)
     lengths, labels = generator.integers(1, 50, 400), generator.integers(0, 2, 400)
     score = generator.random(400)
@@ -37,7 +37,7 @@ def test_each_part_is_scored_as_a_split_of_its_own():
         assert part.accuracy == pytest.approx(accuracy_score(labels[rows], predicted[rows]))
         expected = average_precision_score(labels[rows], score[rows])
         assert part.positive.average_precision == pytest.approx(expected)
-    long = lengths > 40
-    truncated = slice_metrics(predictions, long)
-    assert truncated.rows == long.sum()
-    assert truncated.accuracy == pytest.approx(accuracy_score(labels[long], predicted[long]))
+    is_long = lengths > 40
+    truncated = slice_metrics(predictions, is_long)
+    assert truncated.rows == is_long.sum()
+    assert truncated.accuracy == pytest.approx(accuracy_score(labels[is_long], predicted[is_long]))

@@ -1,0 +1,27 @@
+"""Simulated scores of a two-class problem, and the settings that decisions are chosen with."""
+
+import numpy as np
+
+CLASSES = ["no", "yes"]
+SETTINGS = {
+    "min_recall": None,
+    "min_precision": None,
+    "max_alerts": None,
+    "cost": None,
+    "confidence": 0.9,
+    "calibrate": False,
+    "holdout": 0.5,
+    "provisional": False,
+}
+
+
+def sample_scores(generator, rows=1000, positive_share=0.1, separation=1.5, decimals=None):
+    """Scores (N,) of two overlapping normals, and which rows are positive (N,). `decimals` rounds, which makes ties."""
+    is_positive = generator.random(rows) < positive_share
+    scores = generator.normal(size=rows) + separation * is_positive
+    return (scores if decimals is None else scores.round(decimals)), is_positive
+
+
+def two_class_logits(scores):
+    """(N, 2) logits whose margin for class 1 is `scores` (N,)."""
+    return np.stack([np.zeros_like(scores), scores], axis=1).astype(np.float32)
