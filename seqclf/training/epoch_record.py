@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint
 
 from seqclf.batching.datamodule import Batch
 from seqclf.evaluation.epoch_notes import epoch_note
-from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics
+from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system.atomic_files import write_output
 from seqclf.system.memory import resident_mb
