@@ -19,6 +19,7 @@ from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.duplicates import sequence_keys
+from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import inspect
@@ -39,10 +40,7 @@ class Staged:
 
     source: Source
     path: Path
-    labels: pa.ChunkedArray
-    ids: pa.ChunkedArray | None
-    contents: np.ndarray
-    keys: np.ndarray | None
+    split_inputs: SplitInputs
     rows: int
     events: int
     refused: list[Refusal]
@@ -163,10 +161,12 @@ def stage(
     return Staged(
         source,
         path,
-        pa.chunked_array(staged.labels, pa.string()),
-        None if ids is None or _counts_rows(ids, staged.rows) else ids,
-        np.concatenate(staged.contents),
-        np.concatenate(staged.keys) if staged.keys else None,
+        SplitInputs(
+            pa.chunked_array(staged.labels, pa.string()),
+            None if ids is None or _counts_rows(ids, staged.rows) else ids,
+            np.concatenate(staged.contents),
+            np.concatenate(staged.keys) if staged.keys else None,
+        ),
         staged.rows,
         staged.events,
         staged.refused,

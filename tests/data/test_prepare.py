@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import LABELS, TOKENS, simple, write
 
-from seqclf.data.build import Preparation
+from seqclf.data import prepare as preparation
+from seqclf.data.caching.cache import CONTENT
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
 from seqclf.data.splitting.leakage import leak_lines
@@ -163,13 +164,13 @@ def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch)
     chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
     one = prepare(chosen)
     shutil.rmtree(one.folder)
-    run = Preparation.run
+    build_dataset = preparation.build_dataset
 
-    def overtaken(self):
-        run(self)
-        shutil.copytree(self.target, one.folder)
+    def overtaken(options, sources, scratch):
+        build_dataset(options, sources, scratch)
+        shutil.copytree(scratch / CONTENT, one.folder)
 
-    monkeypatch.setattr(Preparation, "run", overtaken)
+    monkeypatch.setattr(preparation, "build_dataset", overtaken)
     assert prepare(chosen).digest == one.digest and cached(tmp_path) == [one.folder.name]
 
 

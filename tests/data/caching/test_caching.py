@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.table_files import LABELS, simple, write
 
-from seqclf.data.build import Preparation
+from seqclf.data import prepare as preparation
 from seqclf.data.caching import checksums, fingerprint
 from seqclf.data.caching.checksums import DamagedError
 from seqclf.data.prepare import prepare
@@ -142,13 +142,13 @@ def age(path):
 
 def meanwhile(monkeypatch, change):
     """Let `change` happen while a preparation runs, after it has read the files."""
-    run = Preparation.run
+    build_dataset = preparation.build_dataset
 
-    def changed(self):
-        run(self)
+    def changed(*arguments):
+        build_dataset(*arguments)
         change()
 
-    monkeypatch.setattr(Preparation, "run", changed)
+    monkeypatch.setattr(preparation, "build_dataset", changed)
 
 
 @pytest.mark.parametrize("change", [grow, swap, age, Path.unlink])
@@ -197,7 +197,7 @@ def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypat
     digest = fingerprint.code_digest.__wrapped__
     before = digest()
     assert digest() == before
-    for name in ("encoding/scaler.py", "splitting/assignment.py", "build.py", "encoding/tokenizer.py"):
+    for name in ("encoding/scaler.py", "splitting/assignment.py", "prepare.py", "encoding/tokenizer.py"):
         (copy / name).write_text((copy / name).read_text() + "#\n")
         assert digest() != before
         before = digest()
