@@ -19,9 +19,9 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.config.checks import require_whole
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
-from seqclf.data.reading import reader
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.record_batches import CanonicalBatch
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.cell_types import split_cell
 from seqclf.data.schema.fields import UNITS, Field
@@ -139,31 +139,34 @@ class Classifier:
 
     def predict_source(
         self, source: Source, label: str | None = None, table: LabelTable | None = None
-    ) -> Iterator[tuple[CanonicalBatch, Predictions]]:
+    ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Read the files of a source window by window and predict each; raises InputError if it is SQL.
 
         With `label`, its column comes along as `label`; with `table`, what that says of each id does.
         """
         require_files(source)
-        types = reader.column_types(source)
-        wanted = [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns]
-        if label is not None:
-            wanted.append(("data.label", label))
-        id = self.schema.id if self.schema.id in types else None
-        if table is not None and id is None and not self.schema.group_by:
-            lacking = (
-                f"no column '{self.schema.id}' (data.id)"
-                if self.schema.id
-                else "the bundle was trained without data.id"
-            )
-            raise InputError(f"{source}: {lacking}, by which the labels of {table.source} are joined")
-        require_columns(wanted, types, str(source))
-        schema = replace(self.schema, label=label, id=id)
-        for batch in reader.read(source, schema, rows=WINDOW_ROWS):
-            yield (batch if table is None else labelled(batch, table)), self.predict_columns(batch.columns)
+        with SourceReader(source) as reader:
+            types = reader.column_types
+            wanted = [
+                (key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns
+            ]
+            if label is not None:
+                wanted.append(("data.label", label))
+            id = self.schema.id if self.schema.id in types else None
+            if table is not None and id is None and not self.schema.group_by:
+                lacking = (
+                    f"no column '{self.schema.id}' (data.id)"
+                    if self.schema.id
+                    else "the bundle was trained without data.id"
+                )
+                raise InputError(f"{source}: {lacking}, by which the labels of {table.source} are joined")
+            require_columns(wanted, types, str(source))
+            schema = replace(self.schema, label=label, id=id)
+            for batch in reader.read(schema, rows=WINDOW_ROWS):
+                yield (batch if table is None else labelled(batch, table)), self.predict_columns(batch.columns)
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
-        """Canonical columns, as `reading.read` gives them → predictions in the same order."""
+        """Canonical columns, as `SourceReader.read` gives them → predictions in the same order."""
         problems = inspect(columns, self.schema, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         whole = np.zeros(columns.num_rows, np.int64)

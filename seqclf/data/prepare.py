@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,13 +21,13 @@ from seqclf.data.caching.cache import CONTENT, CacheEntry
 from seqclf.data.caching.checksums import DamagedError, write_checksums
 from seqclf.data.caching.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.caching.generated import with_generated
-from seqclf.data.collect import Staged, check_columns, stage
-from seqclf.data.encoding.encoders import fit_encoders, make_encoders, save_encoders
+from seqclf.data.collect import Staged, check_columns, collect
+from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.options import DataOptions
-from seqclf.data.reading import reader
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.sources import Source, listed
-from seqclf.data.schema import schema as schemas
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
 from seqclf.data.splitting.policy import SPLITS, SplitPolicy
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.validation.quarantine import Quarantine
@@ -65,45 +66,33 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     """Build the dataset of `sources`, by split, in the sub-folder CONTENT of `scratch`. Raises InputError."""
     policy = SplitPolicy.from_options(options.split, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
-    folder = scratch / CONTENT
-    sources = {name: listed(source) for name, source in sources.items()}
-    labels = _open_label_table(options, policy)
-    schema = _build_schema(options, sources["train"], labels)
-    encoders = make_encoders(schema.fields, schema.truncation)
-    key_sql = None if labels is not None and labels.has_key else policy.key_sql
-    for name, source in sources.items():
-        split_column = [] if name != "train" or key_sql is None else [("data.split.column", str(policy.column))]
-        check_columns(source, schema if labels is None else replace(schema, label=None), split_column)
-    staged = {
-        name: stage(
-            source,
-            schema,
-            encoders,
-            quarantine,
-            scratch / f"{name}.arrow",
-            key_sql if name == "train" else None,
-            labels,
-        )
-        for name, source in sources.items()
-    }
+    label_table = _open_label_table(options, policy)
+    with ExitStack() as stack:
+        readers = {
+            name: stack.enter_context(SourceReader(source, keep_malformed=True)) for name, source in sources.items()
+        }
+        schema = _build_schema(options, readers["train"], label_table)
+        encoders = make_encoders(schema.fields, schema.truncation)
+        staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
 
-    split_inputs = {name: rows.split_inputs for name, rows in staged.items()}
-    splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in split_inputs.items()}
-    splits["train"] = policy.assign(split_inputs["train"], str(sources["train"]))
+    inputs = {name: rows.split_inputs for name, rows in staged.items()}
+    splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
+    splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
     # The groups of one event table all differ in their ids, unless another column is the id.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
-    leaks, splits = policy.check_leaks(split_inputs, splits, compare_ids=compare_ids)
+    leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
+    groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
-    classes = _classes(split_inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
+    classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
     fit_encoders(encoders, lambda *columns: _training_rows(staged["train"], splits["train"], columns))
-    save_encoders(encoders, folder / "encoders")
 
+    folder = scratch / CONTENT
+    save_encoders(encoders, folder / "encoders")
     writing = Writing(schema, classes, encoders, quarantine, folder)
-    groups = {name: policy.groups(rows) for name, rows in split_inputs.items()}
     digests, report = writing.run(staged, splits, groups)
-    for name, source in sources.items():
-        if source.listing is not None and source.listing.hidden:
-            report[name]["hidden_files"] = len(source.listing.hidden)
+    for name, rows in staged.items():
+        if rows.source.listing is not None and rows.source.listing.hidden:
+            report[name]["hidden_files"] = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
     state = {
@@ -119,6 +108,30 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     write_checksums(folder, writing.checksums)
 
 
+def _collect_all(
+    readers: Mapping[str, SourceReader],
+    schema: Schema,
+    encoders: Mapping[str, Encoder],
+    quarantine: Quarantine,
+    scratch: Path,
+    policy: SplitPolicy,
+    label_table: LabelTable | None,
+) -> dict[str, Staged]:
+    """Check the columns of every source, then stage the rows of each in a file in `scratch`."""
+    key_sql = None if label_table is not None and label_table.has_key else policy.key_sql
+    source_schema = schema if label_table is None else replace(schema, label=None)
+    for name, reader in readers.items():
+        needs_key = name == "train" and key_sql is not None
+        check_columns(reader, source_schema, [("data.split.column", str(policy.column))] if needs_key else [])
+    staged = {}
+    for name, reader in readers.items():
+        split_key = key_sql if name == "train" else None
+        path = scratch / f"{name}.arrow"
+        staged[name] = collect(reader, schema, encoders, quarantine, path, split_key, label_table)
+        reader.close()  # frees DuckDB's memory for the next source
+    return staged
+
+
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
     """Read `data.labels`, if it is set; it may hold `data.split.column` too."""
     source = options.source("labels")
@@ -128,12 +141,12 @@ def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable |
     return LabelTable(source, id_columns, options.label, policy.key_sql, policy.column)
 
 
-def _build_schema(options: DataOptions, source: Source, labels: LabelTable | None) -> schemas.Schema:
+def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
     """Schema of the training source: what the options name, and the rest inferred from its first rows."""
-    schema = schemas.build_schema(
-        reader.sample(source, schemas.INFERENCE_ROWS),
-        str(source),
-        label=options.label if labels is None else None,
+    schema = build_schema(
+        reader.sample(INFERENCE_ROWS),
+        str(reader.source),
+        label=options.label if label_table is None else None,
         id=options.id,
         fields=options.fields,
         list_separator=options.list_separator,
@@ -141,7 +154,7 @@ def _build_schema(options: DataOptions, source: Source, labels: LabelTable | Non
         truncate=options.truncate,
         group_by=options.group_by,
         order_by=options.order_by,
-        skip=[] if labels is None else [options.label],
+        skip=[] if label_table is None else [options.label],
     )
     return replace(schema, label=options.label)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.reading.casts import quote_identifier
-from seqclf.data.reading.formats import connect_source, describe_columns
+from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 
 MOST_ROWS = 50_000
@@ -24,8 +24,8 @@ def revealing_columns(source: Source, label: str, skip: set[str]) -> list[dict[s
 
     `skip`: columns not to look at, such as ids.
     """
-    with connect_source(source) as (connection, relation):
-        types = describe_columns(connection, relation)
+    with SourceReader(source) as reader:
+        types = reader.column_types
         columns = [
             name
             for name, kind in types.items()
@@ -33,12 +33,8 @@ def revealing_columns(source: Source, label: str, skip: set[str]) -> list[dict[s
         ][:MOST_COLUMNS]
         if not columns or label not in types:
             return []
-        chosen = ", ".join(quote_identifier(name) for name in columns)
-        query = (
-            f"SELECT CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}, {chosen} FROM {relation}"
-        )
-        table = connection.sql(f"SELECT * FROM ({query}) USING SAMPLE reservoir({MOST_ROWS} ROWS) REPEATABLE (0)")
-        rows = table.to_arrow_table()
+        label_sql = f"CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}"
+        rows = reader.select([label_sql, *map(quote_identifier, columns)], most_rows=MOST_ROWS)
     rows = rows.filter(pc.is_valid(rows.column(label)))
     codes = rows.column(label).combine_chunks().dictionary_encode().indices.to_numpy(zero_copy_only=False)
     counts = np.bincount(codes) if len(codes) else np.zeros(0, int)

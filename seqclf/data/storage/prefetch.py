@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
@@ -12,7 +12,7 @@ AHEAD = 2
 END = object()
 
 
-def prefetched(items: Iterable[Item]) -> Iterator[Item]:
+def prefetched(items: Iterable[Item]) -> Generator[Item, None, None]:
     """The same items, at most `AHEAD` of them made before they are asked for; errors come where they belong.
 
     Whoever stops early should close the iterator; the thread ends with the item it is making.

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding import tree_parser
 from seqclf.data.reading.casts import ID, LABEL, raw_column
-from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
+from seqclf.data.reading.record_batches import Refusal, SourceRows
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 
@@ -45,7 +45,7 @@ class Problems:
         rows, first = np.unique(owners[bad], return_index=True)
         self.mark(rows, column, reason, bad[first])
 
-    def refusals(self, batch: CanonicalBatch) -> list[Refusal]:
+    def refusals(self, batch: SourceRows) -> list[Refusal]:
         """One for each bad row; of an event table, it names the event that is to blame."""
         refused = []
         events = None if batch.event_rows is None else np.diff(np.append(_starts(batch), len(batch.event_rows)))
@@ -57,7 +57,7 @@ class Problems:
         return refused
 
 
-def _starts(batch: CanonicalBatch) -> np.ndarray:
+def _starts(batch: SourceRows) -> np.ndarray:
     lists = next(column for column in batch.columns.columns if pa.types.is_list(column.type))
     return lists.offsets.to_numpy()[:-1]
 

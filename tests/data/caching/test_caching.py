@@ -269,7 +269,7 @@ def test_generated_data_is_made_again_when_a_module_beside_its_own_changes(tmp_p
     (data / "rows.csv").write_text("x\n")
     (tmp_path / "other.py").write_text("")
     assert codes() == before
-    monkeypatch.setattr(fingerprint, "MOST_CODE", 0)
+    monkeypatch.setattr(fingerprint, "MAX_HASHED_FILES", 0)
     states = codes()
     helpers[0].write_text("")
     assert not set(codes()) & set(states)

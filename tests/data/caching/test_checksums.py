@@ -115,13 +115,13 @@ def test_notes_go_to_the_temporary_folder_if_there_is_no_home(read_only, blocks_
 
 
 def test_a_folder_of_notes_that_others_can_write_to_is_not_used(read_only, blocks_read, tmp_path, capsys):
-    for path in (tmp_path / "home" / verified.NOTES, tmp_path / "tmp" / f"{verified.NOTES}-{os.getuid()}"):
+    for path in (tmp_path / "home" / verified.RECORDS, tmp_path / "tmp" / f"{verified.RECORDS}-{os.getuid()}"):
         path.mkdir(parents=True)
         path.chmod(0o777)
     for _ in range(2):
         verify(read_only, full=False)
     assert len(blocks_read) == 400
-    assert capsys.readouterr().err.count("is read as a whole at every start") == 2
+    assert capsys.readouterr().err.count("is read in full at every start") == 2
 
 
 def test_of_several_ranks_one_reads_the_share_and_the_others_trust_it(read_only, blocks_read, monkeypatch):

@@ -5,10 +5,9 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from support.table_files import LABELS, write
+from support.table_files import LABELS, column_types, read, sample, write
 
 from seqclf.data.reading.casts import quote_literal, seconds_sql
-from seqclf.data.reading.reader import column_types, read, sample
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema, build_schema

@@ -4,12 +4,11 @@ import gzip
 import json
 
 import pytest
-from support.table_files import write
+from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import sources
-from seqclf.data.reading.class_folders import list_files
-from seqclf.data.reading.reader import read
+from seqclf.data.reading.formats.class_folders import list_files
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema

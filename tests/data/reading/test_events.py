@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.table_files import write
+from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import events
-from seqclf.data.reading.reader import read
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
@@ -127,6 +126,14 @@ def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_
     one = grouped(options, path, cache_dir=tmp_path / "one")
     monkeypatch.setattr(events, "_is_sorted", lambda *given: False)
     assert grouped(options, path, cache_dir=tmp_path / "two").digest == one.digest and seen == [True]
+
+
+def test_texts_of_many_values_mean_the_same_as_texts_of_few(options, tmp_path, monkeypatch):
+    """Few values are read as an enumeration, many as they are."""
+    path = write(tmp_path / "t.parquet", table())
+    few = grouped(options, path, cache_dir=tmp_path / "few")
+    monkeypatch.setattr(events, "MAX_ENUMERATION_VALUES", 1)
+    assert grouped(options, path, cache_dir=tmp_path / "many").digest == few.digest
 
 
 def test_several_columns_can_make_the_key(options, tmp_path):

@@ -4,9 +4,8 @@ import duckdb
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.formats import connect_source
 from seqclf.data.reading.queries import named_paths, subquery
-from seqclf.data.reading.reader import count_rows
+from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.errors import InputError
 
@@ -109,8 +108,9 @@ def test_a_pivot_without_its_columns_is_told_to_list_them(here):
 
 @pytest.mark.parametrize("name", ["in/*.csv", "t.parquet", "FROM 't.parquet'"])
 def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
-    with connect_source(Source(name, "data.train")) as (connection, relation):
-        assert connection.execute(f"SELECT count(*) FROM {relation}").fetchone()
+    with SourceReader(Source(name, "data.train")) as reader:
+        assert reader.count_rows()
+        connection = reader._connection
         for statement in ("SET enable_external_access = true", "SET threads = 2", "COPY (SELECT 1) TO '/tmp/o.csv'"):
             with pytest.raises(duckdb.Error):
                 connection.execute(statement)
