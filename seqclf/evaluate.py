@@ -20,8 +20,7 @@ def main(config: dict[str, Any]) -> dict[str, Any]:
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
     from seqclf.bundle.writers import check_output_path
-    from seqclf.data.caching.generated import with_generated
-    from seqclf.data.options import DataOptions
+    from seqclf.data.prepare import DataOptions, with_generated
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import require_files
     from seqclf.data.storage.dataset import check_positive

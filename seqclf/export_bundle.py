@@ -13,8 +13,8 @@ import torch
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.runtime import open_session
 from seqclf.data.encoding.encoders import Encoder
-from seqclf.data.splitting.policy import SPLITS
 from seqclf.data.storage.dataset import described_encoders
+from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.models.onnx_export import example_inputs, export_onnx

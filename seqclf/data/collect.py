@@ -33,7 +33,7 @@ FILE = "file number"  # with a space, so that no field can have this name
 class Staged:
     """Rows of one source that passed the checks and wait on disk for their split.
 
-    `rows` and `events` count what the source holds, refused ones too; `events` is 0 unless it is an event table.
+    `rows` and `events` count what the source holds, refused ones too. `events` is 0 unless it is an event table.
     `lost_events`: those on malformed lines, of which nobody knows the group. `files`: names, by the numbers in FILE.
     """
 
@@ -47,7 +47,7 @@ class Staged:
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
-        """Stream the staged rows in order; all columns, or those named."""
+        """Stream the staged rows in order, with all columns or only those named."""
         # Read, not mapped: mapped pages would stay resident.
         with pa.OSFile(str(self.path)) as file:
             names = pa.ipc.open_file(file).schema.names

@@ -36,7 +36,20 @@ from seqclf.errors import InputError
 
 
 def prepare(options: DataOptions) -> Dataset:
-    """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options."""
+    """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options.
+
+    >>> import tempfile
+    >>> from omegaconf import OmegaConf
+    >>> from seqclf.config.command import CONF
+    >>> options = OmegaConf.to_container(OmegaConf.load(CONF / "data/files.yaml"), resolve=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "train.csv")
+    ...     _ = table.write_text("tokens,label\\n" + '"[7, 8]",a\\n"[8, 9, 9]",b\\n' * 5)
+    ...     options |= {"train": str(table), "label": "label", "cache_dir": folder}
+    ...     dataset = prepare(DataOptions.build(**options))
+    >>> dataset.classes, {name: len(split.sequences) for name, split in dataset.splits.items()}
+    (['a', 'b'], {'train': 8, 'validation': 2})
+    """
     cache = Path(options.cache_dir).expanduser()
     options = with_generated(options)
     if options.train is None:
@@ -133,7 +146,7 @@ def _collect_all(
 
 
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
-    """Read `data.labels`, if it is set; it may hold `data.split.column` too."""
+    """Read `data.labels`, if it is set. It may hold `data.split.column` too."""
     source = options.source("labels")
     if source is None:
         return None

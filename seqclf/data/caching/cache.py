@@ -29,7 +29,7 @@ class CacheEntry:
         self._damaged_inode: int | None = None
 
     def reuse(self, open_folder: Callable[[Path], Opened]) -> Opened | None:
-        """Open the folder if it exists; None if it does not, or if `open_folder` raises DamagedError.
+        """Open the folder. Returns None if it does not exist, or if `open_folder` raises DamagedError.
 
         Damage is reported on stderr.
         """
@@ -60,7 +60,7 @@ class CacheEntry:
 
     def _discard_damaged(self, scratch: Path) -> None:
         with suppress(FileNotFoundError):
-            # The inode tells the damaged folder from a good one that another process has put in its place.
+            # The inode tells the damaged folder from a good one that another process has put there meanwhile.
             if self._damaged_inode is not None and self.folder.stat().st_ino == self._damaged_inode:
                 self.folder.replace(scratch / "damaged")
                 shutil.rmtree(scratch / "damaged")

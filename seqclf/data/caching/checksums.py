@@ -2,8 +2,8 @@
 
 Files are hashed in blocks as they are written. When a folder is opened, this much is read and compared again:
 
-- always: the size of each file, every file of up to one block, and the files that opening reads anyway;
-- everything, if the folder holds up to `CHEAP` bytes (which takes a tenth of a second), or on request;
+- always: the size of each file, every file of up to one block, and the files that opening reads anyway
+- everything, if the folder holds up to `CHEAP` bytes (which takes a tenth of a second), or on request
 - in a larger folder: each file that was touched since it was last verified (its `FileState` has changed), and a random
   sample of `SAMPLED` blocks of the others, drawn anew each time.
 
@@ -103,13 +103,13 @@ def read_checked(path: Path) -> Any:
     return state["content"]
 
 
-def write_checksums(folder: Path, known: Mapping[str, Blocks]) -> None:
+def write_checksums(folder: Path, hashed: Mapping[str, Blocks]) -> None:
     """Record the checksums of every file of a finished folder.
 
-    `known`: by path in `folder`, of the files that were hashed as they were written; the others are read.
+    `hashed`: by path in `folder`, the files that were hashed as they were written. The others are read.
     """
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    blocks = {name: known[name] if name in known else _read(folder / name) for name in names}
+    blocks = {name: hashed[name] if name in hashed else _read(folder / name) for name in names}
     write_checked(folder / CHECKSUMS, blocks)
     trust(folder, {name: file_state(folder / name) for name in names}, CHECKSUMS)
 
@@ -131,34 +131,36 @@ def verify(folder: Path, full: bool, read_anyway: tuple[str, ...] = ()) -> None:
     `full`: read everything. `read_anyway`: names of files that are always verified, because they are used at once.
     """
     try:
-        known = {name: Blocks(*entry) for name, entry in read_checked(folder / CHECKSUMS).items()}
-        states = {name: file_state(folder / name) for name in known}
+        recorded = {name: Blocks(*entry) for name, entry in read_checked(folder / CHECKSUMS).items()}
+        states = {name: file_state(folder / name) for name in recorded}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DamagedError(str(error)) from None
-    for name, blocks in known.items():
+    for name, blocks in recorded.items():
         if states[name].size != blocks.size:
             raise DamagedError(f"{folder / name} has {states[name].size} bytes instead of {blocks.size}")
-    if sum(blocks.size for blocks in known.values()) <= CHEAP:
-        _compare(folder, known, set(known))
+    if sum(blocks.size for blocks in recorded.values()) <= CHEAP:
+        _compare(folder, recorded, set(recorded))
     elif not untrusted(folder, states, CHECKSUMS):
-        _compare(folder, known, set(known) if full else set(), read_anyway)
+        _compare(folder, recorded, set(recorded) if full else set(), read_anyway)
     else:
         with one_at_a_time(folder, CHECKSUMS):
             touched = untrusted(folder, states, CHECKSUMS)  # another process may have verified them meanwhile
-            _compare(folder, known, set(known) if full else touched, read_anyway)
+            _compare(folder, recorded, set(recorded) if full else touched, read_anyway)
             if touched:
                 trust(folder, states, CHECKSUMS)
 
 
-def _compare(folder: Path, known: Mapping[str, Blocks], in_full: set[str], read_anyway: tuple[str, ...] = ()) -> None:
+def _compare(
+    folder: Path, recorded: Mapping[str, Blocks], in_full: set[str], read_anyway: tuple[str, ...] = ()
+) -> None:
     """Raise DamagedError if a block differs: every block of the files `in_full`, and a sample of the other blocks."""
     compared: list[tuple[str, int]] = []
     others: list[tuple[str, int]] = []
-    for name, blocks in known.items():
+    for name, blocks in recorded.items():
         all_blocks = blocks.size <= BLOCK or name in in_full or Path(name).name in read_anyway
         (compared if all_blocks else others).extend((name, position) for position in range(len(blocks.hashes)))
     # Seeded by the system: other blocks each time, and the user's seeds draw the same numbers with and without this.
     compared += random.Random(os.urandom(8)).sample(others, min(SAMPLED, len(others)))
     for name, position in compared:
-        if _hash_block(folder / name, position) != known[name].hashes[position]:
+        if _hash_block(folder / name, position) != recorded[name].hashes[position]:
             raise DamagedError(f"{folder / name} differs from its checksum")

@@ -39,7 +39,7 @@ def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[Source
 
 
 def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:
-    """Path of a file that has changed, is new or is gone; "" if a query or a list of files changed; None otherwise.
+    """Path of a file that has changed, is new or is gone; "" if a query or a list of files changed. Else None.
 
     Size, time of modification and inode are compared. The time of the inode's change is not, because a chmod, or a hard
     link that a backup makes, changes it too. So one change is missed: other content of the same size, written into the
@@ -120,7 +120,7 @@ class CodeFile(NamedTuple):
 
 
 def _code_files(module: ModuleType) -> list[CodeFile]:
-    """The Python files of a module's top-level package; for a module of seqclf, only those of its folder."""
+    """The Python files of a module's top-level package. For a module of seqclf, only those of its folder."""
     path = getattr(module, "__file__", None)
     if path is None or not Path(path).is_file():
         return []

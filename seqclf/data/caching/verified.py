@@ -95,7 +95,7 @@ def _user_folders(create: bool = False) -> list[Path]:
 
 
 def _read(path: Path) -> dict[str, FileState]:
-    """The states of a record; none if it is missing or damaged."""
+    """The states of a record, empty if it is missing or damaged."""
     try:
         states = json.loads(path.read_text(encoding="utf-8"))
         return {name: FileState(*state) for name, state in states.items()}

@@ -43,7 +43,7 @@ def quote_literal(text: str) -> str:
 
 
 def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
-    """SELECT list of a table with a row per sequence; see `SourceReader.read`.
+    """SELECT list of a table with a row per sequence (see `SourceReader.read`).
 
     `types`: DuckDB type by column. `key`: SQL of the split key. `where`: the source, for error messages.
     """
@@ -99,7 +99,7 @@ def seconds_sql(text: str, unit: str = "second") -> str:
 
 
 def time_in_seconds(value: str, kind: str, unit: str) -> str:
-    """A value of DuckDB type `kind` as seconds; a number counts in `unit`."""
+    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
     if kind in ("VARCHAR", "JSON"):
         return seconds_sql(value, unit)
     if kind == "DATE":
@@ -191,7 +191,7 @@ def _split(field: Field, cell: str) -> str:
 
 
 def _from_list(field: Field, column: str, element: str, depth: str) -> str:
-    """A list as a list of the field's values. `element`: DuckDB type of its elements; `depth`: [] or [][]."""
+    """A list as a list of the field's values. `element`: DuckDB type of its elements. `depth`: [] or [][]."""
     if field.kind == "time":
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
@@ -212,8 +212,8 @@ def _fractions(cell: str) -> str:
 
 def _whole(column: str) -> str:
     """A list of integers, null where a cast would round: of ['2', '2.0', '2.5'] only the last."""
-    whole = WHOLE.format(entry="entry")
+    is_whole = WHOLE.format(entry="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
-        f"lambda entry: CASE WHEN {whole} THEN TRY_CAST(entry AS BIGINT) END)"
+        f"lambda entry: CASE WHEN {is_whole} THEN TRY_CAST(entry AS BIGINT) END)"
     )

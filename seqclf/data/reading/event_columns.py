@@ -60,7 +60,7 @@ def event_seconds(schema: Schema, types: dict[str, str]) -> list[str]:
 
 
 def event_order(schema: Schema, types: dict[str, str]) -> list[str]:
-    """ORDER BY list of the events of a group; text that means a number or a time is sorted as that."""
+    """ORDER BY list of the events of a group. Text that means a number or a time is sorted as that."""
     order = []
     for column in schema.order_by:
         value = plain(column, types, EVENTS)

@@ -35,7 +35,7 @@ def read_events(
     schema: Schema,
     key: str | None,
 ) -> Iterator[SourceRows]:
-    """Read the groups of an event table, sorted by their key; see `SourceReader.read`.
+    """Read the groups of an event table, sorted by their key (see `SourceReader.read`).
 
     The `id` of a group is the column that the schema names, or else its key. Several Parquet files are numbered one by
     one, files of other formats as one table.
@@ -69,10 +69,10 @@ def read_events(
 
 
 def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> bool:
-    """Check whether the rows ascend by all expressions already; stops at the first row that does not."""
+    """Check whether the rows ascend by all expressions already."""
     names = [f"e{position}" for position in range(len(expressions))]
     selected = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
-    last_row: pa.RecordBatch | None = None
+    last_row: pa.RecordBatch | None = None  # the next record batch must go on from it
     stream = connection.sql(f"SELECT {selected} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS)
     for record_batch in stream:
         joined = record_batch if last_row is None else pa.concat_batches([last_row, record_batch])
@@ -88,7 +88,7 @@ def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions
 def _ascends(columns: list[pa.Array]) -> bool:
     """Check whether no row is below the one before, compared by the first column, then the second, and so on.
 
-    Nulls and NaN count as falling, so that DuckDB decides on their place.
+    Nulls and NaN count as falling, so that DuckDB decides on their order.
     """
     if not len(columns[0]):
         return True
@@ -155,7 +155,7 @@ def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, key_count: int) -
 
 
 def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
-    """(G,) ascending positions of the first event of each group; the first is 0."""
+    """(G,) ascending positions of the first event of each group. The first is 0."""
     changes = np.zeros(events.num_rows - 1, bool)
     for position in range(key_count):
         changes |= _differs(events.column(group(position)))
@@ -163,7 +163,7 @@ def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
 
 
 def _differs(column: pa.Array) -> np.ndarray:
-    """(N - 1,) bool: each value compared with the one before; null equals null."""
+    """(N - 1,) bool: each value compared with the one before. Null equals null."""
     codes = column.indices if pa.types.is_dictionary(column.type) else column
     before, after = codes.slice(0, len(codes) - 1), codes.slice(1)
     changed = pc.fill_null(pc.not_equal(before, after), False).to_numpy(zero_copy_only=False)
@@ -174,7 +174,7 @@ def _differs(column: pa.Array) -> np.ndarray:
 
 
 def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) -> SourceRows:
-    """Canonical columns of sorted events, whole groups of them."""
+    """Canonical columns of sorted events that form complete groups."""
     starts = _group_starts(events, len(schema.group_by))
     offsets = pa.array(np.append(starts, events.num_rows), pa.int32())
     first_events = pa.array(starts)

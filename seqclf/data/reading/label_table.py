@@ -17,7 +17,7 @@ from seqclf.errors import InputError
 class LabelTable:
     """Label of each id, and its split key if the table has the column for it. Memory: some 100 bytes a row.
 
-    `id_columns`: columns of the table that make up the id; ids are compared as text. `key`: SQL of the split key, which
+    `id_columns`: columns of the table that make up the id. Ids are compared as text. `key`: SQL of the split key, which
     is evaluated if the table has `key_column`. Raises InputError if a column is missing or an id has two labels.
     """
 

@@ -90,7 +90,7 @@ def cte_names(text: str) -> frozenset[str]:
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """Syntax tree of DuckDB's parser; empty for a query that cannot be parsed."""
+    """Syntax tree of DuckDB's parser. Empty for a query that cannot be parsed."""
     try:
         with duckdb.connect() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
@@ -133,7 +133,7 @@ def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def scheme_of(path: str) -> str | None:
-    """Scheme of a URL in lower case; None for a path and for `file://`.
+    """Scheme of a URL in lower case. None for a path and for `file://`.
 
     >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
     ('s3', None)

@@ -1,4 +1,4 @@
-"""Reader of a source: its files are opened once, and every question about them is asked there."""
+"""Reader of a source: opens the files once, then describes, counts, samples and reads them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class SourceReader:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and delete temporary files; may be called more than once."""
+        """Close the connection and delete temporary files. May be called more than once."""
         self._stack.close()
 
     def _open(self, stack: ExitStack) -> None:
@@ -102,7 +102,7 @@ class SourceReader:
         """The first `rows` rows, all columns."""
         with explain_errors(self.source):
             table = self._connection.sql(f"SELECT * FROM {self._relation.sql} LIMIT {rows}").to_arrow_table()
-            # `read` finds the malformed lines of these rows again.
+            # `read` finds the malformed lines of these rows again, and must not report them twice.
             rejects.forget(self._connection)
         return table
 
@@ -115,12 +115,14 @@ class SourceReader:
             return self._connection.sql(query).to_arrow_table()
 
     def read(self, schema: Schema, key: str | None = None, rows: int = BATCH_ROWS) -> Iterator[SourceRows]:
-        """Stream the canonical columns of every sequence, in file order; of event tables, in the order of the groups.
+        """Stream the canonical columns of every sequence, in file order, or for event tables sorted by group.
 
-        Columns: `label` (string) and `id` where the schema has them; one per field (a list of integers, strings,
-        doubles or vectors of doubles, or a string for text); `raw <field>`, the beginning of a text cell, for error
-        messages; and with `key` the value of that SQL expression as `split key`. Files with a row per sequence come
-        `rows` at a time.
+        - `label` (string) and `id`, where the schema has them
+        - one column per field: lists of integers, strings, doubles or vectors of doubles, or a string for text
+        - `raw <field>`: the beginning of each text cell, for error messages
+        - `split key`: the value of the SQL expression `key`, if it is given
+
+        Files with a row per sequence come in chunks of `rows`. Raises InputError for data that cannot be read.
         """
         self._refuse_files()
         with explain_errors(self.source):

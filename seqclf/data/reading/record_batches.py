@@ -16,7 +16,7 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 class Refusal(NamedTuple):
     """A row that cannot be used, and the reason.
 
-    `row`: number within `file`, from 1, counting the rows that could be read and not the header; None for a malformed
+    `row`: number within `file`, from 1, counting the rows that could be read and not the header. None for a malformed
     line, of which only the number of the `line` is known, and for a refused file. `events`: rows of an event table that
     are lost with it.
     """
@@ -52,7 +52,7 @@ class SourceRows(NamedTuple):
 
 
 def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """Cut the same rows into record batches of exactly `rows`; only the last may have fewer.
+    """Cut the same rows into record batches of exactly `rows`. Only the last may have fewer.
 
     >>> parts = [pa.record_batch({"x": [1, 2, 3]}), pa.record_batch({"x": [4]}), pa.record_batch({"x": [5]})]
     >>> [batch["x"].to_pylist() for batch in rebatch(parts, 2)]
@@ -93,7 +93,7 @@ def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_fil
 
 
 def as_text(ids: pa.Array) -> pa.Array:
-    """Ids of any type as text; NaN becomes null."""
+    """Ids of any type as text. NaN becomes null."""
     if pa.types.is_floating(ids.type):
         ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
     try:
@@ -113,7 +113,7 @@ def ids_or_null(ids: pa.Array) -> pa.Array:
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
-    """Join the texts of several key columns into one id; null only where all of them are null.
+    """Join the texts of several key columns into one id, which is null only where all of them are null.
 
     >>> joined_key([pa.array([1, None]), pa.array(["x", None])]).to_pylist()
     ['1 | x', None]

@@ -17,7 +17,7 @@ SHOWN_CHARACTERS = 10_000  # of a malformed line, DuckDB keeps no more
 
 
 class _Reject(NamedTuple):
-    """The first problem of one line; `line` counts from 1, `text` is how the line begins."""
+    """The first problem of one line. `line` counts from 1, `text` is how the line begins."""
 
     file: str
     line: int
@@ -36,7 +36,7 @@ def read_options() -> dict[str, str]:
 
 
 def forget(connection: duckdb.DuckDBPyConnection) -> None:
-    """Drop the tables of rejects; the next query makes new ones."""
+    """Drop the tables of rejects. The next query makes new ones."""
     connection.execute(f"DROP TABLE IF EXISTS {LINES_TABLE}; DROP TABLE IF EXISTS {SCANS_TABLE}")
 
 

@@ -46,7 +46,7 @@ class Source:
 
 
 def local_files(source: Source) -> list[Path]:
-    """The local files of a source, as far as they can be known; for a query those that it names, and its own file."""
+    """The local files of a source, as far as they can be known: for a query, its `.sql` file and those it names."""
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
     if is_remote(source):
@@ -80,7 +80,7 @@ def readable_files(source: Source) -> list[Path]:
 
 
 def class_folder(source: Source) -> Path | None:
-    """The folder of a source with a file, or a folder of files, per class; None for other sources."""
+    """The folder of a source with a file, or a folder of files, per class. None for other sources."""
     if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
         return None
     path = _path(source)
@@ -92,7 +92,7 @@ def _path(source: Source) -> Path:
 
 
 def listing_of(source: Source) -> Listing | None:
-    """The files of a class folder; None for other sources."""
+    """The files of a class folder. None for other sources."""
     if source.listing is not None:
         return source.listing
     folder = class_folder(source)
@@ -109,7 +109,7 @@ def _matches(pattern: str) -> list[Path]:
 
 
 def _query_files(entry: NamedFiles) -> list[Path]:
-    """The files that DuckDB reads for a name in a query; some more if a folder holds files of several kinds."""
+    """The files that DuckDB reads for a name in a query, and more if a folder holds files of several kinds."""
     if scheme_of(entry.path) is not None:
         return []
     path = local_path(entry.path)
@@ -204,7 +204,7 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
 class FileState(NamedTuple):
     """State of a file as the file system knows it: size in bytes, times of change in nanoseconds, and inode.
 
-    The time of modification can be set, and copies keep it; the time of the inode's change cannot be set. The device is
+    The time of modification can be set, and copies keep it. The time of the inode's change cannot be set. The device is
     left out, because its number changes with each mount of a network drive or a container's disk.
     """
 

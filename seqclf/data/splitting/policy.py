@@ -1,6 +1,6 @@
 """Split policy: the options of `data.split`, applied to the rows that were read.
 
-Rows of the training source are assigned to train, validation and test; files named for validation or test keep all
+Rows of the training source are assigned to train, validation and test. Files named for validation or test keep all
 their rows. Afterwards rows that two splits share are counted, and dropped or refused where `on_leak` asks for it.
 """
 
@@ -19,16 +19,16 @@ from seqclf.data.splitting import assignment, leakage
 from seqclf.errors import InputError
 
 SPLITS = ("train", "validation", "test")
-DROPPED = -1  # in place of a position in SPLITS
+DROPPED = -1  # instead of a position in SPLITS
 
 
 @dataclass(frozen=True)
 class SplitInputs:
     """Attributes of the (N,) accepted rows of one source that decide on splits and leaks.
 
-    `labels`: text. `ids`: text, null where a row has none; None where ids are missing or only count the rows.
+    `labels`: text. `ids`: text, null where a row has none. None where ids are missing or only count the rows.
     `content_keys`: (N,) uint64, equal where sequences are equal. `split_keys`: (N,) times, or hashes of the values of
-    `data.split.column`, NaN or NO_KEY where one is missing; None without such a column.
+    `data.split.column`, NaN or NO_KEY where one is missing. None without such a column.
     """
 
     labels: pa.ChunkedArray
@@ -53,6 +53,11 @@ class SplitPolicy:
 
     `shares`: fractions of the training source for validation and test, without those that have a file. `fold`: (fold,
     number of folds) for `by=fold`, else None.
+
+    >>> policy = SplitPolicy("random", None, {"validation": 0.25, "test": 0.25}, seed=0, fold=None, on_leak="warn")
+    >>> rows = SplitInputs(pa.chunked_array([["a", "b"] * 4]), None, np.arange(8, dtype=np.uint64), None)
+    >>> [SPLITS[split] for split in policy.assign(rows, "train.csv")]
+    ['test', 'validation', 'train', 'train', 'train', 'train', 'validation', 'test']
     """
 
     by: str
@@ -64,7 +69,10 @@ class SplitPolicy:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any], splits_with_file: Collection[str]) -> SplitPolicy:
-        """Check `data.split`; raises InputError. `splits_with_file`: those of SPLITS that the user gave a file for."""
+        """Check `data.split`.
+
+        `splits_with_file`: those of SPLITS that the user gave a file for. Raises InputError, which names the key.
+        """
         by, on_leak = options["by"], options["on_leak"]
         column = None if options["column"] is None else str(options["column"])
         shares = {name: options[name] for name in SPLITS[1:] if name not in splits_with_file}
@@ -81,8 +89,10 @@ class SplitPolicy:
 
     @property
     def key_sql(self) -> str | None:
-        """SQL of the time to sort rows by, or of a hash of the group that must stay in one split; None without
-        `data.split.column`."""
+        """SQL of the time to sort rows by, or of a hash of the group that must stay in one split.
+
+        None without `data.split.column`.
+        """
         if self.column is None:
             return None
         column = quote_identifier(self.column)
@@ -111,13 +121,13 @@ class SplitPolicy:
         return splits
 
     def rows_without_group(self, rows: SplitInputs) -> int:
-        """Count the rows that have no value in `data.split.column`; each is a group of its own."""
+        """Count the rows without a value in `data.split.column`. Each of them is a separate group."""
         if rows.split_keys is None or self.by in ("distinct", "time"):
             return 0
         return int((rows.split_keys == assignment.NO_KEY).sum())
 
     def groups(self, rows: SplitInputs) -> np.ndarray | None:
-        """(N,) int64, equal for rows that must stay in one split; None where each row stands alone."""
+        """(N,) int64, equal for rows that must stay in one split. None where each row stands alone."""
         if self.by == "distinct":
             return rows.content_keys.view(np.int64)
         return None if self.by == "time" else rows.split_keys
@@ -165,7 +175,8 @@ class SplitPolicy:
         return keys if self.by in ("distinct", "time") else assignment.fill_missing_keys(keys, rows.content_keys)
 
     def _fractions(self) -> dict[str, float]:
-        """The fraction of the training source for each of SPLITS; their sum is 1."""
+        """The fraction of the training source for each of SPLITS. Their sum is 1."""
+        # With folds, the test split is one fold, and the share of validation is taken from the rest.
         held_out = {name: float(self.shares.get(name, 0.0)) for name in SPLITS[1:]}
         if self.fold is not None:
             held_out["test"] = 1 / self.fold[1]
@@ -174,7 +185,7 @@ class SplitPolicy:
 
 
 def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
-    """(N,) codes of the ids of all sources, -1 for rows without one; None where no source has ids."""
+    """(N,) codes of the ids of all sources, -1 for rows without one. None where no source has ids."""
     if all(rows.ids is None for rows in sources):
         return None
     chunks: list[pa.Array] = []
@@ -194,13 +205,13 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray) -> None:
 
 
 def codes_by_appearance(texts: pa.ChunkedArray) -> np.ndarray:
-    """(N,) int64 codes, equal where texts are, numbered from 1 as they first appear; 0 for null."""
+    """(N,) int64 codes, equal where texts are, numbered from 1 as they first appear. Null has the code 0."""
     encoded = texts.combine_chunks().dictionary_encode()
     return pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64) + 1
 
 
 def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
-    """(N,) int64 rank of each text among the distinct ones; independent of the order of rows."""
+    """(N,) int64 rank of each text among the distinct texts, which does not depend on the order of rows."""
     encoded = texts.combine_chunks().dictionary_encode()
     rank = pc.rank(encoded.dictionary).to_numpy().astype(np.int64) - 1
     return rank[encoded.indices.to_numpy(zero_copy_only=False)]

@@ -1,4 +1,4 @@
-"""Every kind of file is found and typed; what cannot be read is named in one line."""
+"""Every kind of file is read with its types. A file that cannot be read is named in one line."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -19,9 +19,9 @@ def test_queries_and_sql_files_are_read(tmp_path):
     query = f"SELECT * FROM '{path}' WHERE label = 'a'"
     for text in (query, f"{query};\n", f"{query} -- half of them", f"WITH t AS ({query}) FROM t"):
         (tmp_path / "q.sql").write_text(text)
-        for given in (source(text), source(tmp_path / "q.sql")):
-            assert count_rows(given) == 10
-            assert path in local_files(given)
+        for query_source in (source(text), source(tmp_path / "q.sql")):
+            assert count_rows(query_source) == 10
+            assert path in local_files(query_source)
     assert str(source(query)) == "data.train" and str(source("t.sql")) == "t.sql"
 
 
@@ -116,11 +116,11 @@ def test_errors_of_the_program_that_uses_a_reader_are_not_blamed_on_the_source(m
         raise OSError("disk full")
 
 
-@pytest.mark.parametrize("place", [0.05, 0.2, 0.3, 0.4])
-def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, place):
+@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.3, 0.4])
+def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, fraction):
     path = write(tmp_path / "t.arrow", {"x": ["some text"] * 999 + ["é"], "label": [[1, 2]] * 1000})
     data = bytearray(path.read_bytes())
-    begin = int(len(data) * place)
+    begin = int(len(data) * fraction)
     data[begin : begin + 400] = b"\xff" * 400
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):

@@ -15,7 +15,7 @@ ROWS = ['"[1, 2]",a', '"[3]",b'] * 20
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("header", [True, False])
-def test_the_delimiter_is_found_out(tmp_path, delimiter, header):
+def test_the_delimiter_is_detected(tmp_path, delimiter, header):
     path = write_csv(tmp_path / "t.csv", simple(), delimiter=delimiter)
     columns = cells(path, header=header)
     assert list(columns) == (["tokens", "label"] if header else ["column0", "column1"])
@@ -102,7 +102,7 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
 
 
 @pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
-def test_a_quote_that_is_never_closed_stops_training_and_loses_no_row_in_silence(options, tmp_path, tail):
+def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail):
     rows = [f"{row},[k],{'ab'[row % 2]}" for row in range(100)]
     rows[30] = f"30,{tail}"
     path = write_lines(tmp_path / "t.csv", ["id,tokens,label", *rows])
@@ -125,7 +125,7 @@ def test_many_lines_of_surplus_cells_stop_training_at_once(options, tmp_path):
         prepare(options(train=path, label="label"))
 
 
-def test_long_lists_in_quotes_are_no_surplus(options, tmp_path):
+def test_long_lists_in_quotes_are_not_surplus_cells(options, tmp_path):
     lists = [f'"[{",".join(map(str, range(800)))}]",{label}' for label in "ab" * 150]
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *lists, "[1],a,surplus"])
     dataset = prepare(options(train=path, label="label"))

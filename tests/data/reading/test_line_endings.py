@@ -32,11 +32,11 @@ def test_mixed_ends_are_seen_whatever_the_blocks(tmp_path_factory, lines, block)
 @pytest.mark.parametrize("ends", [(first, second) for first in ENDS for second in ENDS if first != second])
 def test_all_lines_are_read(tmp_path, ends, zipped):
     rows = ["tokens,label", *(f'"[""w{row}"", ""x""]",é' for row in range(20))]
-    data = "".join(row + ends[place % 3 == 1] for place, row in enumerate(rows)).encode()
+    data = "".join(row + ends[position % 3 == 1] for position, row in enumerate(rows)).encode()
     path = tmp_path / ("t.csv.gz" if zipped else "t.csv")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    found = cells(path, spill=str(tmp_path / "cache" / "spill"))
-    assert found == {"tokens": [f'["w{row}", "x"]' for row in range(20)], "label": ["é"] * 20}
+    columns = cells(path, spill=str(tmp_path / "cache" / "spill"))
+    assert columns == {"tokens": [f'["w{row}", "x"]' for row in range(20)], "label": ["é"] * 20}
     assert not list((tmp_path / "cache").iterdir())
 
 
@@ -48,7 +48,7 @@ def test_newlines_in_cells_of_a_windows_file_survive(tmp_path):
 def test_a_malformed_line_is_refused_under_the_name_of_its_own_file(options, tmp_path):
     lines = ["tokens,label", *['"[1, 2]",a', '"[3]",b'] * 20]
     write_lines(tmp_path / "1.csv", lines)
-    (tmp_path / "2.csv").write_bytes("".join(line + ENDS[place % 2] for place, line in enumerate(lines)).encode())
+    (tmp_path / "2.csv").write_bytes("".join(line + ENDS[position % 2] for position, line in enumerate(lines)).encode())
     with (tmp_path / "2.csv").open("a") as file:
         file.write('"[4]",a,surplus\n"[1, }",a\n')
     dataset = prepare(options(train=tmp_path / "*.csv", label="label"))

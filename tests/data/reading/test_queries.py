@@ -12,7 +12,7 @@ from seqclf.errors import InputError
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with `t.parquet`, `in/a.csv`, `in/b.csv` and, unnamed by any query, `secret.csv`; the current one."""
+    """The current folder, with `t.parquet`, `in/a.csv`, `in/b.csv`, and `secret.csv`, which no query names."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     write(tmp_path / "t.parquet", simple())
@@ -101,7 +101,7 @@ def test_what_a_query_names_is_read(here, query, count):
     assert rows(query) == count
 
 
-def test_a_pivot_without_its_columns_is_told_to_list_them(here):
+def test_a_pivot_without_its_columns_is_refused(here):
     with pytest.raises(InputError, match=r"data\.train: a PIVOT must list its columns: PIVOT … ON column IN"):
         rows("PIVOT 'in/a.csv' ON label USING count(*)")
 

@@ -1,4 +1,4 @@
-"""Rows are read in order, in full batches, and numbered; malformed lines stop the read or are refused."""
+"""Rows are read in order, in full batches, and numbered. Malformed lines stop the read or are refused."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def source(path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 7, 20, 50])
-def test_rows_come_in_file_order_and_in_full_batches(tmp_path, kind, rows):
+def test_rows_are_read_in_file_order_and_in_full_batches(tmp_path, kind, rows):
     batches = read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, rows=rows)
     assert [batch.columns.num_rows for batch in batches[:-1]] == [rows] * (len(batches) - 1)
     assert [row for batch in batches for row in batch.rows] == list(range(1, 21))
@@ -38,15 +38,15 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
         write(tmp_path / f"part {part}.{kind}", {"tokens": TOKENS[:rows], "label": LABELS[:rows]})
     glob = source(tmp_path / f"part*.{kind}")
     for rows in (2, 100):
-        found = [
-            (Path(batch.file_of(place)).name, row, tokens)
+        result = [
+            (Path(batch.file_of(position)).name, row, tokens)
             for batch in read(glob, SCHEMA, rows=rows)
-            for place, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
+            for position, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
         ]
         expected = [
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
         ]
-        assert found == expected
+        assert result == expected
     assert count_rows(glob) == 9 and len(local_files(glob)) == 3
 
 
@@ -75,7 +75,7 @@ def test_no_column_of_the_file_is_mistaken_for_its_name(tmp_path):
     for part in (1, 2):
         write(tmp_path / f"{part}.csv", table)
     batches = read(source(tmp_path / "*.csv"), SCHEMA)
-    files = [Path(batch.file_of(place)).name for batch in batches for place in range(len(batch.rows))]
+    files = [Path(batch.file_of(position)).name for batch in batches for position in range(len(batch.rows))]
     assert files == ["1.csv"] * 20 + ["2.csv"] * 20
     assert list(column_types(source(tmp_path / "*.csv"))) == list(table)
 
@@ -98,12 +98,12 @@ def malformed(tmp_path):
 def test_each_malformed_line_is_one_refusal_and_the_other_rows_are_all_read(malformed):
     with SourceReader(source(malformed / "*.csv"), keep_malformed=True) as reader:
         batches = list(reader.read(SCHEMA, rows=7))
-    found = reader.malformed
-    assert [(refusal.file, refusal.row, refusal.line) for refusal in found] == [
+    result = reader.malformed
+    assert [(refusal.file, refusal.row, refusal.line) for refusal in result] == [
         (str(malformed / "2.csv"), None, line) for line in (4, 23)
     ]
-    assert str(found[0]).startswith(f"{malformed / '2.csv'}: line 4: ")
-    assert "is malformed: Expected Number of Columns: 2 Found: 3; fix the line" in found[0].reason
+    assert str(result[0]).startswith(f"{malformed / '2.csv'}: line 4: ")
+    assert "is malformed: Expected Number of Columns: 2 Found: 3; fix the line" in result[0].reason
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS * 2
     assert [row for batch in batches for row in batch.rows] == [*range(1, 21)] * 2
     assert sample(source(malformed / "2.csv"), 100).num_rows == 20

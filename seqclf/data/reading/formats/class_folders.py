@@ -1,4 +1,4 @@
-"""Folders with a file, or a folder of files, per class; every file below is used, hidden or refused by name."""
+"""Folders with a file, or a folder of files, per class. Every file below is used, hidden or refused by name."""
 
 from __future__ import annotations
 

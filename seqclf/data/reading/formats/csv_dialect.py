@@ -1,4 +1,4 @@
-"""Dialect of delimited text files, detected from their first lines; every cell is read as text.
+"""Dialect of delimited text files, detected from their first lines. Every cell is read as text.
 
 DuckDB's own detection is turned off: at a malformed line it silently guesses other columns instead of naming the line.
 """
@@ -206,7 +206,7 @@ def _long_cells() -> Iterator[None]:
 
 
 def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
-    """The names in the first line; `column0`, `column1`, … for files without a header and for names left out."""
+    """The names in the first line. `column0`, `column1`, … for files without a header and for names left out."""
     try:
         with _long_cells(), _opened(path, encoding) as file:
             rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))

@@ -23,7 +23,7 @@ BLOCK = 2**20
 
 
 def new_folder(parent: Path) -> Path:
-    """Path for a folder of copies; it is created with the first copy."""
+    """Path for a folder of copies. It is created with the first copy."""
     return parent.absolute() / f"{COPIES}{uuid4().hex}"
 
 

@@ -88,7 +88,7 @@ def describe_columns(connection: duckdb.DuckDBPyConnection, relation: str) -> di
 
 
 def with_row_numbers(relation: str) -> str | None:
-    """The relation with DuckDB's columns `file_row_number` and `file_index`; None unless it reads Parquet directly."""
+    """The relation with DuckDB's columns `file_row_number` and `file_index`. None unless it reads Parquet directly."""
     return f"{relation[:-1]}, file_row_number = true)" if relation.startswith("read_parquet(") else None
 
 
@@ -196,8 +196,11 @@ def _json_options(files: str, source: Source) -> dict[str, str]:
 
 @lru_cache(maxsize=64)
 def _json_types(files: str, state: str) -> dict[str, str]:
-    """Column types of JSON files; dates and such stay text. `state`: of the files, all of which are read, so that
-    opening them again, as a survey does, is quick."""
+    """Column types of JSON files. Dates and such stay text.
+
+    `state`: of the files, so that the types are looked up again only when one has changed.
+    """
+    # All rows are read for this, once in preparing the data and not again in the survey of the same file.
     with sandbox.connect() as connection:
         types = describe_columns(connection, f"read_json({files}, sample_size = -1)")
     dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
@@ -224,8 +227,10 @@ def _arrow_table(paths: Sequence[Path], connection: duckdb.DuckDBPyConnection) -
 
 @lru_cache(maxsize=64)
 def _check_arrow(path: Path, state: float) -> None:
-    """Raise InputError if an Arrow file is damaged: DuckDB trusts its buffers, and crashes. `state`: of the file, so
-    that it is read once."""
+    """Raise InputError if an Arrow file is damaged. DuckDB trusts its buffers, and would crash.
+
+    `state`: time of change, so that a file is checked again only when it has changed.
+    """
     try:
         with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
             check_names(file.schema.names, str(path))
