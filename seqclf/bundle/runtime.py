@@ -18,9 +18,9 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
-from seqclf.data.reading import reader
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.record_batches import CanonicalBatch
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.cell_types import split_cell
 from seqclf.data.schema.schema import Schema, require_columns
@@ -149,34 +149,35 @@ class Classifier:
 
     def predict_source(
         self, source: Source, label: str | None = None, table: LabelTable | None = None
-    ) -> Iterator[tuple[CanonicalBatch, Predictions]]:
+    ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Read the files of a source in windows of `WINDOW_ROWS` rows, and predict each window.
 
         `label`: a column to read along as `label`. `table`: a label table to join by id instead. Raises InputError if
         the source is SQL.
         """
         require_files(source)
-        types = reader.column_types(source)
-        required = [
-            (key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns
-        ]
-        if label is not None:
-            required.append(("data.label", label))
-        id = self.schema.id if self.schema.id in types else None
-        if table is not None and id is None and not self.schema.group_by:
-            reason = (
-                f"no column '{self.schema.id}' (data.id)"
-                if self.schema.id
-                else "the bundle was trained without data.id"
-            )
-            raise InputError(f"{source}: {reason}, by which the labels of {table.source} are joined")
-        require_columns(required, types, str(source))
-        schema = replace(self.schema, label=label, id=id)
-        for batch in reader.read(source, schema, rows=WINDOW_ROWS):
-            yield (batch if table is None else labelled(batch, table)), self.predict_columns(batch.columns)
+        with SourceReader(source) as reader:
+            types = reader.column_types
+            required = [
+                (key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns
+            ]
+            if label is not None:
+                required.append(("data.label", label))
+            id = self.schema.id if self.schema.id in types else None
+            if table is not None and id is None and not self.schema.group_by:
+                reason = (
+                    f"no column '{self.schema.id}' (data.id)"
+                    if self.schema.id
+                    else "the bundle was trained without data.id"
+                )
+                raise InputError(f"{source}: {reason}, by which the labels of {table.source} are joined")
+            require_columns(required, types, str(source))
+            schema = replace(self.schema, label=label, id=id)
+            for rows in reader.read(schema, rows=WINDOW_ROWS):
+                yield (rows if table is None else labelled(rows, table)), self.predict_columns(rows.columns)
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
-        """Predict canonical columns (see `data.reading.reader.read`), in their order."""
+        """Predict canonical columns (see `SourceReader.read`), in their order."""
         problems = inspect(columns, self.schema, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths = np.zeros(columns.num_rows, np.int64)

@@ -1,8 +1,9 @@
-"""Pass one over a source: refuse the bad rows, write the good ones to a file that can be read again and again."""
+"""First pass over a source: bad rows are refused, good rows are staged in a file that can be read again and again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,38 +12,34 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.reading import reader
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.record_batches import CanonicalBatch, Refusal, as_text, ids_or_null
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids_or_null
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.duplicates import sequence_keys
+from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import inspect
 from seqclf.errors import InputError
 
-FILE = "file number"  # no identifier, so no field is called like it
+FILE = "file number"  # with a space, so that no field can have this name
 
 
-@dataclass
+@dataclass(frozen=True)
 class Staged:
-    """Accepted rows of one source: a file of staged columns, and what splitting needs of each of the (N,) rows.
+    """Rows of one source that passed the checks and wait on disk for their split.
 
-    `contents`: uint64, equal where sequences are; `ids`: where they are more than row numbers, null where missing;
-    `keys`: the time or the hash of the value in `data.split.column`, if it was read, NaN or NO_KEY where missing;
-    `rows`: of the source, refused ones included; `events` of an event table likewise, `lost_events` those of malformed
-    lines; `files`: the names that `file` counts.
+    `rows` and `events` count what the source holds, refused ones too. `events` is 0 unless it is an event table.
+    `lost_events`: those on malformed lines, of which nobody knows the group. `files`: names, by the numbers in FILE.
     """
 
     source: Source
     path: Path
-    labels: pa.ChunkedArray
-    ids: pa.ChunkedArray | None
-    contents: np.ndarray
-    keys: np.ndarray | None
+    split_inputs: SplitInputs
     rows: int
     events: int
     refused: list[Refusal]
@@ -50,7 +47,7 @@ class Staged:
     files: list[str]
 
     def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
-        """The staged rows, in order; all columns, or those named."""
+        """Stream the staged rows in order, with all columns or only those named."""
         # Read, not mapped: mapped pages would stay resident.
         with pa.OSFile(str(self.path)) as file:
             names = pa.ipc.open_file(file).schema.names
@@ -60,134 +57,157 @@ class Staged:
                 yield reader.get_batch(index)
 
 
-def check_columns(source: Source, schema: Schema, also: list[tuple[str, str]]) -> None:
-    """Raise unless the source can be opened and has every column of the schema, and those of `also`, (key, column)."""
-    wanted = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
-    named = [(key, column) for key, column in wanted if column is not None]
-    require_columns(named, reader.column_types(source), str(source))
+def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
+    """Raise InputError unless the source has every column of the schema, and those of `also`, (option, column)."""
+    named = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
+    required = [(option, column) for option, column in named if column is not None]
+    require_columns(required, reader.column_types, str(reader.source))
 
 
-class _Stage:
+def collect(
+    reader: SourceReader,
+    schema: Schema,
+    encoders: Mapping[str, Encoder],
+    quarantine: Quarantine,
+    path: Path,
+    split_key: str | None,
+    label_table: LabelTable | None,
+) -> Staged:
+    """Read all rows of a source, and stage the good ones in a new file at `path`.
+
+    `split_key`: SQL of the value that decides on a row's split. Raises InputError if no row, or too few, can be used.
+    """
+    staging = _Staging(schema, encoders, path)
+    read_schema = schema if label_table is None else replace(schema, label=None)
+    # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
+    with closing(prefetched(reader.read(read_schema, split_key))) as stream:
+        for rows in stream:
+            quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
+    quarantine.add(reader.malformed)
+    source, lost_events = reader.source, 0
+    if schema.group_by:  # a malformed line is an event
+        lost_events = len(reader.malformed)
+        staging.events += lost_events
+        quarantine.check_share(str(source), staging.events, reader.malformed)
+    else:
+        staging.refused += reader.malformed
+        staging.rows += len(reader.malformed)
+    if staging.writer is None:
+        reason = f": {reader.malformed[0]}" if reader.malformed else ""
+        raise InputError(f"{source}: has no rows{reason}; give a file with a row per sequence")
+    staging.writer.close()
+    if len(staging.refused) == staging.rows:
+        raise InputError(f"{staging.refused[0]} (all {staging.rows} rows of {source} are refused)")
+    quarantine.check_share(str(source), staging.rows, staging.refused)
+    return Staged(
+        source,
+        path,
+        staging.split_inputs(),
+        staging.rows,
+        staging.events,
+        staging.refused,
+        lost_events,
+        list(staging.file_numbers),
+    )
+
+
+class _Staging:
     """The rows of one source as they come in."""
 
-    def __init__(self, source: Source, schema: Schema, encoders: Mapping[str, Encoder], path: Path):
-        self.source = source
+    def __init__(self, schema: Schema, encoders: Mapping[str, Encoder], path: Path):
         self.schema = schema
         self.encoders = encoders
         self.path = path
         self.writer: pa.RecordBatchFileWriter | None = None
         self.rows = self.events = 0
-        self.labels: list[pa.Array] = []
-        self.ids: list[pa.Array] = []
-        self.contents: list[np.ndarray] = []
-        self.keys: list[np.ndarray] = []
         self.refused: list[Refusal] = []
-        self.files: dict[str, int] = {}  # name → number
+        self.file_numbers: dict[str, int] = {}
+        self._labels: list[pa.Array] = []
+        self._ids: list[pa.Array] = []
+        self._content_keys: list[np.ndarray] = []
+        self._split_keys: list[np.ndarray] = []
 
-    def add(self, batch: CanonicalBatch) -> list[Refusal]:
-        """Write the good rows of a batch; gives the refusals of the others."""
-        problems = inspect(batch.columns, self.schema)
-        refusals = problems.refusals(batch)
+    def add(self, rows: SourceRows) -> list[Refusal]:
+        """Stage the good rows, and return the refusals of the others."""
+        problems = inspect(rows.columns, self.schema)
+        refusals = problems.refusals(rows)
         self.refused += refusals
-        self.rows += len(batch.rows)
-        self.events += 0 if batch.event_rows is None else len(batch.event_rows)
-        columns, rows, files = batch.columns, batch.rows, self._numbers_of_files(batch)
+        self.rows += len(rows.rows)
+        self.events += 0 if rows.event_rows is None else len(rows.event_rows)
+        columns, row_numbers, file_numbers = rows.columns, rows.rows, self._numbers_of_files(rows)
         if refusals:
             usable = problems.usable
-            columns, rows, files = columns.filter(pa.array(usable)), rows[usable], files[usable]
-        staged = self._staged(columns, rows, files)
+            columns = columns.filter(pa.array(usable))
+            row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
+        staged = self._staged_columns(columns, row_numbers, file_numbers)
         if self.writer is None:
             self.writer = pa.ipc.new_file(str(self.path), staged.schema)
         self.writer.write_batch(staged)
-        self.labels.append(staged.column(LABEL))
+        self._labels.append(staged.column(LABEL))
         if self.schema.id is not None or self.schema.group_by:
-            self.ids.append(ids_or_null(staged.column(ID)))
-        self.contents.append(sequence_keys(staged, self.encoders))
+            self._ids.append(ids_or_null(staged.column(ID)))
+        self._content_keys.append(sequence_keys(staged, self.encoders))
         if KEY in columns.schema.names:
             key = columns.column(KEY)
-            known = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
-            self.keys.append(known.to_numpy(zero_copy_only=False))
+            # A time stays NaN where it is missing.
+            filled = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
+            self._split_keys.append(filled.to_numpy(zero_copy_only=False))
         return refusals
 
-    def _numbers_of_files(self, batch: CanonicalBatch) -> np.ndarray:
-        """(N,) int32 places in `files`."""
-        if batch.files is None:
-            return np.full(len(batch.rows), self._number_of_file(batch.file), np.int32)
-        encoded = batch.files.dictionary_encode()
-        numbers = np.array([self._number_of_file(name) for name in encoded.dictionary.to_pylist()], np.int32)
+    def split_inputs(self) -> SplitInputs:
+        ids = pa.chunked_array(self._ids, pa.string()) if self._ids else None
+        return SplitInputs(
+            pa.chunked_array(self._labels, pa.string()),
+            None if ids is None or _counts_rows(ids, self.rows) else ids,
+            np.concatenate(self._content_keys),
+            np.concatenate(self._split_keys) if self._split_keys else None,
+        )
+
+    def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
+        """(N,) int32 number of each row's file in `file_numbers`."""
+        if rows.files is None:
+            return np.full(len(rows.rows), self._file_number(rows.file), np.int32)
+        encoded = rows.files.dictionary_encode()
+        numbers = np.array([self._file_number(name) for name in encoded.dictionary.to_pylist()], np.int32)
         return numbers[encoded.indices.to_numpy()]
 
-    def _number_of_file(self, name: str) -> int:
-        return self.files.setdefault(name, len(self.files))
+    def _file_number(self, name: str) -> int:
+        return self.file_numbers.setdefault(name, len(self.file_numbers))
 
-    def _staged(self, given: pa.RecordBatch, rows: np.ndarray, files: np.ndarray) -> pa.RecordBatch:
-        """Label, staged fields (cut, with their lengths before that), and each row's `id` as text, number and file."""
-        fields = {name: encoder.stage(given.column(name)) for name, encoder in self.encoders.items()}
-        cut = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
-        columns = dict(zip(cut.schema.names, cut.columns, strict=True))
-        row = pa.array(rows)
-        ids = as_text(given.column(ID) if ID in given.schema.names else row)
-        return pa.record_batch({LABEL: given.column(LABEL), **columns, ID: ids, ROW: row, FILE: pa.array(files)})
-
-
-def stage(
-    source: Source,
-    schema: Schema,
-    encoders: Mapping[str, Encoder],
-    quarantine: Quarantine,
-    path: Path,
-    key: str | None,
-    table: LabelTable | None,
-) -> Staged:
-    """Read a labelled source into `path`. `key`: SQL of what decides a row's split; `table`: where its labels are."""
-    staged = _Stage(source, schema, encoders, path)
-    malformed: list[Refusal] = []
-    asked = schema if table is None else replace(schema, label=None)
-    for batch in prefetched(reader.read(source, asked, key, malformed=malformed)):
-        quarantine.add(staged.add(batch if table is None else labelled(batch, table)))
-    quarantine.add(malformed)
-    if schema.group_by:  # a line is an event; which group it belongs to nobody knows
-        staged.events += len(malformed)
-        quarantine.check_share(str(source), staged.events, malformed)
-    else:
-        staged.refused += malformed
-        staged.rows += len(malformed)
-    if staged.writer is None:
-        why = f": {malformed[0]}" if malformed else ""
-        raise InputError(f"{source}: has no rows{why}; give a file with a row per sequence")
-    staged.writer.close()
-    if len(staged.refused) == staged.rows:
-        raise InputError(f"{staged.refused[0]} (all {staged.rows} rows of {source} are refused)")
-    quarantine.check_share(str(source), staged.rows, staged.refused)
-    ids = pa.chunked_array(staged.ids, pa.string()) if staged.ids else None
-    return Staged(
-        source,
-        path,
-        pa.chunked_array(staged.labels, pa.string()),
-        None if ids is None or _counts_rows(ids, staged.rows) else ids,
-        np.concatenate(staged.contents),
-        np.concatenate(staged.keys) if staged.keys else None,
-        staged.rows,
-        staged.events,
-        staged.refused,
-        len(malformed) if schema.group_by else 0,
-        list(staged.files),
-    )
+    def _staged_columns(
+        self, columns: pa.RecordBatch, row_numbers: np.ndarray, file_numbers: np.ndarray
+    ) -> pa.RecordBatch:
+        """Label, staged fields, and each row's `id` as text, its number and its file."""
+        fields = {name: encoder.stage(columns.column(name)) for name, encoder in self.encoders.items()}
+        # Long lists are cut here and nowhere later, so that whatever is learned from staged rows sees the kept tokens.
+        truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
+        row = pa.array(row_numbers)
+        ids = as_text(columns.column(ID) if ID in columns.schema.names else row)
+        staged = {
+            LABEL: columns.column(LABEL),
+            **dict(zip(truncated.schema.names, truncated.columns, strict=True)),
+            ID: ids,
+            ROW: row,
+            FILE: pa.array(file_numbers),
+        }
+        return pa.record_batch(staged)
 
 
-def labelled(batch: CanonicalBatch, table: LabelTable) -> CanonicalBatch:
-    """The batch with the label of each row, looked up by its id, and the split key if the table holds it."""
-    labels, keys = table.look_up(as_text(batch.columns.column(ID)))
-    columns = {name: batch.columns.column(name) for name in batch.columns.schema.names}
+def labelled(rows: SourceRows, table: LabelTable) -> SourceRows:
+    """Add the label of each row, looked up by its id, and its split key if the table has one."""
+    labels, keys = table.look_up(as_text(rows.columns.column(ID)))
+    columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
     columns[LABEL] = labels
     if keys is not None:
         columns[KEY] = keys
-    return batch._replace(columns=pa.record_batch(columns))
+    return rows._replace(columns=pa.record_batch(columns))
 
 
 def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
-    """Whether ids do nothing but count the rows, from 0 or from 1 and with gaps at most where rows were refused or have
-    none: such say nothing of identity."""
+    """Check whether ids only count the rows, from 0 or 1, with gaps where rows were refused or have no id.
+
+    Such ids identify nothing, and two files that both count from 1 share none.
+    """
     try:
         numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # a column with gaps is often written as 1.0, 2.0, …
     except pa.ArrowException:

@@ -1,123 +1,201 @@
-"""Source files → an encoded dataset on disk, once per state of the files and the options.
+"""Prepare data: source files → an encoded dataset on disk, built once per state of the files and the options.
 
-The folder appears under its name only when it is whole.
+The first pass over the files checks their rows and stages the good ones on disk. Then rows are assigned to splits and
+encoders are fit on the training rows alone. The second pass encodes the staged rows and writes the splits.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from seqclf.config.instantiate import generate
-from seqclf.data.build import SPLITS, Preparation
-from seqclf.data.caching.checksums import DamagedError, verify, write_checksums
-from seqclf.data.caching.fingerprint import changed_file, fingerprint, generator_code, states_of
+from seqclf.data.caching.cache import CONTENT, CacheEntry
+from seqclf.data.caching.checksums import DamagedError, write_checksums
+from seqclf.data.caching.fingerprint import changed_file, fingerprint, states_of
+from seqclf.data.caching.generated import with_generated
+from seqclf.data.collect import Staged, check_columns, collect
+from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.options import DataOptions
+from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
+from seqclf.data.splitting.policy import SPLITS, SplitPolicy
 from seqclf.data.storage.dataset import Dataset, open_dataset
+from seqclf.data.validation.quarantine import Quarantine
+from seqclf.data.write_store import Writing
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import DISK, scratch_folder
 
 
 def prepare(options: DataOptions) -> Dataset:
-    """Read, check, split and encode the data, or map what an earlier run prepared from the same files and options."""
+    """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options.
+
+    >>> import tempfile
+    >>> from omegaconf import OmegaConf
+    >>> from seqclf.config.command import CONF
+    >>> options = OmegaConf.to_container(OmegaConf.load(CONF / "data/files.yaml"), resolve=True)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     table = Path(folder, "train.csv")
+    ...     _ = table.write_text("tokens,label\\n" + '"[7, 8]",a\\n"[8, 9, 9]",b\\n' * 5)
+    ...     options |= {"train": str(table), "label": "label", "cache_dir": folder}
+    ...     dataset = prepare(DataOptions.build(**options))
+    >>> dataset.classes, {name: len(split.sequences) for name, split in dataset.splits.items()}
+    (['a', 'b'], {'train': 8, 'validation': 2})
+    """
     cache = Path(options.cache_dir).expanduser()
     options = with_generated(options)
     if options.train is None:
         raise InputError("data.train is not set; give a file, a glob, a URL or a .sql file: data.train=train.parquet")
-    given = {name: source for name in SPLITS if (source := options.source(name)) is not None}
-    states = states_of(options, given)
-    folder = cache / f"{options.name}-{fingerprint(options, given, states)}"
-    damaged = None
-    if folder.is_dir():
-        try:
-            return open_dataset(folder, options.positive, True, options.verify_cache)
-        except DamagedError as error:
-            damaged = _say_damaged(folder, error)
-    with _scratch(cache) as work:
-        _discard(folder, damaged, work)
-        Preparation(options, given, work).run()
-        if (changed := changed_file(states, states_of(options, given))) is not None:
+    sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
+    states = states_of(options, sources)
+    entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, sources, states)}")
+    dataset = entry.reuse(lambda folder: open_dataset(folder, options.positive, True, options.verify_cache))
+    if dataset is not None:
+        return dataset
+    with entry.build() as scratch:
+        build_dataset(options, sources, scratch)
+        if (changed := changed_file(states, states_of(options, sources))) is not None:
             raise InputError(
-                f"{changed or given['train']}: a file of the data changed while it was read; run again, on a copy if "
+                f"{changed or sources['train']}: a file of the data changed while it was read; run again, on a copy if "
                 "it grows"
             )
-        _publish(work / "dataset", folder)
     try:
-        return open_dataset(folder, options.positive, False, False)
+        return open_dataset(entry.folder, options.positive, False, False)
     except DamagedError as error:
         raise InputError(
             f"data.cache_dir={cache}: does not keep what is written to it ({error}); name another"
         ) from None
 
 
-def _say_damaged(folder: Path, error: DamagedError) -> int | None:
-    """Say that a cached folder is made again; gives its inode."""
-    print(f"{folder}: the cached data is damaged and is made again ({error})", file=sys.stderr)
-    with suppress(FileNotFoundError):
-        return folder.stat().st_ino
-    return None
+def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: Path) -> None:
+    """Build the dataset of `sources`, by split, in the sub-folder CONTENT of `scratch`. Raises InputError."""
+    policy = SplitPolicy.from_options(options.split, sources)
+    quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
+    label_table = _open_label_table(options, policy)
+    with ExitStack() as stack:
+        readers = {
+            name: stack.enter_context(SourceReader(source, keep_malformed=True)) for name, source in sources.items()
+        }
+        schema = _build_schema(options, readers["train"], label_table)
+        encoders = make_encoders(schema.fields, schema.truncation)
+        staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
+
+    inputs = {name: rows.split_inputs for name, rows in staged.items()}
+    splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
+    splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
+    # The groups of one event table all differ in their ids, unless another column is the id.
+    compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
+    leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
+    groups = {name: policy.groups(rows) for name, rows in inputs.items()}
+
+    classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
+    fit_encoders(encoders, lambda *columns: _training_rows(staged["train"], splits["train"], columns))
+
+    folder = scratch / CONTENT
+    save_encoders(encoders, folder / "encoders")
+    writing = Writing(schema, classes, encoders, quarantine, folder)
+    digests, report = writing.run(staged, splits, groups)
+    for name, rows in staged.items():
+        if rows.source.listing is not None and rows.source.listing.hidden:
+            report[name]["hidden_files"] = len(rows.source.listing.hidden)
+    quarantine.write(folder / "quarantine.jsonl")
+    content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
+    state = {
+        "schema": schema.to_dict(),
+        "classes": classes,
+        "splits": list(digests),
+        "report": report,
+        "leaks": leaks,
+        "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
+        "reader": {key: getattr(options, key) for key in ("header", "encoding", "quote", "delimiter")},
+    }
+    (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
+    write_checksums(folder, writing.checksums)
 
 
-def _discard(folder: Path, damaged: int | None, work: Path) -> None:
-    """Take a damaged folder away, unless another process has replaced it meanwhile. `damaged`: its inode."""
-    with suppress(FileNotFoundError):
-        if damaged is not None and folder.stat().st_ino == damaged:
-            folder.replace(work / "damaged")
-            shutil.rmtree(work / "damaged")
+def _collect_all(
+    readers: Mapping[str, SourceReader],
+    schema: Schema,
+    encoders: Mapping[str, Encoder],
+    quarantine: Quarantine,
+    scratch: Path,
+    policy: SplitPolicy,
+    label_table: LabelTable | None,
+) -> dict[str, Staged]:
+    """Check the columns of every source, then stage the rows of each in a file in `scratch`."""
+    key_sql = None if label_table is not None and label_table.has_key else policy.key_sql
+    source_schema = schema if label_table is None else replace(schema, label=None)
+    for name, reader in readers.items():
+        needs_key = name == "train" and key_sql is not None
+        check_columns(reader, source_schema, [("data.split.column", str(policy.column))] if needs_key else [])
+    staged = {}
+    for name, reader in readers.items():
+        split_key = key_sql if name == "train" else None
+        path = scratch / f"{name}.arrow"
+        staged[name] = collect(reader, schema, encoders, quarantine, path, split_key, label_table)
+        reader.close()  # frees DuckDB's memory for the next source
+    return staged
 
 
-@contextmanager
-def _scratch(cache: Path) -> Iterator[Path]:
-    """A folder of the cache that is gone at the end, with all that was not published."""
+def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
+    """Read `data.labels`, if it is set. It may hold `data.split.column` too."""
+    source = options.source("labels")
+    if source is None:
+        return None
+    id_columns = options.group_by or (str(options.id),)
+    return LabelTable(source, id_columns, options.label, policy.key_sql, policy.column)
+
+
+def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
+    """Schema of the training source: what the options name, and the rest inferred from its first rows."""
+    schema = build_schema(
+        reader.sample(INFERENCE_ROWS),
+        str(reader.source),
+        label=options.label if label_table is None else None,
+        id=options.id,
+        fields=options.fields,
+        list_separator=options.list_separator,
+        max_length=options.max_length,
+        truncate=options.truncate,
+        group_by=options.group_by,
+        order_by=options.order_by,
+        skip=[] if label_table is None else [options.label],
+    )
+    return replace(schema, label=options.label)
+
+
+def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[str]:
+    """Distinct labels of the training rows, sorted: as numbers if all are whole numbers, else as text.
+
+    `labels`, `splits`: (N,) of the training source. `where` begins the error for fewer than two classes.
+    """
+    classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
+    if len(classes) < 2:
+        raise InputError(
+            f"{where} has one class only ('{classes[0]}') in the training rows; "
+            "a classifier needs two or more: check data.label"
+        )
     try:
-        with scratch_folder(cache, ".preparing-") as folder:
-            yield folder
-    except OSError as error:
-        failed = Path(str(error.filename or cache))
-        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))  # a file in the place of a folder
-        if (error.errno not in DISK and not no_folder) or cache not in (failed, *failed.parents):
-            raise
-        remedy = "free space there, or name another folder"
-        raise InputError(f"data.cache_dir={cache}: cannot be written ({error.strerror or error}); {remedy}") from None
+        return sorted(classes, key=lambda label: (int(label), label))
+    except ValueError:
+        return sorted(classes)
 
 
-def _publish(built: Path, folder: Path) -> None:
-    try:
-        built.replace(folder)
-    except OSError:
-        if not folder.is_dir():  # it is there if another process made the same meanwhile
-            raise
-
-
-def with_generated(options: DataOptions) -> DataOptions:
-    """Options that point to the files of their generator, if they name one; it writes once per set of arguments and
-    state of its code."""
-    if options.generator is None:
-        return options
-    cache = Path(options.cache_dir).expanduser()
-    made_by = [dict(options.generator), generator_code(options.generator), np.__version__]
-    key = hashlib.sha256(json.dumps(made_by, sort_keys=True).encode()).hexdigest()[:16]
-    folder = cache / f"generated-{options.name}-{key}"
-    damaged = None
-    if folder.is_dir():
-        try:
-            verify(folder, options.verify_cache)
-        except DamagedError as error:
-            damaged = _say_damaged(folder, error)
-    if not folder.is_dir() or damaged is not None:
-        with _scratch(cache) as work:
-            _discard(folder, damaged, work)
-            (work / "files").mkdir()
-            generate(options.generator, work / "files")
-            write_checksums(work / "files", {})
-            _publish(work / "files", folder)
-    train, validation, test = (str(folder / f"{name}.parquet") for name in SPLITS)
-    files = {"train": train, "validation": validation, "test": test}
-    return options.model_copy(update={"generator": None, **files})
+def _training_rows(staged: Staged, splits: np.ndarray, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Stream `columns` of the staged rows that train. `splits`: (N,) of the staged rows."""
+    start = 0
+    for record_batch in staged.batches(*columns):
+        is_training = splits[start : start + record_batch.num_rows] == SPLITS.index("train")
+        start += record_batch.num_rows
+        if is_training.all():
+            yield record_batch
+        elif is_training.any():
+            yield record_batch.filter(pa.array(is_training))

@@ -21,13 +21,12 @@ from seqclf.data.encoding.encoders import encode_staged
 from seqclf.data.reading.casts import ID, LABEL, ROW
 from seqclf.data.reading.record_batches import Refusal
 from seqclf.data.schema.schema import Schema
+from seqclf.data.splitting.policy import SPLITS
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.ragged import Ragged, SplitWriter, take
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.errors import InputError
-
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass

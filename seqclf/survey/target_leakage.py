@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.casts import quote_identifier
-from seqclf.data.reading.formats import connect_source, describe_columns
+from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.storage.dataset import Dataset
 
@@ -85,20 +85,16 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
     """Sample the label, as text, and the columns of single values. None if there is no such column."""
-    with connect_source(source) as (connection, relation):
-        types = describe_columns(connection, relation)
+    with SourceReader(source) as reader:
         columns = [
             name
-            for name, sql_type in types.items()
+            for name, sql_type in reader.column_types.items()
             if name not in {label, *skip} and not sql_type.endswith("]") and not sql_type.startswith(("STRUCT", "MAP"))
         ][:MAX_COLUMNS]
-        if not columns or label not in types:
+        if not columns or label not in reader.column_types:
             return None
-        quoted_label = quote_identifier(label)
-        selected = ", ".join(quote_identifier(name) for name in columns)
-        query = f"SELECT CAST({quoted_label} AS VARCHAR) AS {quoted_label}, {selected} FROM {relation}"
-        sample = f"SELECT * FROM ({query}) USING SAMPLE reservoir({SAMPLED_ROWS} ROWS) REPEATABLE (0)"
-        return connection.sql(sample).to_arrow_table()
+        label_sql = f"CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}"
+        return reader.select([label_sql, *map(quote_identifier, columns)], most_rows=SAMPLED_ROWS)
 
 
 def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:

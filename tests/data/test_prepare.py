@@ -1,4 +1,4 @@
-"""A dataset is made of the training rows' knowledge, counts every row, and appears whole or not at all."""
+"""Encoders learn from training rows only, every row is counted, and a dataset appears complete or not at all."""
 
 import datetime
 import json
@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import LABELS, TOKENS, simple, write
 
-from seqclf.data.build import Preparation
+from seqclf.data import prepare as preparation
+from seqclf.data.caching.cache import CONTENT
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
 from seqclf.data.splitting.leakage import leak_lines
@@ -21,7 +22,7 @@ from seqclf.errors import InputError
 
 @pytest.fixture
 def make(options, tmp_path):
-    """`make(columns, …)`: the dataset of a table written to t.parquet, in a cache of the test's own."""
+    """`make(columns, …)`: the dataset of a table written to t.parquet, in a new cache."""
 
     def build(columns, name="t.parquet", **overrides):
         path = write(tmp_path / name, columns)
@@ -41,26 +42,26 @@ def sequences(split, name="tokens"):
 
 def test_encoders_see_only_the_training_split(make, tmp_path):
     path = write(tmp_path / "test.parquet", {"tokens": [[7, 99], [1]], "x": [[1e6, 1e6], [1e6]], "label": ["a", "b"]})
-    numbers = [[float(step) for step in row] for row in TOKENS]
+    numbers = [[float(token) for token in row] for row in TOKENS]
     dataset = make(simple(x=numbers), test=path)
     train = dataset.splits["train"]
-    chosen = [TOKENS[row - 1] for row in train.rows]
-    assert set(dataset.encoders["tokens"].state()["values"]) == {step for row in chosen for step in row}
-    steps = np.array([step for row in chosen for step in row], float)
+    training_rows = [TOKENS[row - 1] for row in train.rows]
+    assert set(dataset.encoders["tokens"].state()["values"]) == {token for row in training_rows for token in row}
+    tokens = np.array([token for row in training_rows for token in row], float)
     assert dataset.encoders["x"].state() == {
-        "mean": [pytest.approx(steps.mean())],
-        "deviation": [pytest.approx(steps.std())],
+        "mean": [pytest.approx(tokens.mean())],
+        "deviation": [pytest.approx(tokens.std())],
     }
     assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_tokens"] == 2
 
 
-def test_every_row_keeps_its_steps_label_id_and_number(make):
+def test_every_row_keeps_its_tokens_label_id_and_number(make):
     dataset = make(simple(name=[f"r{row}" for row in range(20)]), id="name", split={"validation": 0.25, "test": 0.25})
     values = [None, *dataset.encoders["tokens"].state()["values"]]
     seen = []
     for split in dataset.splits.values():
-        for steps, label, id_, row in zip(sequences(split), split.labels, split.ids, split.rows, strict=True):
-            assert [values[step] for step in steps] == TOKENS[row - 1]
+        for tokens, label, id_, row in zip(sequences(split), split.labels, split.ids, split.rows, strict=True):
+            assert [values[token] for token in tokens] == TOKENS[row - 1]
             assert dataset.classes[label] == LABELS[row - 1] and id_.as_py() == f"r{row - 1}"
             seen.append(row)
     assert sorted(seen) == list(range(1, 21))
@@ -103,15 +104,15 @@ def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_p
 def test_long_sequences_are_cut_and_counted(make, side):
     dataset = make(simple(), max_length=2, truncate=side, split={"validation": 0.2, "test": 0.2})
     for name, split in dataset.splits.items():
-        own = [TOKENS[row - 1] for row in split.rows]
+        uncut = [TOKENS[row - 1] for row in split.rows]
         values = [None, *dataset.encoders["tokens"].state()["values"]]
-        cut = [row[:2] if side == "keep_first" else row[-2:] for row in own]
-        assert [[values[step] for step in steps] for steps in sequences(split)] == cut
-        assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in own)
+        cut = [row[:2] if side == "keep_first" else row[-2:] for row in uncut]
+        assert [[values[token] for token in tokens] for tokens in sequences(split)] == cut
+        assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in uncut)
         assert dataset.report[name]["tokens"] == sum(map(len, cut))
 
 
-def test_a_long_sequence_stops_the_run_unless_told_otherwise(make, tmp_path):
+def test_a_long_sequence_stops_the_run_by_default(make, tmp_path):
     with pytest.raises(
         InputError, match=r"t.parquet: row 3: tokens has more than data.max_length=2 tokens .*keep_first"
     ):
@@ -141,10 +142,10 @@ def test_prepared_data_is_reused_until_files_or_options_change(options, tmp_path
 @pytest.mark.parametrize("damage", ["missing", "empty", "shortened", "flipped"])
 def test_a_damaged_cache_is_prepared_again(options, tmp_path, capsys, name, damage):
     path = write(tmp_path / "t.parquet", simple())
-    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
-    whole = prepare(chosen)
-    assert prepare(chosen).reused
-    target = whole.folder / name
+    data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    first = prepare(data_options)
+    assert prepare(data_options).reused
+    target = first.folder / name
     content = target.read_bytes()
     target.unlink()
     if damage != "missing":
@@ -152,25 +153,25 @@ def test_a_damaged_cache_is_prepared_again(options, tmp_path, capsys, name, dama
         flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
         target.write_bytes({"shortened": content[:middle], "empty": b"", "flipped": flipped}[damage])
     capsys.readouterr()
-    again = prepare(chosen)
+    again = prepare(data_options)
     assert capsys.readouterr().err.count("the cached data is damaged and is made again") == 1
-    assert not again.reused and again.digest == whole.digest and again.folder == whole.folder
-    assert prepare(chosen).reused and cached(tmp_path) == [whole.folder.name]
+    assert not again.reused and again.digest == first.digest and again.folder == first.folder
+    assert prepare(data_options).reused and cached(tmp_path) == [first.folder.name]
 
 
 def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", simple())
-    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
-    one = prepare(chosen)
+    data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    one = prepare(data_options)
     shutil.rmtree(one.folder)
-    run = Preparation.run
+    build_dataset = preparation.build_dataset
 
-    def overtaken(self):
-        run(self)
-        shutil.copytree(self.target, one.folder)
+    def overtaken(options, sources, scratch):
+        build_dataset(options, sources, scratch)
+        shutil.copytree(scratch / CONTENT, one.folder)
 
-    monkeypatch.setattr(Preparation, "run", overtaken)
-    assert prepare(chosen).digest == one.digest and cached(tmp_path) == [one.folder.name]
+    monkeypatch.setattr(preparation, "build_dataset", overtaken)
+    assert prepare(data_options).digest == one.digest and cached(tmp_path) == [one.folder.name]
 
 
 def test_columns_may_be_called_like_anything_in_the_store(make):
@@ -188,20 +189,22 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
         "split",
         "Label_",
     ]
-    dataset = make({"label": LABELS, **{name: [[place, row] for row in range(20)] for place, name in enumerate(names)}})
+    dataset = make(
+        {"label": LABELS, **{name: [[position, row] for row in range(20)] for position, name in enumerate(names)}}
+    )
     assert len(dataset.encoders) == len(names)
     for name, encoder in dataset.encoders.items():
         values, train = [None, *encoder.state()["values"]], dataset.splits["train"]
-        steps = [values[step] for step in train.sequences.fields[name]]
-        assert steps == [one for row in train.rows for one in (list(dataset.encoders).index(name), row - 1)]
+        tokens = [values[token] for token in train.sequences.fields[name]]
+        assert tokens == [one for row in train.rows for one in (list(dataset.encoders).index(name), row - 1)]
 
 
 @pytest.mark.parametrize("by", ["group", "distinct"])
-def test_what_belongs_together_never_crosses_splits(make, by):
-    whose = [f"user {row % 7}" for row in range(20)]
-    dataset = make(simple(whose=whose), split={"by": by, "column": "whose", "validation": 0.3, "test": 0.2})
+def test_groups_and_equal_sequences_stay_in_one_split(make, by):
+    user = [f"user {row % 7}" for row in range(20)]
+    dataset = make(simple(user=user), split={"by": by, "column": "user", "validation": 0.3, "test": 0.2})
     groups = [
-        {whose[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
+        {user[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
         for split in dataset.splits.values()
     ]
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
@@ -209,18 +212,18 @@ def test_what_belongs_together_never_crosses_splits(make, by):
 
 @pytest.mark.parametrize("missing", [None, "", " \t", "NA", "null", "\u00a0", float("nan")])
 @pytest.mark.parametrize("by", ["group", "fold", "random"])
-def test_each_row_without_a_group_is_one_of_its_own(make, by, missing):
+def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     kind = float if isinstance(missing, float) else str
-    whose = [kind(row // 2) if row % 5 == 0 else missing for row in range(200)]
-    table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "whose": whose}
-    dataset = make(table, split={"by": by, "column": "whose", "validation": 0.25, "folds": 4, "test": 0.25})
+    user = [kind(row // 2) if row % 5 == 0 else missing for row in range(200)]
+    table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "user": user}
+    dataset = make(table, split={"by": by, "column": "user", "validation": 0.25, "folds": 4, "test": 0.25})
     assert all(0.12 < len(split.rows) / 200 < 0.63 for split in dataset.splits.values())
     assert dataset.leaks["without_group"] == 160
     line = "160 rows have no value in data.split.column; each is a group of its own"
     assert line in leak_lines(dataset.leaks)
 
 
-def test_rows_without_a_group_find_one_whatever_their_order():
+def test_groups_of_rows_without_one_do_not_depend_on_the_order():
     generator = np.random.default_rng(0)
     keys = np.array([5, NO_KEY, NO_KEY, 9, NO_KEY, NO_KEY])
     contents = np.array([1, 2, 2, 2, 3, 2], np.uint64)
@@ -232,16 +235,16 @@ def test_rows_without_a_group_find_one_whatever_their_order():
 
 @pytest.mark.parametrize("by", ["group", "fold", "random"])
 def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
-    whose = [f"user {row % 7}" for row in range(20)]
+    user = [f"user {row % 7}" for row in range(20)]
 
     def split_of_each(order, name):
-        table = {column: [values[row] for row in order] for column, values in simple(whose=whose).items()}
-        made = make(table, name, split={"by": by, "column": "whose", "validation": 0.3, "folds": 3, "fold": 1})
-        rows = ((whose[order[row - 1]], part) for part, split in made.splits.items() for row in split.rows)
+        table = {column: [values[row] for row in order] for column, values in simple(user=user).items()}
+        dataset = make(table, name, split={"by": by, "column": "user", "validation": 0.3, "folds": 3, "fold": 1})
+        rows = ((user[order[row - 1]], part) for part, split in dataset.splits.items() for row in split.rows)
         return dict(rows)
 
     orders = [np.random.default_rng(seed).permutation(20) for seed in range(3)]
-    one, *others = (split_of_each(order, f"{place}.parquet") for place, order in enumerate(orders))
+    one, *others = (split_of_each(order, f"{position}.parquet") for position, order in enumerate(orders))
     assert len(one) == 7 and all(other == one for other in others)
 
 
@@ -259,12 +262,12 @@ def test_the_latest_rows_validate(make, times):
     assert sorted(dataset.splits["validation"].rows) == [1, 2, 3, 4]
 
 
-def test_whole_number_labels_are_in_their_order(make):
+def test_labels_that_are_whole_numbers_are_sorted_as_numbers(make):
     assert make({"tokens": TOKENS, "label": [10, 9, 2, 1] * 5}).classes == ["1", "2", "9", "10"]
     assert make({"tokens": TOKENS, "label": ["10", "b"] * 10}).classes == ["10", "b"]
 
 
-def test_the_rarer_of_two_classes_is_positive_unless_told(make):
+def test_the_rarer_of_two_classes_is_positive_by_default(make):
     labels = ["common"] * 15 + ["rare"] * 5
     assert make({"tokens": TOKENS, "label": labels}).positive == "rare"
     assert make({"tokens": TOKENS, "label": labels}, positive="common").positive == "common"
@@ -288,10 +291,10 @@ def test_the_rarer_of_two_classes_is_positive_unless_told(make):
 def test_ids_of_any_type_are_kept_as_text(make, ids):
     dataset = make(simple(key=ids), name="t.arrow", id="key")
     for split in dataset.splits.values():
-        for found, row in zip(split.ids.to_pylist(), split.rows, strict=True):
+        for text, row in zip(split.ids.to_pylist(), split.rows, strict=True):
             value = ids[int(row) - 1].as_py()
-            assert (found is None) == (value is None)
-            assert not isinstance(value, (int, str, Decimal)) or found == str(value)
+            assert (text is None) == (value is None)
+            assert not isinstance(value, (int, str, Decimal)) or text == str(value)
 
 
 def test_the_digest_is_of_content_and_names(make):
@@ -300,7 +303,7 @@ def test_the_digest_is_of_content_and_names(make):
         for columns in (
             simple(),
             {"tokens": TOKENS, "label": ["A", "B"] * 10},
-            {"tokens": [[step + 1 for step in row] for row in TOKENS], "label": LABELS},
+            {"tokens": [[token + 1 for token in row] for row in TOKENS], "label": LABELS},
             {"tokens": TOKENS[::-1], "label": LABELS},
         )
     }

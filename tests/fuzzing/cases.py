@@ -26,11 +26,11 @@ from fuzzing.mutations import applicable, change_file
 from fuzzing.truth import truth
 from omegaconf import OmegaConf
 
-from seqclf.data.collect import as_text
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
-from seqclf.data.reading import reader
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.record_batches import as_text
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
@@ -203,16 +203,17 @@ def _read(case: Case, findings: list[str]) -> None:
     """Read the mutated file like a classifier that was trained on the valid one: every row in order, or an error."""
     known = clean(case.base.kind)
     source = Source(str(case.options["train"]), "input", **known.reader)
-    types = reader.column_types(source)
-    require_columns(known.schema.columns, types, str(source))
-    schema = replace(known.schema, label=None, id=known.schema.id if known.schema.id in types else None)
     rows: list[int] = []
     ids: list[Any] = []
-    for batch in reader.read(source, schema):
-        rows += batch.rows.tolist()
-        ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
-        usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
-        encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
+    with SourceReader(source) as reader:
+        types = reader.column_types
+        require_columns(known.schema.columns, types, str(source))
+        schema = replace(known.schema, label=None, id=known.schema.id if known.schema.id in types else None)
+        for batch in reader.read(schema):
+            rows += batch.rows.tolist()
+            ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
+            usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
+            encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
     expected = truth(case.base, case.files)
     if expected.damage is not None:
         findings.append(f"reading: a damaged file was read as {len(rows)} rows ({expected.damage})")

@@ -1,4 +1,4 @@
-"""One table, written in every format."""
+"""One table, written in every format, and read again."""
 
 import gzip
 import json
@@ -8,12 +8,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.record_batches import SourceRows
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import Schema
+
 LABELS = ["a", "b"] * 10
 TOKENS = [[1 + row % 5, 2, 3 + row % 3][: 1 + row % 3] for row in range(20)]
 
 
 def write_csv(path: Path, columns: dict[str, list[Any]], separator: str | None = None, delimiter: str = ",") -> Path:
-    """Lists become `[1, 2]` in a cell, or are joined by `separator`; strings in them are quoted as in JSON."""
+    """Write a list as `[1, 2]` in a cell, or joined by `separator`. Strings in it are quoted as in JSON."""
 
     def cell(value: Any) -> str:
         if isinstance(value, list):
@@ -33,7 +38,7 @@ def write_arrow(path: Path, table: pa.Table) -> Path:
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:
-    """In the format that the file's ending names; columns are lists, or for Parquet and Arrow also Arrow arrays."""
+    """Write columns in the format that the file's ending names: lists, or for Parquet and Arrow also Arrow arrays."""
     kind = path.suffixes[0]
     if kind == ".csv":
         return write_csv(path, columns)
@@ -54,5 +59,28 @@ def write_lines(path: Path, lines: list[str], encoding: str = "utf-8") -> Path:
 
 
 def simple(**extra: Any) -> dict[str, Any]:
-    """20 good rows of two classes; `extra` columns beside `tokens` and `label`."""
+    """20 good rows of two classes: `tokens`, `label` and the `extra` columns."""
     return {"tokens": TOKENS, "label": LABELS, **extra}
+
+
+def read(source: Source, schema: Schema, **options: Any) -> list[SourceRows]:
+    """All rows of a source. `options` are those of `SourceReader.read`."""
+    with SourceReader(source) as reader:
+        return list(reader.read(schema, **options))
+
+
+def column_types(source: Source) -> dict[str, str]:
+    with SourceReader(source) as reader:
+        return reader.column_types
+
+
+def sample(source: Source, rows: int) -> pa.Table:
+    """The first rows without malformed lines, as training looks at them."""
+    with SourceReader(source, keep_malformed=True) as reader:
+        return reader.sample(rows)
+
+
+def cells(path: Path, **options: Any) -> dict[str, list[Any]]:
+    """Every column of a file. `options` are those of `Source`."""
+    with SourceReader(Source(str(path), "data.train", **options)) as reader:
+        return reader.select(["*"]).to_pydict()

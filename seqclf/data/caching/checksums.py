@@ -1,12 +1,13 @@
 """Checksums of the files of a cache folder, so that damage is noticed before it is trained on.
 
-Files are hashed in blocks as they are written. How much is read again when a folder is opened:
+Files are hashed in blocks as they are written. When a folder is opened, this much is read and compared again:
 
-- Every size, and every file of up to a block, always. So are the files that opening reads anyway.
-- All of it, if the folder holds up to `CHEAP` bytes (a tenth of a second), or on request.
-- Of a larger folder: each file that was touched since it was last verified (its size, its time of change or its inode
-  is another; see `trusted_states`), and of the others a random sample of `SAMPLED` blocks, other ones each time. So
-  whatever writes to a file is noticed at once; bits that the disk itself loses, in time.
+- always: the size of each file, every file of up to one block, and the files that opening reads anyway
+- everything, if the folder holds up to `CHEAP` bytes (which takes a tenth of a second), or on request
+- in a larger folder: each file that was touched since it was last verified (its `FileState` has changed), and a random
+  sample of `SAMPLED` blocks of the others, drawn anew each time.
+
+So a file that somebody writes to is noticed at once, and bits that the disk itself loses are noticed in time.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ SAMPLED = 64
 
 
 class DamagedError(Exception):
-    """A cache folder that does not hold what was written; it has to be made again."""
+    """Raised for a cache folder that does not hold what was written, and has to be built again."""
 
 
 class Blocks(NamedTuple):
-    """`size` of a file in bytes, and the hash of each of its blocks."""
+    """Size of a file in bytes, and the hash of each of its blocks."""
 
     size: int
     hashes: list[str]
 
 
 class ChecksumFile:
-    """A new file that is hashed as it is written."""
+    """A new file that is hashed as it is written. Has the methods that Arrow's writers need."""
 
     def __init__(self, path: Path):
         self.file = path.open("wb")
@@ -81,19 +82,19 @@ class ChecksumFile:
 
 
 def _bounds(size: int, count: int) -> Iterable[tuple[int, int]]:
-    """Where `count` bytes that follow `size` others have to be cut so that no part crosses a block."""
+    """Cut `count` bytes that follow `size` others into half-open ranges, so that none crosses the edge of a block."""
     edges = [0, *range(-size % BLOCK or BLOCK, count, BLOCK), count]
     return [(start, stop) for start, stop in itertools.pairwise(edges) if stop > start]
 
 
 def write_checked(path: Path, value: Any) -> None:
-    """Write JSON with a hash of itself."""
+    """Write JSON together with its hash."""
     text = json.dumps(value)
     path.write_text(f'{{"hash": "{xxh3_64_hexdigest(text.encode())}", "content": {text}}}', encoding="utf-8")
 
 
 def read_checked(path: Path) -> Any:
-    """The JSON value that `write_checked` wrote. Raises ValueError if the file is damaged, OSError if there is none."""
+    """Read what `write_checked` wrote. Raises ValueError if the file is damaged, OSError if it is missing."""
     state = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(state, dict) or "content" not in state:
         raise ValueError(f"{path} is damaged")
@@ -102,59 +103,64 @@ def read_checked(path: Path) -> Any:
     return state["content"]
 
 
-def write_checksums(folder: Path, known: Mapping[str, Blocks]) -> None:
-    """Record every file of a finished folder. `known`: those hashed as they were written, by relative path."""
+def write_checksums(folder: Path, hashed: Mapping[str, Blocks]) -> None:
+    """Record the checksums of every file of a finished folder.
+
+    `hashed`: by path in `folder`, the files that were hashed as they were written. The others are read.
+    """
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    blocks = {name: known[name] if name in known else _read(folder / name) for name in names}
+    blocks = {name: hashed[name] if name in hashed else _read(folder / name) for name in names}
     write_checked(folder / CHECKSUMS, blocks)
     trust(folder, {name: file_state(folder / name) for name in names}, CHECKSUMS)
 
 
 def _read(path: Path) -> Blocks:
     size = path.stat().st_size
-    return Blocks(size, [_hash_block(path, place) for place in range(-(-size // BLOCK))])
+    return Blocks(size, [_hash_block(path, position) for position in range(-(-size // BLOCK))])
 
 
-def _hash_block(path: Path, place: int) -> str:
+def _hash_block(path: Path, position: int) -> str:
     with path.open("rb", buffering=0) as file:
-        file.seek(place * BLOCK)
+        file.seek(position * BLOCK)
         return xxh3_64_hexdigest(file.read(BLOCK))
 
 
 def verify(folder: Path, full: bool, read_anyway: tuple[str, ...] = ()) -> None:
-    """Raise DamagedError if a file differs from what was written, as far as the module's rules look.
+    """Raise DamagedError if a file differs from what was written, as far as the rules above look.
 
-    `full`: read everything. `read_anyway`: names of files that are to be used at once and so are always verified.
+    `full`: read everything. `read_anyway`: names of files that are always verified, because they are used at once.
     """
     try:
-        known = {name: Blocks(*entry) for name, entry in read_checked(folder / CHECKSUMS).items()}
-        states = {name: file_state(folder / name) for name in known}
+        recorded = {name: Blocks(*entry) for name, entry in read_checked(folder / CHECKSUMS).items()}
+        states = {name: file_state(folder / name) for name in recorded}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DamagedError(str(error)) from None
-    for name, blocks in known.items():
-        if states[name][0] != blocks.size:
-            raise DamagedError(f"{folder / name} has {states[name][0]} bytes instead of {blocks.size}")
-    if sum(blocks.size for blocks in known.values()) <= CHEAP:
-        _compare(folder, known, set(known))
+    for name, blocks in recorded.items():
+        if states[name].size != blocks.size:
+            raise DamagedError(f"{folder / name} has {states[name].size} bytes instead of {blocks.size}")
+    if sum(blocks.size for blocks in recorded.values()) <= CHEAP:
+        _compare(folder, recorded, set(recorded))
     elif not untrusted(folder, states, CHECKSUMS):
-        _compare(folder, known, set(known) if full else set(), read_anyway)
+        _compare(folder, recorded, set(recorded) if full else set(), read_anyway)
     else:
         with one_at_a_time(folder, CHECKSUMS):
             touched = untrusted(folder, states, CHECKSUMS)  # another process may have verified them meanwhile
-            _compare(folder, known, set(known) if full else touched, read_anyway)
+            _compare(folder, recorded, set(recorded) if full else touched, read_anyway)
             if touched:
                 trust(folder, states, CHECKSUMS)
 
 
-def _compare(folder: Path, known: Mapping[str, Blocks], whole: set[str], read_anyway: tuple[str, ...] = ()) -> None:
-    """Raise DamagedError if a block differs: of all blocks of the files `whole`, and a sample of those of others."""
-    chosen: list[tuple[str, int]] = []
-    rest: list[tuple[str, int]] = []
-    for name, blocks in known.items():
-        all_of_it = blocks.size <= BLOCK or name in whole or Path(name).name in read_anyway
-        (chosen if all_of_it else rest).extend((name, place) for place in range(len(blocks.hashes)))
-    # Seeded by the system: not the same blocks each time, and no draw of anyone else's generator.
-    chosen += random.Random(os.urandom(8)).sample(rest, min(SAMPLED, len(rest)))
-    for name, place in chosen:
-        if _hash_block(folder / name, place) != known[name].hashes[place]:
+def _compare(
+    folder: Path, recorded: Mapping[str, Blocks], in_full: set[str], read_anyway: tuple[str, ...] = ()
+) -> None:
+    """Raise DamagedError if a block differs: every block of the files `in_full`, and a sample of the other blocks."""
+    compared: list[tuple[str, int]] = []
+    others: list[tuple[str, int]] = []
+    for name, blocks in recorded.items():
+        all_blocks = blocks.size <= BLOCK or name in in_full or Path(name).name in read_anyway
+        (compared if all_blocks else others).extend((name, position) for position in range(len(blocks.hashes)))
+    # Seeded by the system: other blocks each time, and the user's seeds draw the same numbers with and without this.
+    compared += random.Random(os.urandom(8)).sample(others, min(SAMPLED, len(others)))
+    for name, position in compared:
+        if _hash_block(folder / name, position) != recorded[name].hashes[position]:
             raise DamagedError(f"{folder / name} differs from its checksum")

@@ -1,6 +1,6 @@
-"""States in which the files of a cache folder were verified.
+"""Records of the states in which the files of a cache folder were verified.
 
-They are noted in the folder, or, where it is read-only (a share, a mounted copy), in a folder of the user.
+They are kept in the folder itself, or in a folder of the user if it is read-only (a share, a mounted copy).
 """
 
 from __future__ import annotations
@@ -15,33 +15,36 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
-from seqclf.data.reading.sources import file_state
+from seqclf.data.reading.sources import FileState, file_state
 from seqclf.system.atomic_files import write_bytes
 
 STATES = "states.json"
-NOTES = "seqclf-verified"
+RECORDS = "seqclf-verified"  # folder of the user
 
 
-def untrusted(folder: Path, states: Mapping[str, list[int]], marker: str) -> set[str]:
-    """Names of the files that no note knows in their present state. `marker`: see `_key`."""
-    notes = [_read(folder / STATES), *(_read(notes / f"{_key(folder, marker)}.json") for notes in _own_folders())]
-    return {name for name, state in states.items() if not any(note.get(name) == state for note in notes)}
+def untrusted(folder: Path, states: Mapping[str, FileState], marker: str) -> set[str]:
+    """Names of the files that no record knows in their present state.
+
+    `states`: of the files, by path in `folder`. `marker`: see `_key`.
+    """
+    records = [_read(folder / STATES)]
+    records += [_read(user_folder / f"{_key(folder, marker)}.json") for user_folder in _user_folders()]
+    return {name for name, state in states.items() if not any(record.get(name) == state for record in records)}
 
 
-def trust(folder: Path, states: Mapping[str, list[int]], marker: str) -> None:
-    """Note that files were verified in these states; says so if that is not possible, as all is read again then."""
+def trust(folder: Path, states: Mapping[str, FileState], marker: str) -> None:
+    """Record that files were verified in these states. Warns on stderr if no record can be written."""
     content = json.dumps(states).encode()
     with suppress(OSError):
         write_bytes(folder / STATES, content)
         return
-    for notes in _own_folders(create=True):
+    for user_folder in _user_folders(create=True):
         with suppress(OSError):
-            write_bytes(notes / f"{_key(folder, marker)}.json", content)
+            write_bytes(user_folder / f"{_key(folder, marker)}.json", content)
             return
     print(
-        f"{folder}: is read as a whole at every start, as nothing can be noted in it, nor in the user's cache; "
+        f"{folder}: is read in full at every start, because neither it nor the user's cache can be written; "
         "set XDG_CACHE_HOME to a folder that can be written",
         file=sys.stderr,
     )
@@ -49,15 +52,15 @@ def trust(folder: Path, states: Mapping[str, list[int]], marker: str) -> None:
 
 @contextmanager
 def one_at_a_time(folder: Path, marker: str) -> Iterator[None]:
-    """Let the processes of a user verify a folder one after another, so that the later ones trust what the first read.
+    """Let the processes of a user verify a folder one after another, so that later ones trust what the first has read.
 
-    Without a folder for the lock they do it all at once. The lock is not in the cache: NFS refuses one on a file that
-    cannot be written.
+    Without a folder for the lock they do it all at once.
     """
     handle = None
-    for notes in _own_folders(create=True):
+    # The lock is not in the cache, because NFS refuses a lock on a file that cannot be written.
+    for user_folder in _user_folders(create=True):
         with suppress(OSError):
-            handle = os.open(notes / f"{_key(folder, marker)}.lock", os.O_CREAT | os.O_RDWR, 0o600)
+            handle = os.open(user_folder / f"{_key(folder, marker)}.lock", os.O_CREAT | os.O_RDWR, 0o600)
             fcntl.flock(handle, fcntl.LOCK_EX)
             break
     try:
@@ -68,19 +71,19 @@ def one_at_a_time(folder: Path, marker: str) -> Iterator[None]:
 
 
 def _key(folder: Path, marker: str) -> str:
-    """The name of a note: of the path and of the state of the file `marker`, so that mounts that give the same files
-    other inodes do not overwrite the notes of one another."""
+    """Name of a record in a folder of the user: a hash of the path and of the state of the file `marker`."""
+    # With the state, two mounts that give the same files different inodes have two records.
     return hashlib.sha256(json.dumps([str(folder.resolve()), file_state(folder / marker)]).encode()).hexdigest()[:32]
 
 
-def _own_folders(create: bool = False) -> list[Path]:
-    """Folders for notes that are there, or can be created: of the user's cache, and of temporary files.
+def _user_folders(create: bool = False) -> list[Path]:
+    """Folders of the user for records, in the user's cache and among temporary files, as far as they exist.
 
-    One that somebody else could write to is left out, as notes there might vouch for damaged files.
+    A folder that somebody else can write to is left out, because a record there might vouch for a damaged file.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
     usable = []
-    for path in (cache / NOTES, Path(tempfile.gettempdir()) / f"{NOTES}-{os.getuid()}"):
+    for path in (cache / RECORDS, Path(tempfile.gettempdir()) / f"{RECORDS}-{os.getuid()}"):
         with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home folder
             path = path.expanduser()
             if create:
@@ -91,9 +94,10 @@ def _own_folders(create: bool = False) -> list[Path]:
     return usable
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path) -> dict[str, FileState]:
+    """The states of a record, empty if it is missing or damaged."""
     try:
         states = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return {name: FileState(*state) for name, state in states.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
         return {}
-    return states if isinstance(states, dict) else {}

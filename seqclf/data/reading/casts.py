@@ -1,6 +1,7 @@
-"""Columns of any type → the canonical columns that checks and encoders read, as DuckDB expressions.
+"""DuckDB expressions that turn columns of any type into the canonical columns that checks and encoders read.
 
-Their names are no identifiers, except `label` and `id`, which are reserved: so no field can be called the same.
+The names of canonical columns contain spaces, and names of fields never do, so that no field can have such a name.
+`label` and `id` are reserved instead.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from seqclf.errors import InputError
 
 LABEL, ID = "label", "id"
 KEY, FILE, ROW = "split key", "in file", "row number"
-SHOWN_CHARACTERS = 40
+SHOWN_CHARACTERS = 40  # of a cell, in an error message
 WHOLE = r"regexp_full_match(trim({entry}), '[+-]?[0-9]+([.]0*)?')"
 DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
 OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
@@ -23,24 +24,32 @@ WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
 def raw_column(field: str) -> str:
-    """The column that holds how a text cell of `field` begins, for error lines."""
+    """Name of the column that holds the beginning of each text cell of `field`, for error messages."""
     return f"raw {field}"
 
 
 def quote_identifier(name: str) -> str:
-    """A column's name in SQL."""
+    """Quote the name of a column for SQL.
+
+    >>> print(quote_identifier('a "b" c'))
+    "a ""b"" c"
+    """
     return '"' + name.replace('"', '""') + '"'
 
 
 def quote_literal(text: str) -> str:
+    """Quote a text value for SQL."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None) -> list[str]:
-    """The SELECT list of a file with a row per sequence; `types`: column → DuckDB type. See `reading.read`."""
-    expressions = beside(schema, types, key)
+    """SELECT list of a table with a row per sequence (see `SourceReader.read`).
+
+    `types`: DuckDB type by column. `key`: SQL of the split key. `where`: the source, for error messages.
+    """
+    expressions = label_id_and_key(schema, types, key)
     for field in schema.fields:
-        expressions.append(f"{steps(field, types, where)} AS {quote_identifier(field.name)}")
+        expressions.append(f"{tokens_sql(field, types, where)} AS {quote_identifier(field.name)}")
         column = field.columns[0]
         if not field.running_text and types[column] in ("VARCHAR", "JSON"):
             text = f"CAST({plain(column, types)} AS VARCHAR)"
@@ -48,7 +57,8 @@ def canonical(schema: Schema, types: dict[str, str], where: str, key: str | None
     return expressions
 
 
-def beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
+def label_id_and_key(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
+    """SELECT list of what a row has next to its fields."""
     expressions = []
     if schema.label is not None:
         expressions.append(f"CAST({plain(schema.label, types)} AS VARCHAR) AS {LABEL}")
@@ -60,6 +70,7 @@ def beside(schema: Schema, types: dict[str, str], key: str | None) -> list[str]:
 
 
 def number(text: str) -> str:
+    """Text as a number: null for words that mean a missing value, infinite (and so refused) for all other words."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE), "
@@ -68,15 +79,16 @@ def number(text: str) -> str:
 
 
 def is_missing_sql(text: str) -> str:
-    """Whether text says nothing: null, blank, or a word such as NA. As `batches.known_ids` has it."""
+    """True for text that says nothing: null, blank, or a word such as NA. The rule of `record_batches.ids_or_null`."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
 
 
 def seconds_sql(text: str, unit: str = "second") -> str:
-    """Text → seconds: a number of `unit`, a date or time (at an offset from UTC, if it ends with one), or hours and
-    minutes (47:30). DuckDB's own casts skip whatever follows a time, an offset or PM too.
+    """Text as seconds: a number of `unit`, a date or time (with an offset from UTC, if it ends with one), or hours and
+    minutes (47:30). Null for any other text.
     """
+    # The patterns are needed because DuckDB's casts ignore whatever follows a time, an offset or PM too.
     return (
         f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
         f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
@@ -86,8 +98,8 @@ def seconds_sql(text: str, unit: str = "second") -> str:
     )
 
 
-def moment(value: str, kind: str, unit: str) -> str:
-    """A value of DuckDB type `kind` → seconds."""
+def time_in_seconds(value: str, kind: str, unit: str) -> str:
+    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
     if kind in ("VARCHAR", "JSON"):
         return seconds_sql(value, unit)
     if kind == "DATE":
@@ -98,22 +110,26 @@ def moment(value: str, kind: str, unit: str) -> str:
 
 
 def plain(column: str, types: dict[str, str], table: str = "") -> str:
-    """A column, of `table`, as it is; of JSON values, their text without the quotes."""
+    """A column as it is, or for JSON values their text without quotes. `table`: its alias, if the name needs one."""
     name = f"{table}.{quote_identifier(column)}" if table else quote_identifier(column)
     return f"({name} ->> '$')" if types[column] == "JSON" else name
 
 
-def steps(field: Field, types: dict[str, str], where: str) -> str:
-    """The steps of one field, null where a cell holds none of the kind."""
-    if len(field.columns) == 1:
-        return _steps(field, field.columns[0], types[field.columns[0]], where)
-    lists = [_steps(field, column, types[column], where) for column in field.columns]
-    same = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
-    step = ", ".join(f"step[{position}]" for position in range(1, len(lists) + 1))
-    return f"CASE WHEN {same} THEN list_transform(list_zip({', '.join(lists)}), lambda step: [{step}]) END"
+def tokens_sql(field: Field, types: dict[str, str], where: str) -> str:
+    """The list of tokens of one field (or its running text), null where a cell holds none of that kind.
+
+    Several columns become one list of vectors, null unless their lists have the same length.
+    """
+    lists = [_column_tokens(field, column, types[column], where) for column in field.columns]
+    if len(lists) == 1:
+        return lists[0]
+    same_length = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
+    vector = ", ".join(f"token[{position}]" for position in range(1, len(lists) + 1))
+    return f"CASE WHEN {same_length} THEN list_transform(list_zip({', '.join(lists)}), lambda token: [{vector}]) END"
 
 
-def _steps(field: Field, name: str, kind: str, where: str) -> str:
+def _column_tokens(field: Field, name: str, kind: str, where: str) -> str:
+    """The tokens of one column of DuckDB type `kind`. Raises InputError for a type that cannot hold them."""
     column, is_list = quote_identifier(name), kind.endswith("]")
     if field.running_text:
         if is_list:
@@ -141,7 +157,7 @@ def _steps(field: Field, name: str, kind: str, where: str) -> str:
 
 
 def _from_text(field: Field, cell: str) -> str:
-    """Lists written inside a cell: split by the separator, or in brackets as JSON and DuckDB write them."""
+    """A list written inside a text cell: split by the separator, or in brackets as JSON and DuckDB write it."""
     if field.kind == "time":
         return _from_list(field, _split(field, cell), "VARCHAR", "[]")
     if field.separator is not None:
@@ -156,18 +172,18 @@ def _from_text(field: Field, cell: str) -> str:
             f"TRY_CAST({cell} AS VARCHAR[])) ELSE TRY_CAST({cell} AS VARCHAR[]) END"
         )
     element = ("BIGINT" if field.kind == "category" else "DOUBLE") + "[]" * field.depth
-    # Both read the same; through JSON three times as fast.
+    # Both casts read the same lists; the one through JSON is three times as fast.
     parsed = f"COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {element}), TRY_CAST({cell} AS {element}))"
     if field.kind == "number":
         single = (
-            f"list_transform(TRY_CAST({cell} AS DOUBLE[][]), lambda step: CASE WHEN len(step) = 1 THEN step[1] END)"
+            f"list_transform(TRY_CAST({cell} AS DOUBLE[][]), lambda token: CASE WHEN len(token) = 1 THEN token[1] END)"
         )
         return parsed if field.depth > 1 else f"CASE WHEN starts_with({cell}, '[[') THEN {single} ELSE {parsed} END"
     return f"CASE WHEN {_fractions(cell)} THEN {_whole(cell)} ELSE {parsed} END"
 
 
 def _split(field: Field, cell: str) -> str:
-    """A text cell → a list of texts."""
+    """A text cell as a list of texts."""
     if field.separator is None:
         return f"TRY_CAST({cell} AS VARCHAR[])"
     pattern = r"\s+" if field.separator.isspace() else r"\s*" + re.escape(field.separator) + r"\s*"
@@ -175,10 +191,11 @@ def _split(field: Field, cell: str) -> str:
 
 
 def _from_list(field: Field, column: str, element: str, depth: str) -> str:
+    """A list as a list of the field's values. `element`: DuckDB type of its elements. `depth`: [] or [][]."""
     if field.kind == "time":
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
-        return f"list_transform({column}, lambda entry: {moment('entry', element, field.option('unit'))})"
+        return f"list_transform({column}, lambda entry: {time_in_seconds('entry', element, field.option('unit'))})"
     if field.kind == "number":
         if element == "VARCHAR" and field.separator is not None and field.option("missing") != "refuse":
             return f"list_transform({column}, lambda entry: {number('entry')})"
@@ -189,14 +206,14 @@ def _from_list(field: Field, column: str, element: str, depth: str) -> str:
 
 
 def _fractions(cell: str) -> str:
-    """Whether a cell may hold numbers that a cast to integers would round."""
+    """True for a cell that may hold numbers which a cast to integers would round."""
     return f"regexp_matches({cell}, '[.eE]')"
 
 
 def _whole(column: str) -> str:
-    """Integers, null where a cast would round: of ['2', '2.0', '2.5'] only the last is null."""
-    whole = WHOLE.format(entry="entry")
+    """A list of integers, null where a cast would round: of ['2', '2.0', '2.5'] only the last."""
+    is_whole = WHOLE.format(entry="entry")
     return (
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
-        f"lambda entry: CASE WHEN {whole} THEN TRY_CAST(entry AS BIGINT) END)"
+        f"lambda entry: CASE WHEN {is_whole} THEN TRY_CAST(entry AS BIGINT) END)"
     )

@@ -1,88 +1,95 @@
-"""Event tables, a row per step → sequences, a row per group.
+"""Event tables, one row per token, read as sequences, one per group.
 
-DuckDB sorts by group, within its memory limit and spilling to disk, unless the table is sorted already; the stream is
-then cut where the group changes, which is ten times faster than gathering lists in SQL.
+DuckDB sorts by group, within its memory limit and spilling to disk, unless the table is sorted already. The sorted
+stream is then cut where the group changes, which is ten times faster than gathering lists in SQL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import ID, KEY, LABEL, quote_identifier
+from seqclf.data.reading.casts import ID, KEY, LABEL, ROW, quote_identifier
 from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, event_seconds, group
-from seqclf.data.reading.record_batches import CanonicalBatch, joined_key
-from seqclf.data.reading.sources import Source, local_files
+from seqclf.data.reading.formats.relations import with_row_numbers
+from seqclf.data.reading.record_batches import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 
-READ_EVENTS = 122_880
-ROW = "row number"
-PLACE = "file number"
-MOST_VALUES = 65_536  # that two bytes can tell apart
+READ_EVENTS = 122_880  # rows at a time: one row group of DuckDB
+FILE_NUMBER = "file number"  # the column with the position of each event's file
+MAX_ENUMERATION_VALUES = 65_536  # two bytes
 
 
 def read_events(
     connection: duckdb.DuckDBPyConnection,
     relation: str,
-    types: dict[str, str],
-    source: Source,
+    column_types: dict[str, str],
+    paths: Sequence[Path],
+    source_name: str,
     schema: Schema,
     key: str | None,
-) -> Iterator[CanonicalBatch]:
-    """See `reading.read`. Groups come sorted by their key; their `id`, unless the schema names one, is the key."""
-    columns = event_columns(schema, types, str(source), key)
-    is_parquet = relation.startswith("read_parquet(")
-    if is_parquet:
-        columns = _narrowed(connection, relation, columns)
-    keys = [quote_identifier(group(place)) for place in range(len(schema.group_by))]
-    files = [str(source)]
-    place = [quote_identifier(ROW)]
-    if is_parquet:
-        relation = relation[:-1] + ", file_row_number = true)"
-        columns.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quote_identifier(ROW)}")
-        paths = local_files(source)
-        if len(paths) > 1:
-            files = [str(path) for path in paths]
-            columns.append(f"file_index AS {quote_identifier(PLACE)}")
-            place = [quote_identifier(PLACE), quote_identifier(ROW)]
+) -> Iterator[SourceRows]:
+    """Read the groups of an event table, sorted by their key (see `SourceReader.read`).
+
+    The `id` of a group is the column that the schema names, or else its key. Several Parquet files are numbered one by
+    one, files of other formats as one table.
+    """
+    expressions = event_columns(schema, column_types, source_name, key)
+    numbered = with_row_numbers(relation)
+    file_names = [source_name]
+    file_order = [quote_identifier(ROW)]
+    if numbered is None:
+        expressions.append(f"row_number() OVER () AS {quote_identifier(ROW)}")
     else:
-        columns.append(f"row_number() OVER () AS {quote_identifier(ROW)}")
-    query = f"SELECT {', '.join(columns)} FROM {relation} AS {EVENTS}"
-    order = event_order(schema, types)
-    groups = [f"{EVENTS}.{quote_identifier(name)}" for name in schema.group_by]
-    if not (is_parquet and _is_sorted(connection, relation, [*groups, *order])):
-        query += f" ORDER BY {', '.join([*keys, *order, *place])}"
-    if replaced := event_seconds(schema, types):
-        query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
-    reader = connection.sql(query).to_arrow_reader(READ_EVENTS)
-    for events in _whole_groups(reader, len(keys)):
-        yield _batch(events, schema, files)
+        expressions = _with_enumerations(connection, relation, expressions)
+        relation = numbered
+        expressions.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quote_identifier(ROW)}")
+        if len(paths) > 1:
+            file_names = [str(path) for path in paths]
+            expressions.append(f"file_index AS {quote_identifier(FILE_NUMBER)}")
+            file_order = [quote_identifier(FILE_NUMBER), quote_identifier(ROW)]
+    query = f"SELECT {', '.join(expressions)} FROM {relation} AS {EVENTS}"
+    order = event_order(schema, column_types)
+    group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]
+    # Only Parquet is fast enough to be read once more for this.
+    if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
+        keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
+        query += f" ORDER BY {', '.join([*keys, *order, *file_order])}"
+    if seconds := event_seconds(schema, column_types):
+        query = f"SELECT * REPLACE ({', '.join(seconds)}) FROM ({query})"
+    stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
+    for events in _whole_groups(stream, len(schema.group_by)):
+        yield _sequences(events, schema, file_names)
 
 
 def _is_sorted(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> bool:
-    """Whether the rows already ascend by all expressions; the first that does not ends the search."""
-    names = [f"e{place}" for place in range(len(expressions))]
-    chosen = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
-    before: pa.RecordBatch | None = None
-    for batch in connection.sql(f"SELECT {chosen} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS):
-        joined = batch if before is None else pa.concat_batches([before, batch])
+    """Check whether the rows ascend by all expressions already."""
+    names = [f"e{position}" for position in range(len(expressions))]
+    selected = ", ".join(f"{expression} AS {name}" for expression, name in zip(expressions, names, strict=True))
+    last_row: pa.RecordBatch | None = None  # the next record batch must go on from it
+    stream = connection.sql(f"SELECT {selected} FROM {relation} AS {EVENTS}").to_arrow_reader(READ_EVENTS)
+    for record_batch in stream:
+        joined = record_batch if last_row is None else pa.concat_batches([last_row, record_batch])
         try:
             if not _ascends([joined.column(name) for name in names]):
                 return False
         except pa.ArrowNotImplementedError:  # of a type that Arrow does not compare
             return False
-        before = joined.slice(joined.num_rows - 1) if joined.num_rows else None
+        last_row = joined.slice(joined.num_rows - 1) if joined.num_rows else None
     return True
 
 
 def _ascends(columns: list[pa.Array]) -> bool:
-    """Whether rows never fall, compared column by column as words are letter by letter; nulls and NaN count as
-    falling."""
+    """Check whether no row is below the one before, compared by the first column, then the second, and so on.
+
+    Nulls and NaN count as falling, so that DuckDB decides on their order.
+    """
     if not len(columns[0]):
         return True
     equal = np.ones(len(columns[0]) - 1, bool)
@@ -96,64 +103,67 @@ def _ascends(columns: list[pa.Array]) -> bool:
     return True
 
 
-def _narrowed(connection: duckdb.DuckDBPyConnection, relation: str, columns: list[str]) -> list[str]:
-    """The SELECT list with texts of few values as enumerations: a sort moves one byte instead of sixteen, and Arrow
-    gets codes. Parquet tells the distinct values of a column without reading all of it."""
-    kinds = connection.execute(f"DESCRIBE SELECT {', '.join(columns)} FROM {relation}").fetchall()
-    narrowed = []
-    for place, (expression, (name, kind, *_)) in enumerate(zip(columns, kinds, strict=True)):
+def _with_enumerations(connection: duckdb.DuckDBPyConnection, relation: str, expressions: list[str]) -> list[str]:
+    """Make enumerations of text columns with few values: a sort moves one or two bytes instead of sixteen, and Arrow
+    gets codes. For Parquet only, of which DuckDB finds the distinct values without reading every row."""
+    described = connection.execute(f"DESCRIBE SELECT {', '.join(expressions)} FROM {relation}").fetchall()
+    result = []
+    for position, (expression, (name, kind, *_)) in enumerate(zip(expressions, described, strict=True)):
         value = expression.removesuffix(f" AS {quote_identifier(name)}").removesuffix(f" AS {name}")
         if kind == "VARCHAR" and not name.startswith("group "):
-            found = f"SELECT DISTINCT {value} AS value FROM {relation} LIMIT {MOST_VALUES + 1}"
-            connection.execute(f"CREATE TEMP TABLE values_{place} AS {found}")
-            count = connection.execute(f"SELECT count(*) FROM values_{place}").fetchone()
-            if count is not None and 0 < count[0] <= MOST_VALUES:
-                wanted = f"SELECT value FROM values_{place} WHERE value IS NOT NULL ORDER BY value"
-                connection.execute(f"CREATE TYPE enumeration_{place} AS ENUM ({wanted})")
-                expression = f"CAST({value} AS enumeration_{place}) AS {quote_identifier(name)}"
-        narrowed.append(expression)
-    return narrowed
+            distinct = f"SELECT DISTINCT {value} AS value FROM {relation} LIMIT {MAX_ENUMERATION_VALUES + 1}"
+            connection.execute(f"CREATE TEMP TABLE values_{position} AS {distinct}")
+            ((count,),) = connection.execute(f"SELECT count(*) FROM values_{position}").fetchall()
+            if 0 < count <= MAX_ENUMERATION_VALUES:
+                values = f"SELECT value FROM values_{position} WHERE value IS NOT NULL ORDER BY value"
+                connection.execute(f"CREATE TYPE enumeration_{position} AS ENUM ({values})")
+                expression = f"CAST({value} AS enumeration_{position}) AS {quote_identifier(name)}"
+        result.append(expression)
+    return result
 
 
-def _whole_groups(batches: Iterable[pa.RecordBatch], keys: int) -> Iterator[pa.RecordBatch]:
-    """The same events in batches that end where a group does."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        if not batch.num_rows:
+def _whole_groups(record_batches: Iterable[pa.RecordBatch], key_count: int) -> Iterator[pa.RecordBatch]:
+    """Cut the same events into record batches that end where a group does."""
+    pending: list[pa.RecordBatch] = []  # events of one group, which may go on
+    for record_batch in record_batches:
+        if not record_batch.num_rows:
             continue
-        if held and not _same_group(held[-1], batch, keys):
-            yield _joined(held)
-            held = []
-        starts = _starts(batch, keys)
+        if pending and not _same_group(pending[-1], record_batch, key_count):
+            yield _joined(pending)
+            pending = []
+        starts = _group_starts(record_batch, key_count)
         if len(starts) > 1:
-            last = int(starts[-1])
-            yield _joined([*held, batch.slice(0, last)])
-            held, batch = [], batch.slice(last)
-        held.append(batch)
-    if held:
-        yield _joined(held)
+            last_start = int(starts[-1])
+            yield _joined([*pending, record_batch.slice(0, last_start)])
+            pending, record_batch = [], record_batch.slice(last_start)
+        pending.append(record_batch)
+    if pending:
+        yield _joined(pending)
 
 
 def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return pa.concat_batches(parts) if len(parts) > 1 else parts[0]
 
 
-def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, keys: int) -> bool:
-    return all(
-        before.column(group(place))[before.num_rows - 1].equals(after.column(group(place))[0]) for place in range(keys)
-    )
+def _same_group(before: pa.RecordBatch, after: pa.RecordBatch, key_count: int) -> bool:
+    """Compare the last group of one record batch with the first group of the next."""
+    for position in range(key_count):
+        last, first = before.column(group(position))[before.num_rows - 1], after.column(group(position))[0]
+        if not last.equals(first):
+            return False
+    return True
 
 
-def _starts(events: pa.RecordBatch, keys: int) -> np.ndarray:
-    """Where each group begins: (G,) ascending, the first is 0."""
+def _group_starts(events: pa.RecordBatch, key_count: int) -> np.ndarray:
+    """(G,) ascending positions of the first event of each group. The first is 0."""
     changes = np.zeros(events.num_rows - 1, bool)
-    for place in range(keys):
-        changes |= _differs(events.column(group(place)))
+    for position in range(key_count):
+        changes |= _differs(events.column(group(position)))
     return np.concatenate([[0], np.flatnonzero(changes) + 1])
 
 
 def _differs(column: pa.Array) -> np.ndarray:
-    """(N - 1,) whether each value differs from the one before; null equals null."""
+    """(N - 1,) bool: each value compared with the one before. Null equals null."""
     codes = column.indices if pa.types.is_dictionary(column.type) else column
     before, after = codes.slice(0, len(codes) - 1), codes.slice(1)
     changed = pc.fill_null(pc.not_equal(before, after), False).to_numpy(zero_copy_only=False)
@@ -163,66 +173,74 @@ def _differs(column: pa.Array) -> np.ndarray:
     return changed
 
 
-def _batch(events: pa.RecordBatch, schema: Schema, files: list[str]) -> CanonicalBatch:
-    starts = _starts(events, len(schema.group_by))
+def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) -> SourceRows:
+    """Canonical columns of sorted events that form complete groups."""
+    starts = _group_starts(events, len(schema.group_by))
     offsets = pa.array(np.append(starts, events.num_rows), pa.int32())
-    first = pa.array(starts)
+    first_events = pa.array(starts)
     columns: dict[str, pa.Array] = {}
     if schema.label is not None:
         columns[LABEL] = _constant(events.column(LABEL), starts)
-    keys = [_named(events.column(group(place)).take(first)) for place in range(len(schema.group_by))]
-    columns[ID] = _plain(events.column(ID).take(first)) if schema.id is not None else joined_key(keys)
+    keys = [_nan_to_null(events.column(group(position)).take(first_events)) for position in range(len(schema.group_by))]
+    columns[ID] = _decoded(events.column(ID).take(first_events)) if schema.id is not None else joined_key(keys)
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
-        columns[field.name] = pa.ListArray.from_arrays(offsets, _steps(channels))
+        columns[field.name] = pa.ListArray.from_arrays(offsets, _tokens(channels))
     if KEY in events.schema.names:
-        columns[KEY] = events.column(KEY).take(first)
-        if pa.types.is_integer(columns[KEY].type):  # times differ within a sequence, of which the first one counts
-            _check_one(events.column(KEY), starts, columns[ID])
-    numbers = events.column(ROW).to_numpy().astype(np.int64)
-    places = np.unique(events.column(PLACE).to_numpy()[starts]) if len(files) > 1 else np.zeros(1, np.int64)
-    file = files[int(places[0])] if len(places) == 1 else ", ".join(files[place] for place in places[:3])
-    return CanonicalBatch(file, numbers[starts], pa.record_batch(columns), numbers)
+        columns[KEY] = events.column(KEY).take(first_events)
+        # A time, which is no integer, may differ within a group: that of its first event counts.
+        if pa.types.is_integer(columns[KEY].type):
+            _require_constant(events.column(KEY), starts, columns[ID])
+    event_rows = events.column(ROW).to_numpy().astype(np.int64)
+    file = _file_name(events, starts, file_names)
+    return SourceRows(file, event_rows[starts], pa.record_batch(columns), event_rows)
 
 
-def _steps(channels: list[pa.Array]) -> pa.Array:
-    """(S,) values, or vectors of fixed size where there are several channels; missing numbers in them are NaN."""
+def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]) -> str:
+    """The file of the events, or the first three of several."""
+    if len(file_names) == 1:
+        return file_names[0]
+    numbers = np.unique(events.column(FILE_NUMBER).to_numpy()[starts])
+    return ", ".join(file_names[number] for number in numbers[:3])
+
+
+def _tokens(channels: list[pa.Array]) -> pa.Array:
+    """(S,) values, or vectors of fixed size for several channels, with NaN for missing numbers."""
     if len(channels) == 1:
         return channels[0]
-    stacked = np.stack([pc.fill_null(one, np.nan).to_numpy(zero_copy_only=False) for one in channels], axis=1)
-    return pa.FixedSizeListArray.from_arrays(pa.array(stacked.reshape(-1)), len(channels))
+    arrays = [pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False) for values in channels]
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.stack(arrays, axis=1).reshape(-1)), len(channels))
 
 
-def _named(keys: pa.Array) -> pa.Array:
-    """Keys of groups; NaN names none."""
-    is_nan = pc.is_nan(keys) if pa.types.is_floating(keys.type) else None
-    return keys if is_nan is None else pc.if_else(is_nan, pa.scalar(None, keys.type), keys)
+def _nan_to_null(keys: pa.Array) -> pa.Array:
+    """Keys of groups, null where they are NaN, which is the name of no group."""
+    return pc.if_else(pc.is_nan(keys), pa.scalar(None, keys.type), keys) if pa.types.is_floating(keys.type) else keys
 
 
-def _plain(column: pa.Array) -> pa.Array:
+def _decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _check_one(keys: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    """Raise unless each group's events say the same of where it belongs."""
-    bad = _changing(keys, starts)
-    if len(bad):
+def _require_constant(keys: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
+    """Raise InputError if the events of a group differ in `data.split.column`."""
+    changing = _changing_groups(keys, starts)
+    if len(changing):
         raise InputError(
-            f"data.split.column: changes inside the sequence '{ids[int(bad[0])]}'; name a column that is the same in "
-            "all events of a sequence, or split by data.split.by=random or distinct"
+            f"data.split.column: changes inside the sequence '{ids[int(changing[0])]}'; name a column that is the same "
+            "in all events of a sequence, or split by data.split.by=random or distinct"
         )
 
 
 def _constant(labels: pa.Array, starts: np.ndarray) -> pa.Array:
-    """The label of each group, null where its events disagree."""
+    """(G,) label of each group, null where its events disagree."""
     mask = np.zeros(len(starts), bool)
-    mask[_changing(labels, starts)] = True
+    mask[_changing_groups(labels, starts)] = True
     labels = labels.take(pa.array(starts)).cast(pa.string())
     return pc.if_else(pa.array(mask), pa.scalar(None, pa.string()), labels)
 
 
-def _changing(column: pa.Array, starts: np.ndarray) -> np.ndarray:
-    """Which groups hold more than one value."""
+def _changing_groups(column: pa.Array, starts: np.ndarray) -> np.ndarray:
+    """Ascending positions of the groups that hold more than one value."""
     changed = _differs(column)
     changed[starts[1:] - 1] = False
     return np.unique(np.searchsorted(starts, np.flatnonzero(changed) + 1, side="right") - 1)

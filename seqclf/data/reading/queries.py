@@ -1,4 +1,4 @@
-"""SQL of the user: one statement that only reads, and the files that it names."""
+"""SQL of the user: checks that it is one statement that only reads, and finds the files that it names."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ from seqclf.errors import InputError
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
-FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # as DuckDB reads it: in lower case, nothing is decoded
-NO_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
+FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # DuckDB's rule: lower case, and %20 is no space
+NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
 
 
-class Named(NamedTuple):
-    """A path, glob or URL in a query. `function`: the table function that gets it, "" for a table."""
+class NamedFiles(NamedTuple):
+    """A path, glob or URL in a query. `function`: the table function that reads it, "" for the name of a table."""
 
     path: str
     function: str
 
 
 def subquery(text: str, where: str) -> str:
-    """The query as it can stand in parentheses; raises InputError unless it is one statement that only reads.
+    """The query as it can stand in parentheses. Raises InputError unless it is one statement that only reads.
 
-    DuckDB's own parser decides. A statement that writes inside WITH counts as a SELECT for it; DuckDB refuses that in
-    parentheses. `where`: the key or file of the query, for error lines.
+    `where`: the key or file of the query, for error messages.
+
+    >>> subquery("SELECT 1; -- done", "data.train")
+    'SELECT 1'
     """
+    # DuckDB's own parser decides. It takes a statement that writes inside WITH for a SELECT, but refuses to run one in
+    # parentheses.
     try:
         text.encode()
         statements = duckdb.extract_statements(text)
     except (duckdb.Error, UnicodeError) as error:
-        raise InputError(f"{where}: cannot be read: {str(error).splitlines()[0]}; mend the query") from None
+        raise InputError(f"{where}: cannot be read: {str(error).splitlines()[0]}; fix the query") from None
     if not statements:
         raise InputError(f"{where}: holds no query; write one SELECT")
     if len(statements) > 1:
@@ -50,8 +54,8 @@ def subquery(text: str, where: str) -> str:
 
 
 def _without_end(statement: str) -> str:
-    """The statement without the semicolons and comments after it. `tokenize` counts in bytes."""
-    data = statement.encode()
+    """Remove semicolons and comments from the end of a statement."""
+    data = statement.encode()  # `tokenize` gives positions in bytes
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
         if kind.name != "comment" and data[offset:end].strip() != b";":
@@ -61,29 +65,32 @@ def _without_end(statement: str) -> str:
 
 
 def named_paths(text: str) -> tuple[str, ...]:
-    """Paths, globs and URLs that a query names: tables that may be files, and texts given to table functions.
+    """Paths, globs and URLs in a query: names of tables, which may be files, and text arguments of table functions.
 
     Empty for a query that cannot be parsed.
+
+    >>> named_paths("SELECT * FROM 'a.csv' JOIN read_parquet(['b.parquet', 'c.parquet']) USING (id)")
+    ('a.csv', 'b.parquet', 'c.parquet')
     """
-    return tuple(dict.fromkeys(named.path for named in named_files(text)))
+    return tuple(dict.fromkeys(entry.path for entry in named_files(text)))
 
 
 @lru_cache(maxsize=64)
-def named_files(text: str) -> tuple[Named, ...]:
-    """As `named_paths`, with the function that reads each."""
-    return tuple(dict.fromkeys(named for node in _nodes(_parsed(text)) for named in _named(node)))
+def named_files(text: str) -> tuple[NamedFiles, ...]:
+    """The `named_paths` with the function that reads each."""
+    return tuple(dict.fromkeys(entry for node in _nodes(_parsed(text)) for entry in _files_of_node(node)))
 
 
 @lru_cache(maxsize=64)
 def cte_names(text: str) -> frozenset[str]:
-    """Names that WITH gives to sub-queries, anywhere in a query, in lower case as DuckDB ignores it."""
+    """Names that WITH gives to sub-queries anywhere in a query, in lower case because DuckDB ignores the case."""
     maps = [node["cte_map"]["map"] for node in _nodes(_parsed(text)) if node.get("cte_map")]
     return frozenset(entry["key"].casefold() for entries in maps for entry in entries)
 
 
 @lru_cache(maxsize=64)
 def _parsed(text: str) -> Any:
-    """The syntax tree of DuckDB's parser; empty for a query that cannot be parsed."""
+    """Syntax tree of DuckDB's parser. Empty for a query that cannot be parsed."""
     try:
         with duckdb.connect() as connection:
             row = connection.execute("SELECT json_serialize_sql(?)", [text]).fetchone()
@@ -93,8 +100,8 @@ def _parsed(text: str) -> Any:
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
-    """Every dict of a tree, the outer one first. Without recursion: a UNION of 500 files is a deep tree."""
-    waiting = [tree]
+    """Every dict of a tree, the outer one first."""
+    waiting = [tree]  # no recursion: a UNION of 500 files is a deep tree
     while waiting:
         node = waiting.pop()
         if isinstance(node, dict):
@@ -104,18 +111,18 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting += reversed(node)
 
 
-def _named(node: dict[str, Any]) -> Iterator[Named]:
+def _files_of_node(node: dict[str, Any]) -> Iterator[NamedFiles]:
     if node.get("type") == "BASE_TABLE":
         parts = (node.get(key) for key in ("catalog_name", "schema_name", "table_name"))
-        yield Named(".".join(part for part in parts if part), "")
+        yield NamedFiles(".".join(part for part in parts if part), "")
     elif node.get("type") == "TABLE_FUNCTION":
         function = node["function"]["function_name"].casefold()
-        if function not in NO_READERS:
-            yield from (Named(text, function) for text in _texts(node["function"]["arguments"]))
+        if function not in NOT_READERS:
+            yield from (NamedFiles(text, function) for text in _texts(node["function"]["arguments"]))
 
 
 def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
-    """Arguments that are a text, or a list of texts. One put together of parts is not named."""
+    """Arguments that are a text, or a list of texts. A text that SQL puts together from parts is left out."""
     for argument in arguments:
         expression = argument["expression"]
         literals = expression.get("literal", {})
@@ -126,11 +133,15 @@ def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def scheme_of(path: str) -> str | None:
-    """The scheme of a URL, in lower case; None for a path and for `file://`."""
+    """Scheme of a URL in lower case. None for a path and for `file://`.
+
+    >>> scheme_of("S3://bucket/t.parquet"), scheme_of("/data/t.parquet")
+    ('s3', None)
+    """
     match = SCHEME.match(path)
     return match[1].lower() if match and match[1].lower() != "file" else None
 
 
 def local_path(path: str) -> Path:
-    """The path of a file or folder as DuckDB finds it: without `file://`, the home folder in place of `~`."""
+    """Path of a file or folder as DuckDB resolves it: without `file://`, and with the home folder for `~`."""
     return Path(FILE_URL.sub("", path)).expanduser() if path.startswith(("file:/", "~/")) else Path(path)

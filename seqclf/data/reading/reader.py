@@ -1,152 +1,184 @@
-"""Sources → Arrow batches of canonical columns, with the row each came from."""
+"""Reader of a source: opens the files once, then describes, counts, samples and reads them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
+from glob import escape
+from pathlib import Path
+from shutil import rmtree
+from types import TracebackType
 
 import duckdb
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import FILE, canonical, quote_identifier
+from seqclf.data.reading import rejects, sandbox
+from seqclf.data.reading.casts import FILE, canonical, quote_identifier, quote_literal
 from seqclf.data.reading.events import read_events
-from seqclf.data.reading.formats import NOT_UTF8, REJECT_SCANS, REJECTS, connect_source, describe_columns
-from seqclf.data.reading.line_endings import original
-from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
-from seqclf.data.reading.sources import Source, listing_of, local_files, query_text
+from seqclf.data.reading.formats import line_endings
+from seqclf.data.reading.formats.relations import Relation, build_relation, describe_columns
+from seqclf.data.reading.queries import named_paths
+from seqclf.data.reading.record_batches import Refusal, SourceRows, number_rows, rebatch
+from seqclf.data.reading.source_errors import explain_errors
+from seqclf.data.reading.sources import (
+    Source,
+    is_remote,
+    listed,
+    query_text,
+    readable_files,
+    resolved,
+)
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 
 BATCH_ROWS = 8192
-MOST_SHOWN = 10_000  # characters that DuckDB keeps of a malformed line
 
 
-def column_types(source: Source) -> dict[str, str]:
-    """Column names and DuckDB types."""
-    with connect_source(source) as (connection, relation):
-        return describe_columns(connection, relation)
+class SourceReader:
+    """An open source: a DuckDB connection in which its files are one table.
+
+    A context manager. The files are listed, and the dialect of text files is detected, when it opens. Two threads must
+    not use a reader at the same time, because they would share the connection.
+
+    Malformed lines of text files, and files of a class folder that cannot be used, raise an InputError. With
+    `keep_malformed` they are left out and `read` adds them to `malformed`.
+
+    >>> with SourceReader(Source("builtin:japanese_vowels_test.parquet", "data.test")) as reader:
+    ...     reader.column_types["speaker"], reader.count_rows()
+    ('TINYINT', 370)
+    """
+
+    def __init__(self, source: Source, *, keep_malformed: bool = False):
+        self.source = source
+        self.keep_malformed = keep_malformed
+        self.malformed: list[Refusal] = []
+
+    def __enter__(self) -> SourceReader:
+        with explain_errors(self.source), ExitStack() as stack:
+            self._open(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection and delete temporary files. May be called more than once."""
+        self._stack.close()
+
+    def _open(self, stack: ExitStack) -> None:
+        self.source = source = listed(self.source)
+        self.paths = [] if query_text(source) is not None or is_remote(source) else readable_files(source)
+        copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
+        # DuckDB may read everything in its spill folder, so that must not be a folder with files of others.
+        spill = Path(source.spill or f"{copies}-spill")
+        for folder in (copies, spill) if source.spill is None else (copies,):
+            stack.callback(partial(rmtree, folder, ignore_errors=True))
+        self._connection = stack.enter_context(sandbox.connect())
+        self._connection.execute("SET enable_progress_bar = false")
+        self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
+        if source.memory_limit is not None:
+            self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
+        self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
+        _restrict(self._connection, source, self.paths, copies)
+
+    @cached_property
+    def column_types(self) -> dict[str, str]:
+        """Column names and DuckDB types."""
+        with explain_errors(self.source):
+            return describe_columns(self._connection, self._relation.sql)
+
+    def count_rows(self) -> int:
+        with explain_errors(self.source):
+            # Not `fetchone`: DuckDB refuses further queries while a result is not fetched to its end.
+            ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._relation.sql}").fetchall()
+        return count
+
+    def sample(self, rows: int) -> pa.Table:
+        """The first `rows` rows, all columns."""
+        with explain_errors(self.source):
+            table = self._connection.sql(f"SELECT * FROM {self._relation.sql} LIMIT {rows}").to_arrow_table()
+            # `read` finds the malformed lines of these rows again, and must not report them twice.
+            rejects.forget(self._connection)
+        return table
+
+    def select(self, expressions: Sequence[str], most_rows: int | None = None) -> pa.Table:
+        """Evaluate SQL expressions over the columns, for every row or for a fixed random sample of `most_rows`."""
+        query = f"SELECT {', '.join(expressions)} FROM {self._relation.sql}"
+        if most_rows is not None:
+            query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
+        with explain_errors(self.source):
+            return self._connection.sql(query).to_arrow_table()
+
+    def read(self, schema: Schema, key: str | None = None, rows: int = BATCH_ROWS) -> Iterator[SourceRows]:
+        """Stream the canonical columns of every sequence, in file order, or for event tables sorted by group.
+
+        - `label` (string) and `id`, where the schema has them
+        - one column per field: lists of integers, strings, doubles or vectors of doubles, or a string for text
+        - `raw <field>`: the beginning of each text cell, for error messages
+        - `split key`: the value of the SQL expression `key`, if it is given
+
+        Files with a row per sequence come in chunks of `rows`. Raises InputError for data that cannot be read.
+        """
+        self._refuse_files()
+        with explain_errors(self.source):
+            if schema.group_by:
+                yield from read_events(
+                    self._connection, self._relation.sql, self.column_types, self.paths, str(self.source), schema, key
+                )
+            else:
+                yield from self._read_rows(schema, key, rows)
+            if self.keep_malformed:
+                self.malformed += rejects.refusals(self._connection, self.source.encoding)
+
+    def _read_rows(self, schema: Schema, key: str | None, rows: int) -> Iterator[SourceRows]:
+        expressions = canonical(schema, self.column_types, str(self.source), key)
+        relation = self._relation.sql
+        # Rows are numbered within each file, so DuckDB has to name the file of each where there are several.
+        several_files = len(self.paths) > 1
+        if several_files:
+            expressions.append(quote_identifier(FILE))
+            relation = self._relation.named_sql
+        stream = self._connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
+        yield from number_rows(rebatch(stream, rows), str(self.source), several_files)
+
+    def _refuse_files(self) -> None:
+        """Add the unusable files of a class folder to `malformed`, or raise InputError for the first."""
+        listing = self.source.listing
+        refusals = (
+            []
+            if listing is None
+            else [Refusal(str(path), None, "the file", reason) for path, reason in listing.refused]
+        )
+        if refusals and not self.keep_malformed:
+            raise InputError(str(refusals[0]))
+        self.malformed += refusals
 
 
-def sample(source: Source, rows: int) -> pa.Table:
-    # The malformed lines of text files are skipped here; the read that follows tells of each.
-    with connect_source(source, keep_rejects=True) as (connection, relation):
-        return connection.sql(f"SELECT * FROM {relation} LIMIT {rows}").to_arrow_table()
+def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list[Path], copies: Path) -> None:
+    """Forbid the connection to read anything but the files of the source, and to change its settings."""
+    query = query_text(source)
+    if query is not None:
+        sandbox.restrict(connection, paths=named_paths(query))
+    elif is_remote(source):
+        sandbox.restrict(connection, paths=[source.path])
+    else:
+        # By folder: naming 50,000 texts one by one takes DuckDB seconds. It checks the escaped name of a file first,
+        # and then the file, so that both spellings of a folder must be allowed.
+        folders = {str(path.parent) for path in resolved(paths)}
+        patterns = {escape(folder) for folder in folders}
+        sandbox.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
 
 def count_rows(source: Source) -> int:
-    with connect_source(source) as (connection, relation):
-        return connection.execute(f"SELECT count(*) FROM {relation}").fetchone()[0]  # type: ignore[index]
+    """Count the rows of a source.
 
-
-def read(
-    source: Source,
-    schema: Schema,
-    key: str | None = None,
-    rows: int = BATCH_ROWS,
-    malformed: list[Refusal] | None = None,
-) -> Iterator[CanonicalBatch]:
-    """Stream the canonical columns of every sequence; in file order, or, of event tables, in the order of the groups.
-
-    Columns: `label` (string) and `id` where the schema has them, one per field (a list of integers, strings, doubles
-    or vectors of doubles; a string for text), `raw <field>` (how a text cell begins, for error lines) and, where it is
-    given, `split key`: the value of the SQL expression `key`. Files with a row per sequence come `rows` at a time,
-    whatever their own blocks. Malformed lines of text files, and files of a class folder that cannot be used, stop the
-    read, or are added to `malformed`.
+    >>> count_rows(Source("builtin:japanese_vowels_test.parquet", "data.test"))
+    370
     """
-    refused = _refused_files(source)
-    if malformed is not None:
-        malformed += refused
-    elif refused:
-        raise InputError(str(refused[0]))
-    several = not schema.group_by and query_text(source) is None and len(local_files(source)) > 1
-    with connect_source(source, several, malformed is not None) as (connection, relation):
-        types = describe_columns(connection, relation)
-        if schema.group_by:
-            yield from read_events(connection, relation, types, source, schema, key)
-        else:
-            expressions = canonical(schema, types, str(source), key) + ([quote_identifier(FILE)] if several else [])
-            reader = connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
-            yield from _numbered(_rechunked(reader, rows), str(source), several)
-        if malformed is not None:
-            malformed += _rejects(connection, source.encoding)
-
-
-def _refused_files(source: Source) -> list[Refusal]:
-    """The files of a class folder that cannot be used, one refusal each."""
-    listing = listing_of(source)
-    refused = [] if listing is None else listing.refused
-    return [Refusal(str(path), None, "the file", reason) for path, reason in refused]
-
-
-def _numbered(batches: Iterable[pa.RecordBatch], file: str, several: bool) -> Iterator[CanonicalBatch]:
-    """Batches with the row of each sequence in its file, from 1; `several`: the column FILE says which that is."""
-    position = 1
-    for batch in batches:
-        if not several:
-            yield CanonicalBatch(file, np.arange(position, position + batch.num_rows), batch)
-            position += batch.num_rows
-            continue
-        files = batch.column(FILE)
-        runs = pc.run_end_encode(files)
-        ends = runs.run_ends.to_numpy()
-        firsts = np.ones(len(ends), np.int64)
-        if runs.values[0].as_py() == file:  # the last file goes on
-            firsts[0] = position
-        starts = np.append(0, ends[:-1])
-        rows = np.arange(batch.num_rows) + np.repeat(firsts - starts, ends - starts)
-        file, position = runs.values[-1].as_py(), int(rows[-1]) + 1
-        yield CanonicalBatch(file, rows, batch, files=files)
-
-
-def _rechunked(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
-    """The same rows in batches of exactly `rows`, the last one apart."""
-    held: list[pa.RecordBatch] = []
-    count = 0
-    for batch in batches:
-        while count + batch.num_rows >= rows:
-            head = batch.slice(0, rows - count)
-            yield pa.concat_batches([*held, head]) if held else head
-            batch, held, count = batch.slice(rows - count), [], 0
-        if batch.num_rows:
-            held.append(batch)
-            count += batch.num_rows
-    if held:
-        yield pa.concat_batches(held)
-
-
-def _rejects(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refusal]:
-    """The malformed lines that DuckDB kept, one refusal each."""
-    made = connection.execute(f"SELECT count(*) FROM duckdb_tables() WHERE table_name = '{REJECTS}'").fetchone()
-    if not made or not made[0]:
-        return []
-    found = connection.execute(
-        f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line FROM {REJECTS} "
-        f"JOIN {REJECT_SCANS} USING (scan_id, file_id) "
-        "ORDER BY file_path, line, column_idx"
-    ).fetchall()
-    found = [(original(file), *rest) for file, *rest in found]
-    for file, line, _, message, text in found:
-        whole = text and len(text) < MOST_SHOWN and "\n" not in text.strip()
-        if "unterminated quote" in message and not whole:  # nobody knows how many rows it took
-            raise InputError(
-                f"{file}: line {line}: a quote is never closed and swallows the lines after it; mend the line, or set "
-                "data.quote='' to turn quoting off"
-            )
-        if "line size" in message.lower():  # in a quote, the lines after it are skipped unseen
-            raise InputError(
-                f"{file}: line {line} is longer than the 2 MB a line of text can have; take it out, or write such data "
-                "as JSON lines, Parquet or Arrow"
-            )
-    return [
-        Refusal(file, None, column or "the line", reason_of(message, encoding), line)
-        for file, line, column, message, _ in found
-    ]
-
-
-def reason_of(message: str, encoding: str) -> str:
-    """What DuckDB says of a malformed line, in this project's words."""
-    first = message.strip().splitlines()[0].rstrip(" .")
-    if NOT_UTF8.search(first):
-        return f"is not valid {encoding}; set data.encoding=latin-1 (or utf-16)"
-    return f"is malformed: {first}; mend the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
+    with SourceReader(source) as reader:
+        return reader.count_rows()

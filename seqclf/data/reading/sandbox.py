@@ -1,4 +1,4 @@
-"""What a DuckDB connection of this package may touch: the files that are to be read and its spill folder."""
+"""Sandboxed DuckDB connections, which read the files of one source and their spill folder, and nothing else."""
 
 from __future__ import annotations
 
@@ -12,45 +12,45 @@ from seqclf.data.reading.casts import quote_literal
 from seqclf.data.reading.queries import local_path, scheme_of
 
 HTTP = ("http", "https")
-# Without it a table name in a query may be a variable of the Python program.
-SAFE = {"python_enable_replacements": "false"}
 
 
 def connect() -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(config=dict(SAFE))
+    """Open an in-memory database, which may read any file until it is restricted."""
+    # By default, DuckDB would read the Python variable of that name for a table that does not exist.
+    return duckdb.connect(config={"python_enable_replacements": "false"})
 
 
 def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
-    """Let the connection read `paths` (globs and URLs too) and what is in `folders`, and lock its configuration.
+    """Let the connection read only `paths` (globs and URLs too) and the files in `folders`, and lock its settings.
 
-    Credentials of stores such as s3:// are read from files of DuckDB when they are needed, so a connection that is to
-    read from one keeps all access; its configuration is locked all the same.
+    If a path is in a store such as s3://, every file stays readable, because DuckDB reads the credentials from files
+    when it needs them. The settings are locked in that case too.
     """
     paths = list(paths)
     schemes = {scheme for path in paths if (scheme := scheme_of(path)) is not None}
     if not schemes - set(HTTP):
         if schemes:
             _load_http(connection)
-        allowed = [entry for path in paths for entry in _allowed(connection, path)]
+        allowed_paths = [entry for path in paths for entry in _allowed(connection, path)]
         named_folders = [name for path in paths if local_path(path).is_dir() for name in (path, str(local_path(path)))]
-        connection.execute(f"SET allowed_paths = {_listed(allowed)}")
-        connection.execute(f"SET allowed_directories = {_listed([*folders, *named_folders])}")
+        connection.execute(f"SET allowed_paths = {_sql_list(allowed_paths)}")
+        connection.execute(f"SET allowed_directories = {_sql_list([*folders, *named_folders])}")
         connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
 
 
 def _allowed(connection: duckdb.DuckDBPyConnection, path: str) -> list[str]:
-    """DuckDB checks a glob twice: the pattern itself, and each file that it matches."""
+    """Every spelling of a path that DuckDB checks: for a glob, the pattern itself and each file that it matches."""
     spellings = list(dict.fromkeys([path, str(local_path(path))]))
     if scheme_of(path) is None and has_magic(path):
-        with suppress(duckdb.Error):  # what is not readable is said by the query itself
-            found = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
-            return [*spellings, *(file for (file,) in found)]
+        with suppress(duckdb.Error):  # the query itself will report what cannot be read
+            rows = connection.execute("SELECT file FROM glob(?)", [path]).fetchall()
+            return [*spellings, *(file for (file,) in rows)]
     return spellings
 
 
 def _load_http(connection: duckdb.DuckDBPyConnection) -> None:
-    """DuckDB loads it by itself at the first URL, but no longer once access is restricted."""
+    """Load the extension for URLs. DuckDB would do so at the first URL, but not once access is restricted."""
     try:
         connection.execute("LOAD httpfs")
     except duckdb.Error:
@@ -58,5 +58,5 @@ def _load_http(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("LOAD httpfs")
 
 
-def _listed(entries: Iterable[str]) -> str:
+def _sql_list(entries: Iterable[str]) -> str:
     return f"[{', '.join(map(quote_literal, entries))}]"

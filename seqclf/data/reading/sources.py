@@ -1,4 +1,4 @@
-"""Where rows come from: paths, globs, folders, URLs, queries; which files those are, and in which state."""
+"""Sources of rows: paths, globs, folders, URLs and queries, the files behind them, and the state of those files."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import json
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
-from seqclf.data.reading.class_folders import Listing, list_files
-from seqclf.data.reading.queries import QUERY, Named, cte_names, local_path, named_files, named_paths, scheme_of
+from seqclf.data.reading.formats.class_folders import Listing, list_files
+from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 
 COMPRESSED = (".gz", ".zst")
-FOLDER_KINDS = ("parquet", "csv", "json")  # of a folder, DuckDB reads **/*.parquet with read_parquet, and so on
+FOLDER_KINDS = ("parquet", "csv", "json")  # for a folder, DuckDB's read_parquet reads **/*.parquet, and so on
 
 
 @dataclass(frozen=True)
 class Source:
-    """One place to read from: `path` is a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`.
+    """Files or a query to read rows from, and how.
 
-    `key` is what the user set to name it (`data.train`), for error lines. DuckDB keeps to `memory_limit` and spills
-    into the folder `spill`. `listing`: the files of a folder, where it is to be listed only once.
+    `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: the option that names it
+    (`data.train`), for error messages. `memory_limit`: of DuckDB, such as 2GB. `spill`: folder that DuckDB may spill
+    to. `listing`: the files of a class folder, once it is listed.
     """
 
     path: str
@@ -45,7 +46,7 @@ class Source:
 
 
 def local_files(source: Source) -> list[Path]:
-    """The files a source reads, as far as they can be known: those a query names count."""
+    """The local files of a source, as far as they can be known: for a query, its `.sql` file and those it names."""
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
     if is_remote(source):
@@ -57,11 +58,29 @@ def local_files(source: Source) -> list[Path]:
         path = _path(source)
         return [path] if path.exists() else _matches(str(path))
     script = [] if QUERY.match(source.path) else [_path(source)]
-    return script + [path for named in named_files(text) for path in _query_files(named)]
+    return script + [path for entry in named_files(text) for path in _query_files(entry)]
+
+
+def readable_files(source: Source) -> list[Path]:
+    """The files of a source that is neither a query nor a URL. Raises InputError unless all can be read together."""
+    paths = local_files(source)
+    if not paths:
+        problem = "an empty folder" if class_folder(source) else "no such file"
+        raise InputError(f"{source.key}={source.path}: {problem}; check the path (it is read from {Path.cwd()})")
+    for path in paths:
+        if path.is_dir():
+            raise InputError(f"{source.key}={source.path}: {path} is a folder; name its files: {path}/*.parquet")
+        if path.stat().st_size == 0 and class_folder(source) is None:
+            raise InputError(f"{path}: the file is empty; give a file with a row per sequence")
+        if suffix_of(path) != suffix_of(paths[0]):
+            raise InputError(
+                f"{source.key}={source.path}: {paths[0]} and {path} are of two kinds; name one kind of file"
+            )
+    return paths
 
 
 def class_folder(source: Source) -> Path | None:
-    """The folder of a source that is one: a file, or a folder of files, per class."""
+    """The folder of a source with a file, or a folder of files, per class. None for other sources."""
     if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
         return None
     path = _path(source)
@@ -73,7 +92,7 @@ def _path(source: Source) -> Path:
 
 
 def listing_of(source: Source) -> Listing | None:
-    """The files of a class folder; None for other sources."""
+    """The files of a class folder. None for other sources."""
     if source.listing is not None:
         return source.listing
     folder = class_folder(source)
@@ -81,7 +100,7 @@ def listing_of(source: Source) -> Listing | None:
 
 
 def listed(source: Source) -> Source:
-    """The same source with its folder listed now. For one run only: later changes of the folder go unseen."""
+    """The same source with its class folder listed. Keep it for one run only: later changes of the folder go unseen."""
     return replace(source, listing=listing_of(source))
 
 
@@ -89,31 +108,32 @@ def _matches(pattern: str) -> list[Path]:
     return [Path(path) for path in sorted(glob(pattern, recursive=True))]  # noqa: PTH207 (it may be absolute)
 
 
-def _query_files(named: Named) -> list[Path]:
-    """The files that DuckDB reads for a name in a query; some more where a folder holds files of several kinds."""
-    if scheme_of(named.path) is not None:
+def _query_files(entry: NamedFiles) -> list[Path]:
+    """The files that DuckDB reads for a name in a query, and more if a folder holds files of several kinds."""
+    if scheme_of(entry.path) is not None:
         return []
-    path = local_path(named.path)
+    path = local_path(entry.path)
     with suppress(OSError, ValueError):  # a name too long for the file system, or with a null byte, is no file
         if path.is_dir():
-            return _below(path, named.function)
-        if path.is_file() and not has_magic(named.path):
+            return _files_below(path, entry.function)
+        if path.is_file() and not has_magic(entry.path):
             return [path]
-    with suppress(duckdb.Error), duckdb.connect() as connection:  # what cannot be listed cannot be known
-        rows = connection.execute("SELECT file FROM glob(?)", [named.path]).fetchall()
+    with suppress(duckdb.Error), duckdb.connect() as connection:  # files of other file systems stay unknown
+        rows = connection.execute("SELECT file FROM glob(?)", [entry.path]).fetchall()
         return [Path(file) for (file,) in sorted(rows)]
     return []
 
 
-def _below(folder: Path, function: str) -> list[Path]:
-    """The files of a folder and its sub-folders, hidden ones included, that a table function of DuckDB reads."""
+def _files_below(folder: Path, function: str) -> list[Path]:
+    """The files of a folder and its sub-folders, hidden ones too, that a table function of DuckDB reads."""
     kinds = [kind for kind in FOLDER_KINDS if kind in function.replace("ndjson", "json")] or FOLDER_KINDS
     endings = tuple(f".{kind}" for kind in kinds)
-    walk = os.walk(folder)  # links to folders are not followed, as DuckDB does not either
-    return sorted(Path(above, name) for above, _, names in walk for name in names if name.endswith(endings))
+    walk = os.walk(folder)  # like DuckDB, it does not follow links to folders
+    return sorted(Path(parent, name) for parent, _, names in walk for name in names if name.endswith(endings))
 
 
 def is_remote(source: Source) -> bool:
+    """True for a URL, and for a query that names one."""
     text = query_text(source)
     if text is None:
         return scheme_of(source.path) is not None
@@ -121,15 +141,16 @@ def is_remote(source: Source) -> bool:
 
 
 def is_volatile(source: Source) -> bool:
-    """Whether what it gives may change without a sign: a URL, or a query with a name whose files are not known."""
+    """True if the rows may change without a trace: for a URL, and for a query with a name whose files are unknown."""
     text = query_text(source)
     if text is None:
         return is_remote(source)
-    named = [entry for entry in named_files(text) if entry.path.casefold() not in cte_names(text)]
-    return not named or not all(_query_files(entry) for entry in named)
+    entries = [entry for entry in named_files(text) if entry.path.casefold() not in cte_names(text)]
+    return not entries or not all(_query_files(entry) for entry in entries)
 
 
 def query_text(source: Source) -> str | None:
+    """The SQL of a source that is a query or a `.sql` file, else None."""
     if QUERY.match(source.path):
         return source.path
     path = _path(source)
@@ -137,12 +158,12 @@ def query_text(source: Source) -> str | None:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeError) as error:
-            raise InputError(f"{source.path}: cannot be read as utf-8 text ({error}); write the query anew") from None
+            raise InputError(f"{source.path}: is not utf-8 text ({error}); save the query as utf-8") from None
     return None
 
 
 def require_files(source: Source) -> None:
-    """Raise if the source is SQL: a bundle is used on files, never on a query."""
+    """Raise InputError if the source is SQL: a bundle reads files only."""
     if query_text(source) is not None:
         raise InputError(
             f"{source.key}={source.path}: is SQL, which only training reads; run it in DuckDB and give the file: "
@@ -151,7 +172,11 @@ def require_files(source: Source) -> None:
 
 
 def suffix_of(path: str | Path) -> str:
-    """The ending that tells the kind of file, without that of a compression."""
+    """The ending of a file's name in lower case, without that of a compression.
+
+    >>> suffix_of("data/train.CSV.gz")
+    '.csv'
+    """
     name = Path(path)
     return (Path(name.stem) if name.suffix.lower() in COMPRESSED else name).suffix.lower()
 
@@ -164,7 +189,8 @@ def _builtin(source: Source) -> Path:
 
 
 def resolved(paths: Iterable[Path]) -> list[Path]:
-    """Absolute paths without links. Each folder is resolved once: with 20,000 files that takes a tenth of the time."""
+    """Absolute paths without links."""
+    # Each folder is resolved once: with 20,000 files that takes a tenth of the time.
     folders: dict[Path, Path] = {}
     real = []
     for path in paths:
@@ -175,26 +201,51 @@ def resolved(paths: Iterable[Path]) -> list[Path]:
     return real
 
 
-def file_state(path: Path) -> list[int]:
-    """What tells one state of a file from another without reading it: its size, its times of change and its inode.
+class FileState(NamedTuple):
+    """State of a file as the file system knows it: size in bytes, times of change in nanoseconds, and inode.
 
-    The time of modification can be set, and is kept by copies; that of the last change of the inode cannot. The device
-    is left out: its number is another after each mount of a network drive or a container's disk.
+    The time of modification can be set, and copies keep it. The time of the inode's change cannot be set. The device is
+    left out, because its number changes with each mount of a network drive or a container's disk.
     """
+
+    size: int
+    modified_ns: int
+    inode_changed_ns: int
+    inode: int
+
+
+class FileEntry(NamedTuple):
+    """A file by its absolute path, and its state."""
+
+    path: str
+    state: FileState
+
+
+@dataclass(frozen=True)
+class SourceState:
+    """Options of a source, and its files in their present state."""
+
+    options: tuple[Any, ...]
+    files: tuple[FileEntry, ...]
+
+
+def file_state(path: Path) -> FileState:
+    """Look up the state of a file, without reading the file."""
     status = path.stat()
-    return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino]
+    return FileState(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
-def source_state(source: Source) -> dict[str, Any]:
-    """What tells one state of the files from another, cheaply: path and state of each."""
+def source_state(source: Source) -> SourceState:
+    """Look up the state of all files of a source, without reading them."""
     source = listed(source)
     paths = local_files(source)
-    states = [[str(real), file_state(path)] for path, real in zip(paths, resolved(paths), strict=True)]
+    entries = [FileEntry(str(real), file_state(path)) for path, real in zip(paths, resolved(paths), strict=True)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
     if source.listing is not None:
         options.append(str(source.listing))  # the names of refused files are part of the dataset
-    return {"options": options, "files": states}
+    return SourceState(tuple(options), tuple(entries))
 
 
 def source_digest(source: Source) -> str:
-    return json.dumps(source_state(source))
+    """Text that changes with the options and the state of the files."""
+    return json.dumps(asdict(source_state(source)))

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding import tree_parser
 from seqclf.data.reading.casts import ID, LABEL, raw_column
-from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
+from seqclf.data.reading.record_batches import Refusal, SourceRows
 from seqclf.data.schema.cell_types import is_list
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
@@ -58,7 +58,7 @@ class Problems:
         rows, first = np.unique(row_of_token[tokens], return_index=True)
         self.mark(rows, column, reason, tokens[first])
 
-    def refusals(self, batch: CanonicalBatch) -> list[Refusal]:
+    def refusals(self, batch: SourceRows) -> list[Refusal]:
         """Return a refusal for each bad row. For an event table it names the row of the bad event."""
         refusals = []
         events = None if batch.event_rows is None else np.diff(np.append(_first_events(batch), len(batch.event_rows)))
@@ -70,7 +70,7 @@ class Problems:
         return refusals
 
 
-def _first_events(batch: CanonicalBatch) -> np.ndarray:
+def _first_events(batch: SourceRows) -> np.ndarray:
     """(N,) index of the first event of each row of an event table."""
     lists = next(column for column in batch.columns.columns if pa.types.is_list(column.type))
     return lists.offsets.to_numpy()[:-1]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from support.table_files import LABELS, simple, write
 
-from seqclf.data.build import Preparation
+from seqclf.data import prepare as preparation
 from seqclf.data.caching import checksums, fingerprint
 from seqclf.data.caching.checksums import DamagedError
 from seqclf.data.prepare import prepare
@@ -23,10 +23,10 @@ from seqclf.errors import InputError
 
 
 def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
-    """What opens is what was written: with a bit flipped anywhere, it does not open."""
+    """With a bit flipped in any file, the dataset does not open."""
     path = write(tmp_path / "t.parquet", simple(name=[f"r{row}" for row in range(20)]))
-    chosen = options(train=path, label="label", id="name", max_length=9, cache_dir=tmp_path / "cache")
-    folder = prepare(chosen).folder
+    data_options = options(train=path, label="label", id="name", max_length=9, cache_dir=tmp_path / "cache")
+    folder = prepare(data_options).folder
     generator = np.random.default_rng(0)
     for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "states.json"):
         content = file.read_bytes()
@@ -37,11 +37,11 @@ def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
             with pytest.raises(DamagedError):
                 open_dataset(folder, None, True, False)
         file.write_bytes(content)
-    assert prepare(chosen).reused and capsys.readouterr().err == ""
+    assert prepare(data_options).reused and capsys.readouterr().err == ""
 
 
-def test_a_bit_that_the_disk_lost_is_found_when_all_is_read(options, tmp_path, monkeypatch):
-    """Of a large cache only a sample is read; what was written to since is read whole."""
+def test_a_bit_lost_by_the_disk_is_noticed_when_everything_is_read(options, tmp_path, monkeypatch):
+    """Of a large cache a sample is read, and all of a file that was written to since."""
     monkeypatch.setattr(checksums, "BLOCK", 64)
     monkeypatch.setattr(checksums, "CHEAP", 0)
     monkeypatch.setattr(checksums, "SAMPLED", 100)
@@ -89,7 +89,7 @@ def test_a_verified_copy_of_a_cache_is_trusted_the_next_time(options, tmp_path, 
     assert counts[0] > counts[1] == 0
 
 
-def test_a_file_swapped_for_one_of_its_size_and_time_is_read_anew(options, tmp_path):
+def test_another_file_of_the_same_size_and_time_is_read_again(options, tmp_path):
     path = tmp_path / "t.csv"
     rows = [(1 + row % 3, "ab"[row % 2]) for row in range(20)]
 
@@ -104,22 +104,22 @@ def test_a_file_swapped_for_one_of_its_size_and_time_is_read_anew(options, tmp_p
 
 
 @pytest.mark.parametrize("role", ["labels", "vectors"])
-def test_tables_and_vectors_beside_the_data_make_it_stale_too(options, tmp_path, role):
+def test_changed_label_tables_and_word_vectors_make_the_cache_stale(options, tmp_path, role):
     texts = {"text": ["one two", "two one"] * 10, "id": [f"r{row}" for row in range(20)]}
-    beside = tmp_path / "beside.csv"
+    other_file = tmp_path / "other_file.csv"
     if role == "vectors":
-        chosen = {"fields": {"text": {"kind": "text", "vectors": str(beside)}}}
+        data_options = {"fields": {"text": {"kind": "text", "vectors": str(other_file)}}}
         train = write(tmp_path / "t.parquet", {**texts, "y": LABELS})
         contents = ["one 1 2\ntwo 3 4\n", "one 1 2\ntwo 3 5\n"]
     else:
-        chosen = {"labels": str(beside), "id": "id", "fields": {"text": "text"}}
+        data_options = {"labels": str(other_file), "id": "id", "fields": {"text": "text"}}
         train = write(tmp_path / "t.parquet", texts)
         contents = ["id,y\n" + "".join(f"r{row},{'ab'[(row + shift) % 2]}\n" for row in range(20)) for shift in (0, 1)]
     reused = []
     for content in contents:
-        beside.write_text(content)
-        os.utime(beside, ns=(10**18, 10**18))
-        reused.append(prepare(options(train=train, label="y", cache_dir=tmp_path / "cache", **chosen)).reused)
+        other_file.write_text(content)
+        os.utime(other_file, ns=(10**18, 10**18))
+        reused.append(prepare(options(train=train, label="y", cache_dir=tmp_path / "cache", **data_options)).reused)
     assert reused == [False, False]
 
 
@@ -128,7 +128,7 @@ def grow(path):
 
 
 def swap(path):
-    """Another file of the same size and time takes its place, as `rsync --times` puts it there."""
+    """Replace a file by another of the same size and time, as `rsync --times` does."""
     times = path.stat()
     other = path.with_suffix(".new")
     other.write_bytes(path.read_bytes()[::-1])
@@ -142,13 +142,13 @@ def age(path):
 
 def meanwhile(monkeypatch, change):
     """Let `change` happen while a preparation runs, after it has read the files."""
-    run = Preparation.run
+    build_dataset = preparation.build_dataset
 
-    def changed(self):
-        run(self)
+    def changed(*arguments):
+        build_dataset(*arguments)
         change()
 
-    monkeypatch.setattr(Preparation, "run", changed)
+    monkeypatch.setattr(preparation, "build_dataset", changed)
 
 
 @pytest.mark.parametrize("change", [grow, swap, age, Path.unlink])
@@ -164,7 +164,7 @@ def test_a_file_that_changes_while_it_is_read_stops_the_run(options, tmp_path, m
 
 
 @pytest.mark.parametrize("more", [".csv", ".txt"])
-def test_a_file_that_comes_while_a_folder_is_read_stops_the_run(options, tmp_path, monkeypatch, more):
+def test_a_file_that_appears_while_a_folder_is_read_stops_the_run(options, tmp_path, monkeypatch, more):
     (tmp_path / "texts").mkdir()
     for label in "ab":
         (tmp_path / f"texts/{label}.txt").write_text("one two\n" * 10)
@@ -181,12 +181,12 @@ def test_a_chmod_or_a_hard_link_while_files_are_read_stops_nothing(options, tmp_
     assert not prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).reused
 
 
-def test_other_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
+def test_changed_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", simple())
-    chosen = options(train=path, label="label", cache_dir=tmp_path / "cache")
-    assert [prepare(chosen).reused for _ in range(2)] == [False, True]
+    data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, True]
     monkeypatch.setattr(fingerprint, "code_digest", lambda: "other")
-    assert not prepare(chosen).reused
+    assert not prepare(data_options).reused
 
 
 def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypatch):
@@ -197,7 +197,7 @@ def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypat
     digest = fingerprint.code_digest.__wrapped__
     before = digest()
     assert digest() == before
-    for name in ("encoding/scaler.py", "splitting/assignment.py", "build.py", "encoding/tokenizer.py"):
+    for name in ("encoding/scaler.py", "splitting/assignment.py", "prepare.py", "encoding/tokenizer.py"):
         (copy / name).write_text((copy / name).read_text() + "#\n")
         assert digest() != before
         before = digest()
@@ -216,7 +216,7 @@ def write(folder, rows):
 def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(options, tmp_path, monkeypatch, capsys):
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    chosen = options(
+    data_options = options(
         generator={"_target_": "made_up.write", "rows": {"train": 20, "validation": 10, "test": 10}},
         label="y",
         fields={"x": "category"},
@@ -227,7 +227,7 @@ def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(opt
         (tmp_path / "made_up.py").write_text(GENERATOR.format(token=token))
         sys.modules.pop("made_up", None)
         importlib.invalidate_caches()
-        return prepare(chosen).digest
+        return prepare(data_options).digest
 
     assert digest(1) == digest(1) != digest(2)
     generated = next(path for path in (tmp_path / "cache").glob("generated-*/train.parquet"))
@@ -241,7 +241,7 @@ def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(opt
 
 @pytest.mark.parametrize("package", ["gen_package", "gen_package.deep"])
 @pytest.mark.parametrize("regular", [True, False])
-def test_generated_data_is_made_again_when_a_module_beside_its_own_changes(tmp_path, monkeypatch, package, regular):
+def test_the_code_of_a_generator_includes_the_other_modules_of_its_package(tmp_path, monkeypatch, package, regular):
     monkeypatch.syspath_prepend(tmp_path)
     for name in [name for name in sys.modules if name.startswith("gen_package")]:
         sys.modules.pop(name)
@@ -269,7 +269,7 @@ def test_generated_data_is_made_again_when_a_module_beside_its_own_changes(tmp_p
     (data / "rows.csv").write_text("x\n")
     (tmp_path / "other.py").write_text("")
     assert codes() == before
-    monkeypatch.setattr(fingerprint, "MOST_CODE", 0)
+    monkeypatch.setattr(fingerprint, "MAX_HASHED_FILES", 0)
     states = codes()
     helpers[0].write_text("")
     assert not set(codes()) & set(states)
@@ -311,35 +311,35 @@ def home(tmp_path, monkeypatch):
 def test_a_query_is_reused_until_a_file_that_it_reads_changes(options, home, query):
     query = query.format(home=home)
     name = ".t.parquet" if ".t." in query or "*.parquet" in query else "t.parquet"  # DuckDB reads hidden files too
-    chosen = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
+    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
 
     def again(labels):
         write(home / "parts/k=1" / name, simple(label=labels))
-        return [prepare(chosen) for _ in range(2)]
+        return [prepare(data_options) for _ in range(2)]
 
     first, second = again(LABELS), again(LABELS[::-1])
     assert [[dataset.reused for dataset in both] for both in (first, second)] == [[False, True]] * 2
     assert first[0].digest != second[0].digest
 
 
-def test_a_query_is_never_reused_if_the_files_of_one_name_are_not_known(options, home):
+def test_a_query_is_never_reused_if_one_of_its_files_is_unknown(options, home):
     """As it may be of another file system, or a table that only DuckDB knows."""
     query = "SELECT t.* FROM 'other.parquet' t LEFT JOIN information_schema.tables ON false"
-    chosen = options(train=query, label="label", cache_dir=home / "cache")
-    assert [prepare(chosen).reused for _ in range(2)] == [False, False]
+    data_options = options(train=query, label="label", cache_dir=home / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, False]
 
 
 def test_a_file_url_is_a_file(options, home):
-    chosen = options(train=f"file://{home}/other.parquet", label="label", cache_dir=home / "cache")
-    assert [prepare(chosen).reused for _ in range(2)] == [False, True]
+    data_options = options(train=f"file://{home}/other.parquet", label="label", cache_dir=home / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, True]
     write(home / "other.parquet", simple(label=LABELS[::-1]))
-    assert not prepare(chosen).reused
+    assert not prepare(data_options).reused
 
 
-def test_other_files_of_a_folder_do_not_make_a_query_stale(options, home):
+def test_files_that_a_query_does_not_read_do_not_make_it_stale(options, home):
     write(home / "parts/k=1/t.parquet", simple())
     query = "SELECT * FROM read_parquet('.') WHERE tokens IS NOT NULL"
-    chosen = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
-    assert not prepare(chosen).reused
+    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
+    assert not prepare(data_options).reused
     (home / "notes.json").write_text("{}")
-    assert prepare(chosen).reused
+    assert prepare(data_options).reused

@@ -1,4 +1,4 @@
-"""Files hashed in parts are hashed as when read, whatever the parts; verified files are not read again."""
+"""A file written in parts has the checksums of the same file read at once. Verified files are not read again."""
 
 import errno
 import os
@@ -51,7 +51,7 @@ def test_a_file_that_is_no_checked_json_is_refused(tmp_path, text):
         verify(tmp_path, full=False)
 
 
-def test_checked_json_comes_back_as_it_was(tmp_path):
+def test_checked_json_is_read_as_it_was_written(tmp_path):
     value = {"é": [1.5, None, 10**20], "b": {"c": "\U0001f600\n"}}
     write_checked(tmp_path / "a.json", value)
     assert read_checked(tmp_path / "a.json") == value
@@ -59,7 +59,7 @@ def test_checked_json_comes_back_as_it_was(tmp_path):
 
 @pytest.fixture
 def read_only(tmp_path, monkeypatch):
-    """A copy of a large cache on a share that cannot be written; `home`: writable folders of the user."""
+    """A copy of a large cache on a share that cannot be written. `home`: writable folders of the user."""
     monkeypatch.setattr(checksums, "BLOCK", 8)
     monkeypatch.setattr(checksums, "CHEAP", 0)
     monkeypatch.setattr(checksums, "SAMPLED", 1)
@@ -88,7 +88,7 @@ def blocks_read(monkeypatch):
     return read
 
 
-def test_a_cache_on_a_read_only_share_is_read_as_a_whole_once(read_only, blocks_read, tmp_path, capsys):
+def test_a_cache_on_a_read_only_share_is_read_in_full_only_once(read_only, blocks_read, tmp_path, capsys):
     counts = []
     for _ in range(3):
         verify(read_only, full=False)
@@ -106,7 +106,7 @@ def test_a_cache_on_a_read_only_share_is_read_as_a_whole_once(read_only, blocks_
     assert len(blocks_read) == 200, "a note that is damaged vouches for nothing"
 
 
-def test_notes_go_to_the_temporary_folder_if_there_is_no_home(read_only, blocks_read, tmp_path):
+def test_records_go_to_the_temporary_folder_if_there_is_no_home(read_only, blocks_read, tmp_path):
     (tmp_path / "home").write_text("in the way")
     (tmp_path / "tmp").mkdir()
     for _ in range(2):
@@ -114,14 +114,14 @@ def test_notes_go_to_the_temporary_folder_if_there_is_no_home(read_only, blocks_
     assert len(blocks_read) == 201
 
 
-def test_a_folder_of_notes_that_others_can_write_to_is_not_used(read_only, blocks_read, tmp_path, capsys):
-    for path in (tmp_path / "home" / verified.NOTES, tmp_path / "tmp" / f"{verified.NOTES}-{os.getuid()}"):
+def test_a_folder_of_records_that_others_can_write_to_is_not_used(read_only, blocks_read, tmp_path, capsys):
+    for path in (tmp_path / "home" / verified.RECORDS, tmp_path / "tmp" / f"{verified.RECORDS}-{os.getuid()}"):
         path.mkdir(parents=True)
         path.chmod(0o777)
     for _ in range(2):
         verify(read_only, full=False)
     assert len(blocks_read) == 400
-    assert capsys.readouterr().err.count("is read as a whole at every start") == 2
+    assert capsys.readouterr().err.count("is read in full at every start") == 2
 
 
 def test_of_several_ranks_one_reads_the_share_and_the_others_trust_it(read_only, blocks_read, monkeypatch):
@@ -139,9 +139,9 @@ def test_of_several_ranks_one_reads_the_share_and_the_others_trust_it(read_only,
 def test_a_file_that_changes_while_it_is_verified_is_not_trusted(read_only, blocks_read, monkeypatch):
     counted = checksums._hash_block
 
-    def touched(path, place):
+    def touched(path, position):
         os.utime(path, ns=(1, 1))
-        return counted(path, place)
+        return counted(path, position)
 
     monkeypatch.setattr(checksums, "_hash_block", touched)
     verify(read_only, full=False)

@@ -5,25 +5,24 @@ from decimal import Decimal
 import duckdb
 import pyarrow as pa
 import pytest
-from support.table_files import LABELS, write
+from support.table_files import LABELS, column_types, read, sample, write
 
 from seqclf.data.reading.casts import quote_literal, seconds_sql
-from seqclf.data.reading.reader import column_types, read, sample
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema, build_schema
 from seqclf.errors import InputError
 
 
-def steps(path, kind, values="string", width=None, separator=None):
+def tokens(path, kind, values="string", width=None, separator=None):
     """What `read` gives for column x as a field of that kind."""
     schema = Schema((Field("x", kind, "x", values, width, separator),))
     return [row for batch in read(Source(str(path), "data.train"), schema) for row in batch.columns["x"].to_pylist()]
 
 
 def inferred(path):
-    chosen = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None}
-    (field,) = build_schema(sample(Source(str(path), "k"), 99), "file", truncate="error", **chosen).fields
+    schema_options = {"label": "label", "id": None, "fields": None, "list_separator": None, "max_length": None}
+    (field,) = build_schema(sample(Source(str(path), "k"), 99), "file", truncate="error", **schema_options).fields
     return field.kind, field.values if field.kind == "category" else field.width
 
 
@@ -45,13 +44,13 @@ def inferred(path):
 )
 def test_integers_in_text_are_exact_or_refused(tmp_path, cell, expected):
     path = write(tmp_path / "t.csv", {"x": [cell]})
-    assert steps(path, "category", "integer") == [expected]
+    assert tokens(path, "category", "integer") == [expected]
 
 
 @pytest.mark.parametrize("column", [[[1.5, 2.0]], [["1.5", "2"]], [[Decimal("1.5"), Decimal("2.0")]]])
 def test_integers_in_typed_columns_are_exact_or_refused(tmp_path, column):
     path = write(tmp_path / "t.parquet", {"x": column})
-    assert steps(path, "category", "integer") == [[None, 2]]
+    assert tokens(path, "category", "integer") == [[None, 2]]
 
 
 @pytest.mark.parametrize(
@@ -59,26 +58,26 @@ def test_integers_in_typed_columns_are_exact_or_refused(tmp_path, column):
     [["a,b", "[c]", "{d}"], ['say "hi"', "back\\slash"], ["null", ""], ["line\nbreak", "tab\t"], ["é", "1.50"]],
 )
 def test_strings_in_a_bracketed_cell_are_read_as_json(tmp_path, values):
-    assert steps(write(tmp_path / "t.csv", {"x": [values]}), "category") == [values]
-    assert steps(write(tmp_path / "t.jsonl", {"x": [values]}), "category") == [values]
+    assert tokens(write(tmp_path / "t.csv", {"x": [values]}), "category") == [values]
+    assert tokens(write(tmp_path / "t.jsonl", {"x": [values]}), "category") == [values]
 
 
 @pytest.mark.parametrize("separator", [" ", ";", "|", ".", "->", "\\", "'"])
 def test_any_separator_is_taken_literally(tmp_path, separator):
     path = write(tmp_path / "t.csv", {"x": [f"a{separator}b{separator}c", f" a {separator} b "]})
-    assert steps(path, "category", separator=separator) == [["a", "b", "c"], ["a", "b"]]
+    assert tokens(path, "category", separator=separator) == [["a", "b", "c"], ["a", "b"]]
 
 
-def test_steps_of_one_value_may_stand_in_lists_of_their_own(tmp_path):
+def test_tokens_of_one_number_may_be_lists_of_length_one(tmp_path):
     rows = [[[1.5], [2.5]], [[3.5]]]
-    assert steps(write(tmp_path / "t.csv", {"x": rows}), "number", width=1) == [[1.5, 2.5], [3.5]]
-    assert steps(write(tmp_path / "t.parquet", {"x": rows}), "number", width=1) == rows
-    assert steps(write(tmp_path / "r.csv", {"x": [[[1, 2], [3]]]}), "number", width=1) == [[None, 3.0]]
+    assert tokens(write(tmp_path / "t.csv", {"x": rows}), "number", width=1) == [[1.5, 2.5], [3.5]]
+    assert tokens(write(tmp_path / "t.parquet", {"x": rows}), "number", width=1) == rows
+    assert tokens(write(tmp_path / "r.csv", {"x": [[[1, 2], [3]]]}), "number", width=1) == [[None, 3.0]]
 
 
 def test_mixed_types_in_json_lines_lose_no_quotes_or_values(tmp_path):
     path = write(tmp_path / "t.jsonl", {"x": [["a", 1], ["b", True], "text", None], "label": ["a", 1, "b", "b"]})
-    assert steps(path, "category") == [["a", "1"], ["b", "true"], None, None]
+    assert tokens(path, "category") == [["a", "1"], ["b", "true"], None, None]
     schema = Schema((Field("x", "category", ("x",)),), "label")
     (batch,) = read(Source(str(path), "data.train"), schema)
     assert batch.columns["label"].to_pylist() == ["a", "1", "b", "b"]
@@ -102,18 +101,18 @@ def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
         (pa.array([[[1, 2]]] * 20), ("number", 2)),
     ],
 )
-def test_columns_of_unusual_types_are_read_whole(tmp_path, column, expected):
+def test_columns_of_unusual_types_keep_every_value(tmp_path, column, expected):
     path = write(tmp_path / "t.parquet", {"x": column, "label": LABELS})
     assert inferred(path) == expected
     kind, detail = expected
     values, width = (detail, None) if kind == "category" else ("string", detail)
-    texts = [[str(step).lower() if values == "string" else step for step in row] for row in column.to_pylist()]
+    texts = [[str(token).lower() if values == "string" else token for token in row] for row in column.to_pylist()]
     numbers = (
-        [[[float(v) for v in step] if width == 2 else float(step) for step in row] for row in column.to_pylist()]
+        [[[float(v) for v in token] if width == 2 else float(token) for token in row] for row in column.to_pylist()]
         if (kind == "number")
         else texts
     )
-    assert steps(path, kind, values, width) == numbers
+    assert tokens(path, kind, values, width) == numbers
 
 
 @pytest.mark.parametrize(
@@ -134,7 +133,7 @@ def test_columns_of_unusual_types_are_read_whole(tmp_path, column, expected):
 )
 def test_a_column_of_another_shape_is_named(tmp_path, column, kind, message):
     with pytest.raises(InputError, match=message):
-        steps(write(tmp_path / "t.parquet", {"x": column}), kind)
+        tokens(write(tmp_path / "t.parquet", {"x": column}), kind)
 
 
 def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
@@ -144,9 +143,9 @@ def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
         write(tmp_path / f"{part}.parquet", {**table, "label": ["a"], "id": [7]})
     schema = Schema(tuple(Field(name, "category", (name,), "integer") for name in names), "label", "id")
     for batch in read(Source(str(tmp_path / "*.parquet"), "data.train"), schema, key='"id" + 1'):
-        found = batch.columns.to_pylist()[0]
-        assert [found[name] for name in names] == [[position] for position in range(len(names))]
-        assert (found["label"], found["id"], found["split key"]) == ("a", 7, 8)
+        row = batch.columns.to_pylist()[0]
+        assert [row[name] for name in names] == [[position] for position in range(len(names))]
+        assert (row["label"], row["id"], row["split key"]) == ("a", 7, 8)
 
 
 MOMENTS = {
@@ -171,6 +170,6 @@ MOMENTS = {
 
 
 @pytest.mark.parametrize("text", MOMENTS)
-def test_texts_of_times_are_read_whole_or_not_at_all(text):
+def test_text_is_a_time_only_if_all_of_it_is(text):
     query = f"SELECT {seconds_sql('given')} FROM (SELECT {quote_literal(text)} AS given)"
     assert duckdb.connect().execute(query).fetchone() == (MOMENTS[text],)

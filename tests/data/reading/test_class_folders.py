@@ -4,12 +4,11 @@ import gzip
 import json
 
 import pytest
-from support.table_files import write
+from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import sources
-from seqclf.data.reading.class_folders import list_files
-from seqclf.data.reading.reader import read
+from seqclf.data.reading.formats.class_folders import list_files
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
@@ -29,12 +28,12 @@ def folder(tmp_path):
 
 def rows_of(folder, **options):
     schema = Schema((Field("text", "text", ("text",)),), "label")
-    found = []
+    rows = []
     for batch in read(Source(str(folder), "data.train", **options), schema):
         texts, labels = (batch.columns.column(name).to_pylist() for name in ("text", "label"))
-        files = [batch.file_of(place).rsplit("/", 1)[1] for place in range(len(texts))]
-        found += zip(texts, labels, batch.rows.tolist(), files, strict=True)
-    return found
+        files = [batch.file_of(position).rsplit("/", 1)[1] for position in range(len(texts))]
+        rows += zip(texts, labels, batch.rows.tolist(), files, strict=True)
+    return rows
 
 
 def test_every_line_is_a_sequence_with_the_label_of_its_file(folder):
@@ -53,8 +52,8 @@ def test_crlf_and_gzip_are_read_alike(folder, tmp_path):
 def test_a_folder_of_texts_per_class(tmp_path):
     for name, lines in LINES.items():
         (tmp_path / "t" / name).mkdir(parents=True)
-        for place, line in enumerate(lines):
-            (tmp_path / "t" / name / f"{place}.txt").write_text(f"{line}\nsecond line", encoding="utf-8")
+        for position, line in enumerate(lines):
+            (tmp_path / "t" / name / f"{position}.txt").write_text(f"{line}\nsecond line", encoding="utf-8")
     expected = [(f"{line}\nsecond line", name) for name, lines in LINES.items() for line in lines]
     assert [(text, label) for text, label, *_ in rows_of(tmp_path / "t")] == expected
 
@@ -66,7 +65,11 @@ def tree(folder, files):
     return folder
 
 
-DEEP = {f"{label}/{place % 3}/{place}.txt": f"{label} {place}" for label in ("pos", "neg") for place in range(20)}
+DEEP = {
+    f"{label}/{position % 3}/{position}.txt": f"{label} {position}"
+    for label in ("pos", "neg")
+    for position in range(20)
+}
 
 
 def test_files_of_deeper_folders_have_the_class_of_the_first(tmp_path):
@@ -107,7 +110,7 @@ def test_an_empty_file_of_a_class_is_refused_by_name(options, folder):
         rows_of(folder)
 
 
-def test_files_that_appear_beside_the_classes_are_not_hidden_by_the_cache(options, tmp_path):
+def test_new_files_outside_the_class_folders_make_the_cache_stale(options, tmp_path):
     folder = tree(tmp_path / "t", DEEP)
     assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 0
     tree(folder, {"README.md": "about"})
@@ -137,7 +140,7 @@ def test_tables_per_class_get_the_label_of_their_file(options, tmp_path):
     assert sum(len(split.sequences) for split in dataset.splits.values()) == 20
 
 
-def test_what_a_folder_must_hold_is_said(options, tmp_path):
+def test_a_folder_that_cannot_be_read_is_refused_with_the_reason(options, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"data.train=.*/empty: an empty folder"):
         prepare(options(train=tmp_path / "empty", label="label"))
@@ -166,17 +169,17 @@ def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, 
         (tmp_path / "texts" / name).mkdir(parents=True)
         for number in range(50):
             (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
-    chosen = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
+    data_options = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
     schema = Schema((Field("text", "text", ("text",)),), "label")
     assert [len(batch.rows) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
     listings = []
     monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
-    prepare(chosen)
+    prepare(data_options)
     assert len(listings) == 3, "before, to prepare, and after"
     listings.clear()
-    assert prepare(chosen).reused and len(listings) == 1
+    assert prepare(data_options).reused and len(listings) == 1
     (tmp_path / "texts" / "b" / "new.txt").write_text("one more")
-    assert sum(len(split.labels) for split in prepare(chosen).splits.values()) == 101
+    assert sum(len(split.labels) for split in prepare(data_options).splits.values()) == 101
 
 
 def test_files_are_resolved_like_pathlib_does(tmp_path):

@@ -1,12 +1,11 @@
-"""Every kind of file is found and typed; what cannot be read is named in one line."""
+"""Every kind of file is read with its types. A file that cannot be read is named in one line."""
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.table_files import LABELS, TOKENS, simple, write, write_arrow, write_lines
+from support.table_files import LABELS, TOKENS, cells, column_types, sample, simple, write, write_arrow, write_lines
 
-from seqclf.data.reading.formats import REJECTS, connect_source, describe_columns
-from seqclf.data.reading.reader import column_types, count_rows, sample
+from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.errors import InputError
 
@@ -20,9 +19,9 @@ def test_queries_and_sql_files_are_read(tmp_path):
     query = f"SELECT * FROM '{path}' WHERE label = 'a'"
     for text in (query, f"{query};\n", f"{query} -- half of them", f"WITH t AS ({query}) FROM t"):
         (tmp_path / "q.sql").write_text(text)
-        for given in (source(text), source(tmp_path / "q.sql")):
-            assert count_rows(given) == 10
-            assert path in local_files(given)
+        for query_source in (source(text), source(tmp_path / "q.sql")):
+            assert count_rows(query_source) == 10
+            assert path in local_files(query_source)
     assert str(source(query)) == "data.train" and str(source("t.sql")) == "t.sql"
 
 
@@ -43,18 +42,18 @@ def test_json_types_follow_the_file(tmp_path):
         ("t.csv", b"\n\n", r"t.csv: has no rows; give a file with a row per sequence"),
         ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .csv"),
         ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*; replace the file"),
-        ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; mend the query"),
+        ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; fix the query"),
         ("t.sql", b" ", r"t.sql: holds no query; write one SELECT"),
-        ("t.sql", b"SELECT '\xe9'", r"t.sql: cannot be read as utf-8 text .*; write the query anew"),
-        ("t.sql", b"SELECT * FROM 'nope.csv'", r"t.sql: no file matches 'nope.csv'; mend the query"),
+        ("t.sql", b"SELECT '\xe9'", r"t.sql: is not utf-8 text .*; save the query as utf-8"),
+        ("t.sql", b"SELECT * FROM 'nope.csv'", r"t.sql: no file matches 'nope.csv'; fix the query"),
         ("t.parquet", bytes(range(256)) * 9, r"t.parquet: cannot be read: .*; replace the file"),
         ("t.arrow", bytes(range(256)) * 9, r"t.arrow: is not a readable Arrow file; write it again, in the IPC file"),
         ("t.feather", bytes(range(256)) * 9, r"t.feather: is not a readable Arrow file"),
-        ("t.jsonl", bytes(range(256)) * 9, r"t.jsonl: cannot be read: Malformed JSON.*; mend or replace the file"),
+        ("t.jsonl", bytes(range(256)) * 9, r"t.jsonl: cannot be read: Malformed JSON.*; fix or replace the file"),
         (
             "t.jsonl",
             b'{"x": 1}\n{"x": \n{"x": 3}\n',
-            r"t.jsonl: cannot be read: Malformed JSON at byte .*line .*; mend or replace the file",
+            r"t.jsonl: cannot be read: Malformed JSON at byte .*line .*; fix or replace the file",
         ),
         ("t.jsonl", b'{"x": 1, "x": 2}\n', r"t.jsonl: cannot be read: .*duplicate key"),
     ],
@@ -68,7 +67,7 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, messa
 
 
 def test_a_bad_query_is_named_by_its_key():
-    with pytest.raises(InputError, match=r"^data.train: cannot be read: Table with name nowhere .*; mend the query"):
+    with pytest.raises(InputError, match=r"^data.train: cannot be read: Table with name nowhere .*; fix the query"):
         column_types(source("select * from nowhere"))
 
 
@@ -102,32 +101,26 @@ def malformed(tmp_path):
 
 
 def test_a_malformed_line_stops_the_read(malformed):
-    stopped = pytest.raises(InputError, match=r"t.csv: line 3: Expected Number of Columns: 2 Found: 3; mend the line")
-    with stopped, connect_source(malformed) as (connection, relation):
-        connection.sql(f"SELECT x FROM {relation}").fetchall()
+    with pytest.raises(InputError, match=r"t.csv: line 3: Expected Number of Columns: 2 Found: 3; fix the line"):
+        cells(malformed.path)
 
 
-def test_malformed_lines_go_to_a_table_where_they_are_kept(malformed):
-    with connect_source(malformed, keep_rejects=True) as (connection, relation):
-        assert list(describe_columns(connection, relation)) == ["x", "label"]
-        assert connection.sql(f"SELECT x FROM {relation}").fetchall() == [("1",), ("3",)]
-        assert connection.sql(f"SELECT line FROM {REJECTS}").fetchall() == [(3,)]
+def test_malformed_lines_are_left_out_where_they_are_kept(malformed):
+    with SourceReader(malformed, keep_malformed=True) as reader:
+        assert list(reader.column_types) == ["x", "label"]
+        assert reader.select(["x"]).to_pydict() == {"x": ["1", "3"]}
 
 
-@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet", "arrow"])
-def test_the_file_of_each_row_is_known_where_it_is_asked_for(tmp_path, kind):
-    paths = [write(tmp_path / f"{part}.{kind}", simple()) for part in (1, 2)]
-    with connect_source(source(tmp_path / f"*.{kind}"), named_files=True) as (connection, relation):
-        found = connection.sql(f'SELECT "in file", count(*) FROM {relation} GROUP BY ALL ORDER BY ALL').fetchall()
-        assert list(describe_columns(connection, relation)) == ["tokens", "label"]
-    assert found == [(str(path), 20) for path in paths]
+def test_errors_of_the_program_that_uses_a_reader_are_not_blamed_on_the_source(malformed):
+    with pytest.raises(OSError, match="disk full"), SourceReader(malformed):
+        raise OSError("disk full")
 
 
-@pytest.mark.parametrize("place", [0.05, 0.2, 0.3, 0.4])
-def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, place):
+@pytest.mark.parametrize("fraction", [0.05, 0.2, 0.3, 0.4])
+def test_a_damaged_arrow_file_is_named_before_duckdb_trusts_it(tmp_path, fraction):
     path = write(tmp_path / "t.arrow", {"x": ["some text"] * 999 + ["é"], "label": [[1, 2]] * 1000})
     data = bytearray(path.read_bytes())
-    begin = int(len(data) * place)
+    begin = int(len(data) * fraction)
     data[begin : begin + 400] = b"\xff" * 400
     path.write_bytes(data)
     with pytest.raises(InputError, match=r"t.arrow: (is not a readable Arrow file|holds text that is not valid utf-8)"):

@@ -4,79 +4,72 @@ import gzip
 import json
 
 import pytest
-from support.table_files import simple, write_csv, write_lines
+from support.table_files import cells, column_types, simple, write_csv, write_lines
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.formats import connect_source
-from seqclf.data.reading.reader import column_types
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
 ROWS = ['"[1, 2]",a', '"[3]",b'] * 20
 
 
-def read(path, **reader):
-    with connect_source(Source(str(path), "data.train", **reader)) as (connection, relation):
-        return connection.sql(f"SELECT * FROM {relation}").to_arrow_table().to_pydict()
-
-
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 @pytest.mark.parametrize("header", [True, False])
-def test_the_delimiter_is_found_out(tmp_path, delimiter, header):
+def test_the_delimiter_is_detected(tmp_path, delimiter, header):
     path = write_csv(tmp_path / "t.csv", simple(), delimiter=delimiter)
-    columns = read(path, header=header)
+    columns = cells(path, header=header)
     assert list(columns) == (["tokens", "label"] if header else ["column0", "column1"])
     assert len(next(iter(columns.values()))) == 20 + (not header)
 
 
 def test_commas_in_text_do_not_hide_the_delimiter(tmp_path):
     path = write_lines(tmp_path / "t.csv", ["text;label", "one, two, three;a", "four, five;b"])
-    assert read(path) == {"text": ["one, two, three", "four, five"], "label": ["a", "b"]}
+    assert cells(path) == {"text": ["one, two, three", "four, five"], "label": ["a", "b"]}
 
 
 def test_text_files_are_read_with_tabs(tmp_path):
     path = write_lines(tmp_path / "t.txt", ["text\tlabel", "one, two\ta"])
-    assert read(path) == {"text": ["one, two"], "label": ["a"]}
+    assert cells(path) == {"text": ["one, two"], "label": ["a"]}
 
 
 @pytest.mark.parametrize("mark", ["|", "\\t"])
 def test_a_named_delimiter_is_used(tmp_path, mark):
     path = write_lines(tmp_path / "t.csv", ["a,b|c\td,e|f", "1,2|3\t4,5|6"])
-    assert len(read(path, delimiter=mark)) == (3 if mark == "|" else 2)
+    assert len(cells(path, delimiter=mark)) == (3 if mark == "|" else 2)
 
 
 def test_quotes_can_be_turned_off(tmp_path):
     path = write_lines(tmp_path / "t.csv", ["text,label", 'say "hi",a', '"open,b'])
-    assert read(path, quote="") == {"text": ['say "hi"', '"open'], "label": ["a", "b"]}
+    assert cells(path, quote="") == {"text": ['say "hi"', '"open'], "label": ["a", "b"]}
     with pytest.raises(InputError, match=r"t.csv: line 3: Value with unterminated quote found; .*data.quote"):
-        read(path)
+        cells(path)
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_newlines_and_quotes_inside_cells_survive(tmp_path, newline):
     (tmp_path / "t.csv").write_bytes(newline.join(["text,label", '"one', 'say ""two""",a', "three,b"]).encode())
-    texts = read(tmp_path / "t.csv")["text"]
+    texts = cells(tmp_path / "t.csv")["text"]
     assert [text.replace("\r\n", "\n") for text in texts] == ['one\nsay "two"', "three"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "utf-16"])
 def test_each_encoding_is_read(tmp_path, encoding):
     path = write_lines(tmp_path / "t.csv", ["texté,label", "où,a"], encoding)
-    assert read(path, encoding=encoding) == {"texté": ["où"], "label": ["a"]}
+    assert cells(path, encoding=encoding) == {"texté": ["où"], "label": ["a"]}
 
 
 def test_gzip_is_read(tmp_path):
     path = tmp_path / "t.csv.gz"
     path.write_bytes(gzip.compress("\n".join(["tokens,label", *ROWS]).encode()))
-    assert len(read(path)["label"]) == 40
+    assert len(cells(path)["label"]) == 40
 
 
 @pytest.mark.parametrize("position", [1, 20_000])
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('"[1]",a,b', r"Expected Number of Columns: 2 Found: 3; mend the line, or set data.delimiter, data.quote"),
-        ('"[1]"', r"Expected Number of Columns: 2 Found: 1; mend the line"),
+        ('"[1]",a,b', r"Expected Number of Columns: 2 Found: 3; fix the line, or set data.delimiter, data.quote"),
+        ('"[1]"', r"Expected Number of Columns: 2 Found: 1; fix the line"),
         ("[1é],a", r"is not valid utf-8; set data.encoding=latin-1 \(or utf-16\)"),
     ],
 )
@@ -84,7 +77,7 @@ def test_the_wrong_line_is_named_wherever_it_is(tmp_path, position, line, messag
     lines = ["tokens,label", *ROWS * (position // 40 + 1)]
     path = write_lines(tmp_path / "t.csv", [*lines[:position], line, *lines[position:]], "latin-1")
     with pytest.raises(InputError, match=rf"t.csv: line {position + 1}:? {message}") as caught:
-        read(path)
+        cells(path)
     assert "\n" not in str(caught.value)
 
 
@@ -92,8 +85,8 @@ def test_the_wrong_line_is_named_wherever_it_is(tmp_path, position, line, messag
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3; mend the line, or set data.delimiter"),
-        ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1; mend the line"),
+        ('"[1]",a,b', "is malformed: Expected Number of Columns: 2 Found: 3; fix the line, or set data.delimiter"),
+        ('"[1]"', "is malformed: Expected Number of Columns: 2 Found: 1; fix the line"),
         ("[1é],a", "is not valid utf-8; set data.encoding=latin-1 (or utf-16)"),
     ],
 )
@@ -109,7 +102,7 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
 
 
 @pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
-def test_a_quote_that_is_never_closed_stops_training_and_loses_no_row_in_silence(options, tmp_path, tail):
+def test_an_unclosed_quote_stops_training_and_loses_no_row_silently(options, tmp_path, tail):
     rows = [f"{row},[k],{'ab'[row % 2]}" for row in range(100)]
     rows[30] = f"30,{tail}"
     path = write_lines(tmp_path / "t.csv", ["id,tokens,label", *rows])
@@ -120,7 +113,7 @@ def test_a_quote_that_is_never_closed_stops_training_and_loses_no_row_in_silence
 def test_a_malformed_line_too_long_to_keep_stops_training_at_once(options, tmp_path):
     """DuckDB would keep a copy of the line for each of its columns."""
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, "1," * 500_000])
-    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; mend the line"):
+    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; fix the line"):
         prepare(options(train=path, label="label"))
 
 
@@ -128,11 +121,11 @@ def test_many_lines_of_surplus_cells_stop_training_at_once(options, tmp_path):
     """Lists that nobody quoted: kept by DuckDB, these would be 2 GB."""
     lists = ["[" + ",".join(map(str, range(800))) + "],a"] * 300
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, *lists])
-    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; mend the line"):
+    with pytest.raises(InputError, match=r"t.csv: line 42: Expected Number of Columns: 2 Found: 3; fix the line"):
         prepare(options(train=path, label="label"))
 
 
-def test_long_lists_in_quotes_are_no_surplus(options, tmp_path):
+def test_long_lists_in_quotes_are_not_surplus_cells(options, tmp_path):
     lists = [f'"[{",".join(map(str, range(800)))}]",{label}' for label in "ab" * 150]
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *lists, "[1],a,surplus"])
     dataset = prepare(options(train=path, label="label"))
@@ -142,11 +135,11 @@ def test_long_lists_in_quotes_are_no_surplus(options, tmp_path):
 def test_a_line_beyond_two_megabytes_is_named(options, tmp_path):
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *ROWS, f'"[{"1," * 1_200_000}1]",a'])
     with pytest.raises(InputError, match=r"t.csv: line 42 is longer than the 2 MB .*write such data as JSON lines"):
-        read(path)
+        cells(path)
     with pytest.raises(InputError, match=r"t.csv: line 42 is longer than the 2 MB .*write such data as JSON lines"):
         prepare(options(train=path, label="label"))
     long = write_lines(tmp_path / "long.csv", ["tokens,label", f'"[{"1," * 900_000}1]",a'])
-    assert len(read(long)["tokens"][0]) == 1_800_003
+    assert len(cells(long)["tokens"][0]) == 1_800_003
 
 
 @pytest.mark.parametrize(
@@ -164,7 +157,7 @@ def test_unusable_headers_are_named(tmp_path, header, message):
 
 
 def test_unnamed_columns_are_numbered(tmp_path):
-    assert list(read(write_lines(tmp_path / "t.csv", [",x, y,", "1,2,3,4"]))) == ["column0", "x", "y", "column3"]
+    assert list(cells(write_lines(tmp_path / "t.csv", [",x, y,", "1,2,3,4"]))) == ["column0", "x", "y", "column3"]
 
 
 def test_files_of_other_columns_are_named(tmp_path):
@@ -173,7 +166,7 @@ def test_files_of_other_columns_are_named(tmp_path):
     with pytest.raises(
         InputError, match=r"2.csv: has the columns label, x, but .*1.csv has x, label; give files of the"
     ):
-        read(tmp_path / "*.csv")
+        cells(tmp_path / "*.csv")
 
 
 @pytest.mark.parametrize(
@@ -188,4 +181,4 @@ def test_files_of_other_columns_are_named(tmp_path):
 )
 def test_unusable_reader_options_are_named(tmp_path, reader, message):
     with pytest.raises(InputError, match=message):
-        read(write_csv(tmp_path / "t.csv", simple()), **reader)
+        cells(write_csv(tmp_path / "t.csv", simple()), **reader)

@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support.table_files import write
+from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import events
-from seqclf.data.reading.reader import read
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
@@ -32,30 +31,30 @@ def table(groups=20, seed=0):
         for _ in range(int(generator.integers(1, 6))):
             rows.append((card, int(generator.integers(0, 4)), f"s{generator.integers(0, 5)}", float(len(rows))))
     order = generator.permutation(len(rows))
-    cards, times, shops, amounts = zip(*(rows[place] for place in order), strict=True)
+    cards, times, shops, amounts = zip(*(rows[position] for position in order), strict=True)
     fraud = ["yes" if card % 2 else "no" for card in cards]
     return {"card": list(cards), "time": list(times), "shop": list(shops), "amount": list(amounts), "fraud": fraud}
 
 
 def expected(columns):
-    """Card → its (time, shop, amount), sorted by time, the order in the file among equals; by a plain loop."""
-    found = {}
+    """Card → its (time, shop, amount), sorted by time and then by file order. Computed by a plain loop."""
+    result = {}
     for card, time, shop, amount in zip(*(columns[name] for name in ("card", "time", "shop", "amount")), strict=True):
-        found.setdefault(card, []).append((time, shop, amount))
-    return {card: sorted(steps, key=lambda step: step[0]) for card, steps in found.items()}
+        result.setdefault(card, []).append((time, shop, amount))
+    return {card: sorted(tokens, key=lambda token: token[0]) for card, tokens in result.items()}
 
 
 def decoded(dataset):
     """Card → its (shop, amount) steps, of all splits."""
     shops = dataset.encoders["shop"].values.to_pylist()
-    found = {}
+    result = {}
     for split in dataset.splits.values():
         for row, card in enumerate(split.ids.to_pylist()):
-            steps = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
-            ids = split.sequences.fields["shop"][steps]
-            amounts = split.sequences.fields["amount"][steps, 0]
-            found[card] = [(shops[id - 1] if id else None, float(a)) for id, a in zip(ids, amounts, strict=True)]
-    return found
+            tokens = slice(split.sequences.offsets[row], split.sequences.offsets[row + 1])
+            ids = split.sequences.fields["shop"][tokens]
+            amounts = split.sequences.fields["amount"][tokens, 0]
+            result[card] = [(shops[id - 1] if id else None, float(a)) for id, a in zip(ids, amounts, strict=True)]
+    return result
 
 
 def grouped(options, path, **overrides):
@@ -64,13 +63,13 @@ def grouped(options, path, **overrides):
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "jsonl", "arrow"])
-def test_every_group_is_one_sequence_sorted_by_time_and_then_by_its_place(options, tmp_path, kind):
+def test_every_group_is_one_sequence_sorted_by_time_then_by_file_order(options, tmp_path, kind):
     columns = table()
     dataset = grouped(options, write(tmp_path / f"t.{kind}", columns))
-    found = decoded(dataset)
-    assert len(found) == 20
-    for card, steps in expected(columns).items():
-        for (shop, amount), (_, true_shop, true_amount) in zip(found[str(card)], steps, strict=True):
+    result = decoded(dataset)
+    assert len(result) == 20
+    for card, tokens in expected(columns).items():
+        for (shop, amount), (_, true_shop, true_amount) in zip(result[str(card)], tokens, strict=True):
             assert amount == true_amount and shop in (true_shop, None)  # None: never seen in train
     counts = dataset.report["train"]
     assert counts["events"] == len(columns["card"]) and counts["refused_events"] == 0
@@ -78,10 +77,10 @@ def test_every_group_is_one_sequence_sorted_by_time_and_then_by_its_place(option
 
 def test_batches_of_any_size_give_the_same_groups(options, tmp_path, monkeypatch):
     path = write(tmp_path / "t.parquet", table())
-    whole = grouped(options, path, cache_dir=tmp_path / "one")
+    reference = grouped(options, path, cache_dir=tmp_path / "one")
     for size in (1, 2048):  # DuckDB gives at least a vector of rows
         monkeypatch.setattr(events, "READ_EVENTS", size)
-        assert grouped(options, path, cache_dir=tmp_path / str(size)).digest == whole.digest
+        assert grouped(options, path, cache_dir=tmp_path / str(size)).digest == reference.digest
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
@@ -90,9 +89,9 @@ def test_groups_are_cut_exactly_where_the_key_changes(keys, size):
     keys = sorted(keys)
     batch = pa.record_batch({"group 0": keys, "x": list(range(len(keys)))})
     parts = [batch.slice(start, size) for start in range(0, len(keys), size)]
-    found = list(events._whole_groups(parts, 1))
-    assert [x for part in found for x in part.column("x").to_pylist()] == list(range(len(keys)))
-    ends = [part.column("group 0").to_pylist() for part in found]
+    result = list(events._whole_groups(parts, 1))
+    assert [x for part in result for x in part.column("x").to_pylist()] == list(range(len(keys)))
+    ends = [part.column("group 0").to_pylist() for part in result]
     assert all(one[-1] != other[0] for one, other in itertools.pairwise(ends))
 
 
@@ -117,7 +116,7 @@ def test_nan_counts_as_falling_so_that_duckdb_sorts_it_last(tmp_path):
     assert batch.columns["x"].to_pylist() == [[1, 3, 9]]
 
 
-def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_path, monkeypatch):
+def test_a_sorted_table_is_read_without_sorting_and_gives_the_same_data(options, tmp_path, monkeypatch):
     columns = table()
     order = sorted(range(len(columns["card"])), key=lambda row: (columns["card"][row], columns["time"][row]))
     ascending = {name: [values[row] for row in order] for name, values in columns.items()}
@@ -129,14 +128,22 @@ def test_a_sorted_table_is_read_without_sorting_and_means_the_same(options, tmp_
     assert grouped(options, path, cache_dir=tmp_path / "two").digest == one.digest and seen == [True]
 
 
+def test_text_columns_with_many_values_are_read_like_those_with_few(options, tmp_path, monkeypatch):
+    """Few values are read as an enumeration, many as they are."""
+    path = write(tmp_path / "t.parquet", table())
+    few = grouped(options, path, cache_dir=tmp_path / "few")
+    monkeypatch.setattr(events, "MAX_ENUMERATION_VALUES", 1)
+    assert grouped(options, path, cache_dir=tmp_path / "many").digest == few.digest
+
+
 def test_several_columns_can_make_the_key(options, tmp_path):
-    columns = {**table(), "day": [place % 2 for place in range(len(table()["card"]))]}
+    columns = {**table(), "day": [position % 2 for position in range(len(table()["card"]))]}
     dataset = grouped(options, write(tmp_path / "t.parquet", columns), group_by=["card", "day"])
     keys = {f"{card} | {day}" for card, day in zip(columns["card"], columns["day"], strict=True)}
     assert {id for split in dataset.splits.values() for id in split.ids.to_pylist()} == keys
 
 
-def test_several_files_are_one_table_and_refusals_name_their_own(options, tmp_path):
+def test_several_files_are_one_table(options, tmp_path):
     columns = table()
     half = len(columns["card"]) // 2
     for name, part in (("a", slice(0, half)), ("b", slice(half, None))):
@@ -159,17 +166,17 @@ def test_several_files_are_one_table_and_refusals_name_their_own(options, tmp_pa
 )
 def test_a_bad_event_refuses_its_group_and_is_named(options, tmp_path, kind, column, value, reason):
     columns = table()
-    place = columns["card"].index(max(set(columns["card"]), key=columns["card"].count))
+    position = columns["card"].index(max(set(columns["card"]), key=columns["card"].count))
     value = float("inf") if value == "inf" and kind == "parquet" else value
-    columns[column] = [value if row == place else entry for row, entry in enumerate(columns[column])]
+    columns[column] = [value if row == position else entry for row, entry in enumerate(columns[column])]
     dataset = grouped(options, write(tmp_path / f"t.{kind}", columns), max_bad_share=0.5)
     (line,) = (dataset.folder / "quarantine.jsonl").read_text().splitlines()
     refusal = json.loads(line)
     assert refusal["column"] == column and refusal["reason"].startswith(reason)
-    lost = columns["card"].count(columns["card"][place])
+    lost = columns["card"].count(columns["card"][position])
     assert refusal["events"] == lost and dataset.report["train"]["refused_events"] == lost
     if column != "fraud":
-        assert refusal["row"] == place + 1
+        assert refusal["row"] == position + 1
     used = sum(len(split.sequences) for split in dataset.splits.values())
     assert used + 1 == len(set(columns["card"])) and refusal["row"] - 1 < len(columns["card"])
 
@@ -203,7 +210,7 @@ def test_events_of_a_key_that_is_no_number_have_no_group(options, tmp_path):
     assert not any("nan" in split.ids.to_pylist() for split in dataset.splits.values())
 
 
-def test_a_malformed_line_of_an_event_table_is_an_event_that_is_lost(options, tmp_path):
+def test_a_malformed_line_of_an_event_table_counts_as_a_lost_event(options, tmp_path):
     columns = table()
     path = write(tmp_path / "t.csv", columns)
     lines = path.read_text().splitlines()
@@ -214,7 +221,7 @@ def test_a_malformed_line_of_an_event_table_is_an_event_that_is_lost(options, tm
     assert (counts["events"], counts["refused_events"], counts["refused"]) == (len(columns["card"]) + 1, 1, 0)
 
 
-def test_groups_that_are_only_numbered_are_no_identities(options, tmp_path):
+def test_numbers_of_groups_do_not_count_as_shared_ids(options, tmp_path):
     train, test = (write(tmp_path / f"{name}.parquet", table(seed=seed)) for name, seed in (("a", 0), ("b", 1)))
     assert grouped(options, train, test=test).leaks["ids_seen_before"] is None
 
@@ -223,9 +230,9 @@ def test_hours_and_minutes_sort_as_times_not_as_text(options, tmp_path):
     columns = {"card": [1] * 3 + [2] * 3, "time": ["100:30", "9:05", "20:00"] * 2, "shop": ["c", "a", "b"] * 2}
     columns |= {"amount": [3.0, 1.0, 2.0] * 2, "fraud": ["no"] * 3 + ["yes"] * 3}
     rows = {name: values * 4 for name, values in columns.items()}
-    rows["card"] = [card + 10 * (place // 6) for place, card in enumerate(rows["card"])]
+    rows["card"] = [card + 10 * (position // 6) for position, card in enumerate(rows["card"])]
     dataset = grouped(options, write(tmp_path / "t.csv", rows))
-    assert all([amount for _, amount in steps] == [1.0, 2.0, 3.0] for steps in decoded(dataset).values())
+    assert all([amount for _, amount in tokens] == [1.0, 2.0, 3.0] for tokens in decoded(dataset).values())
 
 
 def test_kinds_of_event_columns_are_inferred(options, tmp_path):
@@ -240,9 +247,9 @@ def test_kinds_of_event_columns_are_inferred(options, tmp_path):
 def test_partitioned_parquet_keeps_its_partition_columns(options, tmp_path):
     columns = pa.table(table())
     for label in ("yes", "no"):
-        own = columns.filter(pa.compute.equal(columns["fraud"], label)).drop(["fraud"])
+        part_table = columns.filter(pa.compute.equal(columns["fraud"], label)).drop(["fraud"])
         (tmp_path / "t" / f"fraud={label}").mkdir(parents=True)
-        pq.write_table(own, tmp_path / "t" / f"fraud={label}" / "part.parquet")
+        pq.write_table(part_table, tmp_path / "t" / f"fraud={label}" / "part.parquet")
     dataset = grouped(options, f"{tmp_path}/t/**/*.parquet")
     assert dataset.classes == ["no", "yes"] and len(decoded(dataset)) == 20
 
@@ -260,18 +267,18 @@ def test_a_row_of_lists_is_no_event(options, tmp_path):
 
 @pytest.mark.parametrize("order", ["id", "label", "row number", "k 0", "group 0"])
 def test_a_column_that_orders_may_have_any_name(options, tmp_path, order):
-    rows = [(stay, place) for stay in range(24) for place in range(6)]
-    rows = [rows[place] for place in np.random.default_rng(0).permutation(len(rows))]
+    rows = [(stay, position) for stay in range(24) for position in range(6)]
+    rows = [rows[position] for position in np.random.default_rng(0).permutation(len(rows))]
     table = {
-        order: [place for _, place in rows],
+        order: [position for _, position in rows],
         "stay": [f"s{stay}" for stay, _ in rows],
         "patient": [f"p{stay // 2}" for stay, _ in rows],
-        "k": ["abcdef"[place] for _, place in rows],
+        "k": ["abcdef"[position] for _, position in rows],
         "outcome": ["xy"[stay % 2] for stay, _ in rows],
     }
     path = write(tmp_path / "t.parquet", table)
-    chosen = {"group_by": "stay", "order_by": order, "id": "patient", "fields": {"k": "category"}}
-    dataset = prepare(options(train=path, label="outcome", **chosen))
+    schema_options = {"group_by": "stay", "order_by": order, "id": "patient", "fields": {"k": "category"}}
+    dataset = prepare(options(train=path, label="outcome", **schema_options))
     names = dataset.encoders["k"].values.to_pylist()
     for split in dataset.splits.values():
         for row in range(len(split.labels)):
@@ -284,16 +291,16 @@ def test_ids_other_than_the_group_are_compared_across_splits_of_one_table(option
     table = {
         "stay": [f"s{stay}" for stay in stays],
         "patient": [f"p{stay // 4}" for stay in stays],
-        "k": [f"k{(stay * 7 + place) % 31}" for place, stay in enumerate(stays)],
+        "k": [f"k{(stay * 7 + position) % 31}" for position, stay in enumerate(stays)],
         "outcome": ["xy"[stay % 2] for stay in stays],
     }
     path = write(tmp_path / "t.parquet", table)
-    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
-    seen = prepare(options(**chosen, id="patient")).leaks["ids_seen_before"]
+    schema_options = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    seen = prepare(options(**schema_options, id="patient")).leaks["ids_seen_before"]
     assert seen["validation"] == 8, "four stays a patient: each of the eight validation rows has one in train"
     with pytest.raises(InputError, match="rows of validation have an id"):
-        prepare(options(**chosen, id="patient", split={"on_leak": "error"}))
-    assert prepare(options(**chosen)).leaks["ids_seen_before"] is None
+        prepare(options(**schema_options, id="patient", split={"on_leak": "error"}))
+    assert prepare(options(**schema_options)).leaks["ids_seen_before"] is None
 
 
 def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_path):
@@ -304,6 +311,6 @@ def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_p
         "outcome": ["xy"[stay % 2] for stay in range(30) for _ in range(3)],
     }
     path = write(tmp_path / "t.parquet", table)
-    chosen = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
+    schema_options = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
     with pytest.raises(InputError, match=r"data.split.column: changes inside the sequence 's0'; name a column"):
-        prepare(options(**chosen, split={"by": "group", "column": "site"}))
+        prepare(options(**schema_options, split={"by": "group", "column": "site"}))

@@ -63,11 +63,11 @@ def test_row_groups_and_batches_of_a_file_do_not_matter(options, tmp_path):
 
 
 def test_parts_in_a_glob_give_the_same_digest_as_one_file(options, tmp_path):
-    whole = write(tmp_path / "t.csv", simple())
+    reference = write(tmp_path / "t.csv", simple())
     for part, rows in enumerate([slice(0, 3), slice(3, 11), slice(11, 20)]):
         for kind in ("csv", "arrow", "parquet", "jsonl"):
             write(tmp_path / f"part{part}.{kind}", {"tokens": TOKENS[rows], "label": LABELS[rows]})
-    expected = digest(options, tmp_path, whole)
+    expected = digest(options, tmp_path, reference)
     for kind in ("csv", "arrow", "parquet", "jsonl"):
         assert digest(options, tmp_path, tmp_path / f"part*.{kind}") == expected
 

@@ -11,18 +11,18 @@ from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
 
-def looked_up(tmp_path, ids, labels, wanted):
+def looked_up(tmp_path, ids, labels, searched):
     path = write(tmp_path / "labels.parquet", {"id": ids, "y": labels})
-    return LabelTable(Source(str(path), "data.labels"), ("id",), "y", None, None).look_up(pa.array(wanted))[0]
+    return LabelTable(Source(str(path), "data.labels"), ("id",), "y", None, None).look_up(pa.array(searched))[0]
 
 
-def test_look_up_finds_what_a_dictionary_finds(tmp_path):
+def test_look_up_agrees_with_a_dictionary(tmp_path):
     generator = np.random.default_rng(0)
     ids = [f"{value:x}" for value in generator.choice(10_000, 500, replace=False)] + ["ü", "日本", ""]
     labels = [str(value % 3) for value in range(len(ids))]
-    wanted = [f"{value:x}" for value in generator.integers(0, 10_000, 300)] + ["ü", "日本", "u", ""]
-    known = dict(zip(ids, labels, strict=True))
-    assert looked_up(tmp_path, ids, labels, wanted).to_pylist() == [known.get(id) for id in wanted]
+    searched = [f"{value:x}" for value in generator.integers(0, 10_000, 300)] + ["ü", "日本", "u", ""]
+    label_of = dict(zip(ids, labels, strict=True))
+    assert looked_up(tmp_path, ids, labels, searched).to_pylist() == [label_of.get(id) for id in searched]
 
 
 def test_two_labels_of_one_id_are_refused(tmp_path):
@@ -50,20 +50,20 @@ def labels_by_id(dataset):
 
 
 def test_groups_without_a_label_are_refused(options, files):
-    given = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
-    dataset = prepare(options(**files, **given, split={"validation": 0.4}))
-    known = {
+    settings = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
+    dataset = prepare(options(**files, **settings, split={"validation": 0.4}))
+    label_of = {
         id: dataset.classes[label]
         for s in dataset.splits.values()
         for id, label in zip(s.ids.to_pylist(), s.labels, strict=True)
     }
-    assert known == {"0": "y", "1": "n", "2": "y", "3": "n", "4": "y"}
+    assert label_of == {"0": "y", "1": "n", "2": "y", "3": "n", "4": "y"}
     assert '"row": 8' in (dataset.folder / "quarantine.jsonl").read_text()
 
 
 def test_the_table_of_labels_may_say_how_to_split(options, files):
-    given = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
-    dataset = prepare(options(**files, **given, split={"by": "time", "column": "when", "validation": 0.4}))
+    settings = {"label": "fraud", "group_by": "card", "fields": {"shop": "category"}, "max_bad_share": 0.5}
+    dataset = prepare(options(**files, **settings, split={"by": "time", "column": "when", "validation": 0.4}))
     assert dataset.splits["validation"].ids.to_pylist() == ["0", "1"]
 
 

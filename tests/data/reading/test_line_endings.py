@@ -6,21 +6,14 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.table_files import write_lines
+from support.table_files import cells, read, write_lines
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading import line_endings
-from seqclf.data.reading.formats import connect_source
-from seqclf.data.reading.reader import read
+from seqclf.data.reading.formats import line_endings
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema
 
 ENDS = ["\n", "\r\n", "\r"]
-
-
-def columns(path, **options):
-    with connect_source(Source(str(path), "data.train", **options)) as (connection, relation):
-        return connection.sql(f"SELECT * FROM {relation}").to_arrow_table().to_pydict()
 
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.sampled_from(ENDS)), max_size=12), st.integers(1, 9))
@@ -32,30 +25,30 @@ def test_mixed_ends_are_seen_whatever_the_blocks(tmp_path_factory, lines, block)
     kinds = {"\r\n"} & {"\r\n" if "\r\n" in text else ""} | (set("\r\n") & set(alone))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(line_endings, "BLOCK", block)
-        assert line_endings.mixed.__wrapped__(path, 0) == (len(kinds) > 1)
+        assert line_endings.is_mixed.__wrapped__(path, 0) == (len(kinds) > 1)
 
 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("ends", [(first, second) for first in ENDS for second in ENDS if first != second])
 def test_all_lines_are_read(tmp_path, ends, zipped):
     rows = ["tokens,label", *(f'"[""w{row}"", ""x""]",é' for row in range(20))]
-    data = "".join(row + ends[place % 3 == 1] for place, row in enumerate(rows)).encode()
+    data = "".join(row + ends[position % 3 == 1] for position, row in enumerate(rows)).encode()
     path = tmp_path / ("t.csv.gz" if zipped else "t.csv")
     path.write_bytes(gzip.compress(data) if zipped else data)
-    found = columns(path, spill=str(tmp_path / "cache" / "spill"))
-    assert found == {"tokens": [f'["w{row}", "x"]' for row in range(20)], "label": ["é"] * 20}
+    columns = cells(path, spill=str(tmp_path / "cache" / "spill"))
+    assert columns == {"tokens": [f'["w{row}", "x"]' for row in range(20)], "label": ["é"] * 20}
     assert not list((tmp_path / "cache").iterdir())
 
 
 def test_newlines_in_cells_of_a_windows_file_survive(tmp_path):
     (tmp_path / "t.csv").write_bytes(b'text,label\r\n"one\ntwo",a\r\nthree,b\r\n')
-    assert columns(tmp_path / "t.csv") == {"text": ["one\ntwo", "three"], "label": ["a", "b"]}
+    assert cells(tmp_path / "t.csv") == {"text": ["one\ntwo", "three"], "label": ["a", "b"]}
 
 
 def test_a_malformed_line_is_refused_under_the_name_of_its_own_file(options, tmp_path):
     lines = ["tokens,label", *['"[1, 2]",a', '"[3]",b'] * 20]
     write_lines(tmp_path / "1.csv", lines)
-    (tmp_path / "2.csv").write_bytes("".join(line + ENDS[place % 2] for place, line in enumerate(lines)).encode())
+    (tmp_path / "2.csv").write_bytes("".join(line + ENDS[position % 2] for position, line in enumerate(lines)).encode())
     with (tmp_path / "2.csv").open("a") as file:
         file.write('"[4]",a,surplus\n"[1, }",a\n')
     dataset = prepare(options(train=tmp_path / "*.csv", label="label"))
@@ -69,7 +62,7 @@ def test_a_malformed_line_is_refused_under_the_name_of_its_own_file(options, tmp
 def test_class_folders_and_series_with_mixed_ends(tmp_path):
     (tmp_path / "names").mkdir()
     (tmp_path / "names" / "Dutch.txt").write_bytes(b"Aal\r\nBos\nKok\r\n")
-    assert columns(tmp_path / "names") == {"text": ["Aal", "Bos", "Kok"], "label": ["Dutch"] * 3}
+    assert cells(tmp_path / "names") == {"text": ["Aal", "Bos", "Kok"], "label": ["Dutch"] * 3}
     (tmp_path / "t.ts").write_bytes(b"@classLabel true a b\r\n@data\n1,2:3,4:a\r\n5:6:b\n")
     (batch,) = read(Source(str(tmp_path / "t.ts"), "data.train"), Schema((), "label"))
     assert batch.columns.column("label").to_pylist() == ["a", "b"]

@@ -4,16 +4,15 @@ import duckdb
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.formats import connect_source
 from seqclf.data.reading.queries import named_paths, subquery
-from seqclf.data.reading.reader import count_rows
+from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.errors import InputError
 
 
 @pytest.fixture
 def here(tmp_path, monkeypatch):
-    """A folder with `t.parquet`, `in/a.csv`, `in/b.csv` and, unnamed by any query, `secret.csv`; the current one."""
+    """The current folder, with `t.parquet`, `in/a.csv`, `in/b.csv`, and `secret.csv`, which no query names."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     write(tmp_path / "t.parquet", simple())
@@ -102,15 +101,16 @@ def test_what_a_query_names_is_read(here, query, count):
     assert rows(query) == count
 
 
-def test_a_pivot_without_its_columns_is_told_to_list_them(here):
+def test_a_pivot_without_its_columns_is_refused(here):
     with pytest.raises(InputError, match=r"data\.train: a PIVOT must list its columns: PIVOT … ON column IN"):
         rows("PIVOT 'in/a.csv' ON label USING count(*)")
 
 
 @pytest.mark.parametrize("name", ["in/*.csv", "t.parquet", "FROM 't.parquet'"])
 def test_a_connection_stays_as_narrow_as_it_was_opened(here, name):
-    with connect_source(Source(name, "data.train")) as (connection, relation):
-        assert connection.execute(f"SELECT count(*) FROM {relation}").fetchone()
+    with SourceReader(Source(name, "data.train")) as reader:
+        assert reader.count_rows()
+        connection = reader._connection
         for statement in ("SET enable_external_access = true", "SET threads = 2", "COPY (SELECT 1) TO '/tmp/o.csv'"):
             with pytest.raises(duckdb.Error):
                 connection.execute(statement)

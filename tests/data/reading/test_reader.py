@@ -1,14 +1,14 @@
-"""Rows are read in order, in full batches, and numbered; malformed lines stop the read or are refused."""
+"""Rows are read in order, in full batches, and numbered. Malformed lines stop the read or are refused."""
 
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.table_files import LABELS, TOKENS, simple, write, write_lines
+from support.table_files import LABELS, TOKENS, column_types, read, sample, simple, write, write_lines
 
-from seqclf.data.reading.reader import column_types, count_rows, read, sample
-from seqclf.data.reading.record_batches import Refusal
+from seqclf.data.reading import sandbox
+from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, local_files
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
@@ -24,8 +24,8 @@ def source(path):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rows", [1, 7, 20, 50])
-def test_rows_come_in_file_order_and_in_full_batches(tmp_path, kind, rows):
-    batches = list(read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, rows=rows))
+def test_rows_are_read_in_file_order_and_in_full_batches(tmp_path, kind, rows):
+    batches = read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, rows=rows)
     assert [batch.columns.num_rows for batch in batches[:-1]] == [rows] * (len(batches) - 1)
     assert [row for batch in batches for row in batch.rows] == list(range(1, 21))
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS
@@ -38,15 +38,15 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
         write(tmp_path / f"part {part}.{kind}", {"tokens": TOKENS[:rows], "label": LABELS[:rows]})
     glob = source(tmp_path / f"part*.{kind}")
     for rows in (2, 100):
-        found = [
-            (Path(batch.file_of(place)).name, row, tokens)
+        result = [
+            (Path(batch.file_of(position)).name, row, tokens)
             for batch in read(glob, SCHEMA, rows=rows)
-            for place, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
+            for position, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
         ]
         expected = [
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
         ]
-        assert found == expected
+        assert result == expected
     assert count_rows(glob) == 9 and len(local_files(glob)) == 3
 
 
@@ -66,7 +66,7 @@ def test_a_damaged_block_far_into_a_file_is_named(tmp_path):
     damaged[half : half + 20_000] = bytes(20_000)
     (tmp_path / "t.parquet").write_bytes(damaged)
     with pytest.raises(InputError, match=r"t.parquet: cannot be read: ") as caught:
-        list(read(source(tmp_path / "t.parquet"), SCHEMA))
+        read(source(tmp_path / "t.parquet"), SCHEMA)
     assert "\n" not in str(caught.value)
 
 
@@ -74,8 +74,8 @@ def test_no_column_of_the_file_is_mistaken_for_its_name(tmp_path):
     table = simple(filename=["x"] * 20, file=["y"] * 20)
     for part in (1, 2):
         write(tmp_path / f"{part}.csv", table)
-    batches = list(read(source(tmp_path / "*.csv"), SCHEMA))
-    files = [Path(batch.file_of(place)).name for batch in batches for place in range(len(batch.rows))]
+    batches = read(source(tmp_path / "*.csv"), SCHEMA)
+    files = [Path(batch.file_of(position)).name for batch in batches for position in range(len(batch.rows))]
     assert files == ["1.csv"] * 20 + ["2.csv"] * 20
     assert list(column_types(source(tmp_path / "*.csv"))) == list(table)
 
@@ -96,13 +96,14 @@ def malformed(tmp_path):
 
 
 def test_each_malformed_line_is_one_refusal_and_the_other_rows_are_all_read(malformed):
-    found: list[Refusal] = []
-    batches = list(read(source(malformed / "*.csv"), SCHEMA, rows=7, malformed=found))
-    assert [(refusal.file, refusal.row, refusal.line) for refusal in found] == [
+    with SourceReader(source(malformed / "*.csv"), keep_malformed=True) as reader:
+        batches = list(reader.read(SCHEMA, rows=7))
+    result = reader.malformed
+    assert [(refusal.file, refusal.row, refusal.line) for refusal in result] == [
         (str(malformed / "2.csv"), None, line) for line in (4, 23)
     ]
-    assert str(found[0]).startswith(f"{malformed / '2.csv'}: line 4: ")
-    assert "is malformed: Expected Number of Columns: 2 Found: 3; mend the line" in found[0].reason
+    assert str(result[0]).startswith(f"{malformed / '2.csv'}: line 4: ")
+    assert "is malformed: Expected Number of Columns: 2 Found: 3; fix the line" in result[0].reason
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS * 2
     assert [row for batch in batches for row in batch.rows] == [*range(1, 21)] * 2
     assert sample(source(malformed / "2.csv"), 100).num_rows == 20
@@ -110,12 +111,37 @@ def test_each_malformed_line_is_one_refusal_and_the_other_rows_are_all_read(malf
 
 def test_a_malformed_line_stops_a_read_that_keeps_none(malformed):
     """As in prediction, where a row that is left out would shift the others."""
-    with pytest.raises(InputError, match=r"2.csv: line 4: Expected Number of Columns: 2 Found: 3; mend the line"):
-        list(read(source(malformed / "*.csv"), SCHEMA))
+    with pytest.raises(InputError, match=r"2.csv: line 4: Expected Number of Columns: 2 Found: 3; fix the line"):
+        read(source(malformed / "*.csv"), SCHEMA)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_good_files_have_no_malformed_lines(tmp_path, kind):
-    found: list[Refusal] = []
-    list(read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, malformed=found))
-    assert found == []
+    with SourceReader(source(write(tmp_path / f"t.{kind}", simple())), keep_malformed=True) as reader:
+        assert sum(len(batch.rows) for batch in reader.read(SCHEMA)) == 20
+    assert reader.malformed == []
+
+
+@pytest.mark.parametrize("rows", [2, 100])
+def test_a_sample_reports_no_malformed_line_twice(malformed, rows):
+    with SourceReader(source(malformed / "*.csv"), keep_malformed=True) as reader:
+        assert reader.sample(rows).num_rows == min(rows, 40)
+        assert reader.sample(rows).column_names == ["tokens", "label"]
+        assert sum(len(batch.rows) for batch in reader.read(SCHEMA)) == 40
+    assert [refusal.line for refusal in reader.malformed] == [4, 23]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_question_about_a_source_is_answered_by_one_connection(tmp_path, kind, monkeypatch):
+    """Opening a source lists its files, detects their dialect and starts a database, so it is done once."""
+    for part in (1, 2):
+        write(tmp_path / f"{part}.{kind}", simple())
+    connections = []
+    connect = sandbox.connect
+    with SourceReader(source(tmp_path / f"*.{kind}")) as reader:
+        monkeypatch.setattr(sandbox, "connect", lambda: connections.append(1) or connect())
+        assert list(reader.column_types) == ["tokens", "label"] and reader.count_rows() == 40
+        assert reader.sample(3).num_rows == 3 and reader.select(["label"], most_rows=5).num_rows == 5
+        for _ in range(2):
+            assert [row for batch in reader.read(SCHEMA) for row in batch.rows] == [*range(1, 21)] * 2
+    assert connections == []

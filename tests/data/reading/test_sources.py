@@ -21,7 +21,7 @@ def source(path):
     return Source(str(path), "data.train")
 
 
-def test_files_of_a_glob_come_sorted_and_those_a_query_quotes_count(tmp_path):
+def test_files_of_a_glob_are_sorted_and_those_in_a_query_are_listed(tmp_path):
     paths = [write(tmp_path / f"part {part}.csv", simple()) for part in (2, 1)]
     assert local_files(source(tmp_path / "part*.csv")) == sorted(paths)
     query = f"SELECT * FROM '{paths[0]}'"
@@ -61,7 +61,7 @@ def test_urls_are_left_to_duckdb():
     ("name", "suffix"),
     [("t.csv", ".csv"), ("t.CSV.gz", ".csv"), ("t.jsonl.zst", ".jsonl"), ("t.gz", ""), ("a.b/t", "")],
 )
-def test_the_kind_of_a_file_is_told_without_its_compression(name, suffix):
+def test_the_suffix_leaves_out_the_compression(name, suffix):
     assert suffix_of(name) == suffix
 
 
@@ -78,5 +78,5 @@ def test_files_of_a_query_are_known_however_they_are_named(tmp_path, monkeypatch
     assert [path.name for path in local_files(source)] == ["t.parquet"] and not is_volatile(source)
 
 
-def test_a_query_without_a_known_file_is_volatile():
+def test_a_query_that_names_no_file_is_volatile():
     assert is_volatile(Source("SELECT * FROM range(5)", "data.train"))

@@ -34,11 +34,11 @@ def test_the_values_are_those_of_the_text(options, tmp_path):
     path = write_lines(tmp_path / "t.ts", [*HEADER, *(line(*row) for row in rows)])
     dataset = prepared(options, path)
     for split in dataset.splits.values():
-        for place, row in enumerate(split.rows):
-            steps = slice(split.sequences.offsets[place], split.sequences.offsets[place + 1])
+        for position, row in enumerate(split.rows):
+            tokens = slice(split.sequences.offsets[position], split.sequences.offsets[position + 1])
             channels, label = rows[row - 1]
-            np.testing.assert_allclose(split.sequences.fields["series"][steps], channels.T, rtol=1e-6)
-            assert dataset.classes[split.labels[place]] == label
+            np.testing.assert_allclose(split.sequences.fields["series"][tokens], channels.T, rtol=1e-6)
+            assert dataset.classes[split.labels[position]] == label
 
 
 def test_bad_rows_are_refused_one_by_one(options, tmp_path):
@@ -58,9 +58,9 @@ def test_missing_values_can_be_filled(options, tmp_path):
     dataset = prepare(options(train=path, label="label", fields=fields))
     assert dataset.report["train"]["refused"] == 0
     split = next(split for split in dataset.splits.values() if 4 in split.rows)
-    place = split.rows.tolist().index(4)
-    steps = split.sequences.fields["series"][split.sequences.offsets[place] : split.sequences.offsets[place + 1]]
-    assert steps.tolist() == [[1, 3, 1, 1], [1, 4, 0, 1], [5, 4, 1, 0]]
+    position = split.rows.tolist().index(4)
+    tokens = split.sequences.fields["series"][split.sequences.offsets[position] : split.sequences.offsets[position + 1]]
+    assert tokens.tolist() == [[1, 3, 1, 1], [1, 4, 0, 1], [5, 4, 1, 0]]
 
 
 @pytest.mark.parametrize(

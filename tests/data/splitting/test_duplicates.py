@@ -5,12 +5,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.table_files import write, write_lines
+from support.table_files import read, write, write_lines
 
 from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.reader import read
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.reading.record_batches import CanonicalBatch, Refusal
+from seqclf.data.reading.record_batches import Refusal, SourceRows
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.data.validation.row_checks import Problems, inspect, too_long_reason
@@ -113,7 +113,7 @@ def test_only_the_first_problem_of_a_row_is_kept():
     marked = Problems(3)
     marked.mark(np.array([1]), "a", "first")
     marked.mark(np.array([0, 1]), "b", ["second", "third"])
-    batch = CanonicalBatch("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
+    batch = SourceRows("f.csv", np.array([5, 6, 7]), pa.record_batch({}))
     assert marked.refusals(batch) == [
         Refusal("f.csv", 5, "b", "second"),
         Refusal("f.csv", 6, "a", "first"),
@@ -125,7 +125,7 @@ def test_only_the_first_problem_of_a_row_is_kept():
 def events():
     """Two groups: events in the rows 4, 9, 2 and 7, 1 of a file."""
     columns = {"c": pa.array([[1, None, 3], [4, None]]), "n": pa.array([[1.0, 2.0, 3.0], [math.inf, 1.0]])}
-    return CanonicalBatch("f.csv", np.array([4, 7]), pa.record_batch(columns), np.array([4, 9, 2, 7, 1]))
+    return SourceRows("f.csv", np.array([4, 7]), pa.record_batch(columns), np.array([4, 9, 2, 7, 1]))
 
 
 def test_a_refusal_names_the_row_of_the_bad_event_and_counts_its_group(events):

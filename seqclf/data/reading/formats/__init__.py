@@ -1,0 +1,1 @@
+"""File formats: each turns its files into SQL that DuckDB reads."""
