@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.options import SplitOptions
 from seqclf.data.reading.casts import is_missing_sql, quote_identifier, seconds_sql
 from seqclf.data.splitting import assignment, leakage
 from seqclf.errors import InputError
+
+if TYPE_CHECKING:  # prediction imports this module, and pydantic would double its import time
+    from seqclf.data.options import SplitOptions
 
 SPLITS = ("train", "validation", "test")
 DROPPED = -1  # instead of a position in SPLITS
