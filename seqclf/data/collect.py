@@ -140,7 +140,7 @@ class _Staging:
             columns = columns.filter(pa.array(usable))
             row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
         staged = self._staged_columns(columns, row_numbers, file_numbers)
-        if self.writer is None:
+        if self.writer is None:  # the schema of the staged columns is known with the first rows only
             self.writer = pa.ipc.new_file(str(self.path), staged.schema)
         self.writer.write_batch(staged)
         self._labels.append(staged.column(LABEL))

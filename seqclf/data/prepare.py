@@ -97,6 +97,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
     classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
+    # Encoders read the staged rows several times, so they get a function and not a stream.
     fit_encoders(encoders, lambda *columns: _training_rows(staged["train"], splits["train"], columns))
 
     folder = scratch / CONTENT
@@ -107,6 +108,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         if rows.source.listing is not None and rows.source.listing.hidden:
             report[name]["hidden_files"] = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
+    # The digest is of what a model sees, and not of paths, ids or counts: the same data from other files has the same.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
     state = {
         "schema": schema.to_dict(),
@@ -141,7 +143,7 @@ def _collect_all(
         split_key = key_sql if name == "train" else None
         path = scratch / f"{name}.arrow"
         staged[name] = collect(reader, schema, encoders, quarantine, path, split_key, label_table)
-        reader.close()  # frees DuckDB's memory for the next source
+        reader.close()  # frees DuckDB's memory and spilled rows for the next source
     return staged
 
 

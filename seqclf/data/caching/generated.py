@@ -34,7 +34,7 @@ def with_generated(options: DataOptions) -> DataOptions:
             content = scratch / CONTENT
             content.mkdir()
             generate(options.generator, content)
-            write_checksums(content, {})
+            write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
     train, validation, test = (str(entry.folder / f"{name}.parquet") for name in SPLITS)
     files = {"train": train, "validation": validation, "test": test}
     return options.model_copy(update={"generator": None, **files})

@@ -54,6 +54,7 @@ def read_events(
             file_names = [str(path) for path in paths]
             expressions.append(f"file_index AS {quote_identifier(FILE_NUMBER)}")
             file_order = [quote_identifier(FILE_NUMBER), quote_identifier(ROW)]
+    # The alias keeps the names in ORDER BY apart: a column that orders may be called like one of the expressions.
     query = f"SELECT {', '.join(expressions)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, column_types)
     group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]

@@ -58,6 +58,7 @@ def _without_end(statement: str) -> str:
     data = statement.encode()  # `tokenize` gives positions in bytes
     end = len(data)
     for offset, kind in reversed(duckdb.tokenize(statement)):
+        # `;` in a text or a comment is part of that token, so only a separate one ends the statement.
         if kind.name != "comment" and data[offset:end].strip() != b";":
             break
         end = offset

@@ -80,6 +80,7 @@ def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_fil
             yield SourceRows(file, np.arange(next_row, next_row + record_batch.num_rows), record_batch)
             next_row += record_batch.num_rows
             continue
+        # Rows of one file are consecutive. Runs of a file's name cost one look per file, not one per row.
         files = record_batch.column(FILE)
         runs = pc.run_end_encode(files)
         run_ends = runs.run_ends.to_numpy()
