@@ -28,17 +28,24 @@ METRICS = [
 ]
 
 
+running: set[str] = set()  # kinds of the calls that have not returned
+
+
 def clocked(seconds: dict[str, float], owner: Any, name: str, kind: str) -> None:
-    """Count what each call of `owner.name` takes as `kind`."""
+    """Add the time of each call of `owner.name` to `seconds[kind]`, once where such calls are nested."""
     function = getattr(owner, name)
 
     @wraps(function)
-    def timed(*given: Any, **named: Any) -> Any:
+    def timed(*arguments: Any, **options: Any) -> Any:
+        if kind in running:
+            return function(*arguments, **options)
+        running.add(kind)
         start = time.perf_counter()
         try:
-            return function(*given, **named)
+            return function(*arguments, **options)
         finally:
             seconds[kind] += time.perf_counter() - start
+            running.remove(kind)
 
     setattr(owner, name, timed)
 

@@ -27,5 +27,6 @@ class TokenDropout(nn.Module):
             return tokens
         if not self.variational:
             return nn.functional.dropout(tokens, self.share)
+        # One draw per sequence and feature, which broadcasts over its tokens.
         keep = tokens.new_empty(len(tokens), 1, tokens.shape[-1]).bernoulli_(1 - self.share)
         return tokens * keep.div_(1 - self.share)

@@ -83,6 +83,6 @@ class FieldEmbedding(nn.Module):
             values = fields[name]
             if isinstance(layer, nn.Embedding) and self.training and self.token_dropout:
                 dropped = torch.rand(values.shape, device=values.device) < self.token_dropout
-                values = values.masked_fill(dropped, UNKNOWN)
+                values = values.masked_fill(dropped, UNKNOWN)  # a copy: the batch itself stays as it is
             embedded.append(layer(values))
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]

@@ -37,6 +37,7 @@ class Ensemble(nn.Module):
 def build_classifier(model: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], num_classes: int) -> Any:
     """Build the network of a `_target_` dict, or an ensemble of as many networks as its `members` says."""
     design = {key: value for key, value in model.items() if key != "members"}
+    # Each network draws its initial weights anew, which is all that makes members differ.
     networks = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 

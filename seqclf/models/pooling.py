@@ -11,7 +11,7 @@ POOLINGS = ("last", "mean", "max", "attention")
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:
-    """Return (B, T) bool, True for tokens and False for padding. `lengths`: (B,); `longest`: T.
+    """Return (B, T) bool, True for tokens and False for padding, from lengths (B,) and T = `longest`.
 
     >>> token_mask(torch.tensor([3, 1]), longest=3).int().tolist()
     [[1, 1, 1], [1, 0, 0]]
@@ -50,6 +50,7 @@ class Pooling(nn.Module):
         if kind == "last":
             last_tokens = (lengths - 1)[:, None, None].expand(-1, 1, self.forward_size)
             forward_last = outputs.gather(1, last_tokens)[:, 0]
+            # The backward direction reads its last token first, so it ends at the first one.
             backward_last = outputs[:, 0, self.forward_size :]
             return torch.cat([forward_last, backward_last], dim=-1) if backward_last.shape[-1] else forward_last
         # Padding is chosen away, not multiplied by zero: it may hold NaN.

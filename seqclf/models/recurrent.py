@@ -65,6 +65,7 @@ class Recurrent(nn.Module):
         self.size = hidden_size * (2 if bidirectional else 1)
         self.backward_size = hidden_size if bidirectional else 0
         self.dropout = TokenDropout(dropout, variational)
+        # The order of construction decides the initial weights of a seed: all forward layers, then all backward ones.
         sizes = [input_size] + [self.size] * (layers - 1)
         self.forward_layers = nn.ModuleList(CELLS[cell](size, hidden_size, batch_first=True) for size in sizes)
         self.backward_layers = nn.ModuleList(
@@ -75,16 +76,18 @@ class Recurrent(nn.Module):
         """`tokens`: (B, T, `input_size`). `lengths`: (B,) int64. `host_lengths`: the same on the host, for packing."""
         order = flip_order(lengths, tokens.shape[1]) if self.backward_layers else None
         for index, layer in enumerate(self.forward_layers):
-            if index:
+            if index:  # the first layer's input has had its dropout
                 tokens = self.dropout(tokens)
             outputs = self._run(layer, tokens, host_lengths)
             if order is not None:
+                # Flipped within each length, so that this direction starts at the last token and not in the padding.
                 flipped = self._run(self.backward_layers[index], _reorder(tokens, order), host_lengths)
                 outputs = torch.cat([outputs, _reorder(flipped, order)], dim=-1)
             tokens = outputs
         return tokens
 
     def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray) -> Tensor:
+        # A packed sequence leaves oneDNN, 5 times slower on CPUs, and gets cuDNN's standard algorithm on GPUs.
         if self.layout != "packed":
             return layer(tokens)[0]
         packed = pack_padded_sequence(tokens, torch.from_numpy(host_lengths), batch_first=True, enforce_sorted=False)

@@ -81,6 +81,8 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     counts, classes = hyper["dataset"]["class_counts"], hyper["dataset"]["classes"]
     if len(counts) != len(classes):
         raise InputError("dataset.class_counts must be a number for each class")
+    if hyper["dataset"]["positive"] not in (None, *classes):
+        raise InputError("dataset.positive must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
         size = "size" if field["kind"] == "category" else "width"
         require(field, {size: SIZE}, f"dataset.fields[{index}]")

@@ -46,6 +46,7 @@ class EpochMetrics(nn.Module):
 
     States are persistent, so that a run resumed inside an epoch counts all steps of that epoch.
 
+    >>> import torch
     >>> metrics = EpochMetrics(num_classes=2)
     >>> metrics.update(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]), loss=torch.tensor(0.5))
     >>> metrics.update(torch.tensor([[0.0, 3.0]]), torch.tensor([1]), loss=torch.tensor(0.2))
@@ -79,7 +80,7 @@ class EpochMetrics(nn.Module):
         return self.by_label.counts  # type: ignore[return-value]
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
-        """Add a batch. `logits`: (B, C); `labels`: (B,); `loss`: mean of the batch."""
+        """Add a batch of logits (B, C) and labels (B,), with the mean `loss` of its rows."""
         self.loss_sum.update(loss.detach().float() * len(labels))
         # Not through the collection, which shares the states anew at every update and so takes four times as long.
         # It shares them when it computes, too.
@@ -98,7 +99,9 @@ class EpochMetrics(nn.Module):
         loss = self.loss_sum.compute() / support.sum().clamp(min=1)
         scores = {"loss": float(loss)}
         scores |= {name: float(values[name]) for name in ("accuracy", "recall", "precision", "f1")}
-        return EpochScores(scores, values["recall_by_class"].cpu().numpy(), support.cpu().numpy())
+        # torchmetrics drops the axis of a single class.
+        recall_by_class = values["recall_by_class"].reshape(-1).cpu().numpy()
+        return EpochScores(scores, recall_by_class, support.cpu().numpy())
 
     def reset(self) -> None:
         self.loss_sum.reset()
@@ -146,7 +149,9 @@ class EvaluationMetrics(EpochMetrics):
         self.ranking.update(probabilities, labels)
 
     def _compute(self) -> EpochScores:
-        result = super()._compute()._replace(confusion=self.confusion.compute().cpu().numpy())
+        result = super()._compute()
+        classes = len(result.support)
+        result = result._replace(confusion=self.confusion.compute().reshape(classes, classes).cpu().numpy())
         # The loss is the same on every rank, so that all of them skip what cannot be ranked.
         if self.ranking is None or not math.isfinite(result.scores["loss"]):
             return result
@@ -154,7 +159,7 @@ class EvaluationMetrics(EpochMetrics):
         if not ranked.any():
             return result
         for name, value in self.ranking.compute().items():
-            by_class = value.cpu().numpy()
+            by_class = value.cpu().numpy()  # or a single number, of the positive class
             result.scores[name] = float(by_class[ranked].mean() if self.positive is None else by_class)
         return result
 

@@ -21,10 +21,10 @@ def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[
     """Return the dataset without the validation rows that are held out, and those rows.
 
     `settings`: of conf/decision. `rule`: the decision rule. The rows are a stratified share, and the only row of a
-    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are not
-    used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule guarantees
-    nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too, which leaves
-    the same rows out of validation but does not see them.
+    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are
+    not used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule
+    guarantees nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too,
+    which leaves the same rows out of validation but does not see them.
     """
     if not uses_holdout({**settings, "provisional": False}, rule):
         return dataset, None

@@ -22,5 +22,6 @@ def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.nda
         ids.append(batch.ids)
         labels.append(batch.labels.numpy())
         logits.append(batch_logits.float().cpu().numpy())
+    # Evaluation batches are sorted by length.
     order = np.argsort(np.concatenate(ids), kind="stable")
     return np.concatenate(labels)[order], np.concatenate(logits)[order]

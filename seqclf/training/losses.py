@@ -23,8 +23,8 @@ def weigh_classes(
     """Return class weights (C,) with a mean of 1 over the training rows, or None if all are the same.
 
     `scheme`: `balanced` is inverse to the number n of rows of a class. `effective` is inverse to their effective
-    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for those it
-    leaves out. Raises InputError on anything else.
+    number, (1 - beta^n) / (1 - beta) (Cui et al. 2019, Class-Balanced Loss). A mapping names weights by label, 1 for
+    those it leaves out. Raises InputError on anything else.
 
     >>> weigh_classes("balanced", ["no", "yes"], [90, 10], beta=0.999)
     tensor([0.5556, 5.0000])
@@ -69,7 +69,7 @@ class RowLoss(nn.Module):
         self.register_buffer("weights", weigh_classes(class_weights, classes, class_counts, effective_beta))
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the cost of each row (B,). `logits`: (B, C); `labels`: (B,)."""
+        """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:

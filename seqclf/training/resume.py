@@ -25,6 +25,8 @@ TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
 # State of a `SequenceDataModule`, see `resume_settings`.
 POSITION = {"settings": Each((int, float, str, bool, None)), "trained": COUNT}
+# State of an optimizer, by weight.
+MOMENTS = Where(dict, lambda state: all(isinstance(moments, dict) for moments in state.values()), "a mapping")
 RESUMED = {
     "pytorch-lightning_version": Where(
         str, lambda text: re.fullmatch(r"\d+(\.\d+)+\S*", text) is not None, "a version"
@@ -41,17 +43,7 @@ RESUMED = {
         }
     },
     "callbacks": Each(dict),
-    "optimizer_states": Where(
-        [
-            {
-                "state": Where(
-                    dict, lambda state: all(isinstance(moments, dict) for moments in state.values()), "a mapping"
-                )
-            }
-        ],
-        lambda states: len(states) == 1,
-        "one optimizer's",
-    ),
+    "optimizer_states": Where([{"state": MOMENTS}], lambda states: len(states) == 1, "one optimizer's"),
     "lr_schedulers": Where(
         [{"last_epoch": int, "base_lrs": [float]}], lambda states: len(states) == 1, "one learning rate schedule's"
     ),
@@ -88,7 +80,8 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             raise InputError(
                 f"checkpoint={path}: was trained with another decision: its validation has "
                 f"{saved['rows']['validation']:,} rows, now it has {current['rows']['validation']:,}; set the same "
-                "decision.holdout, and a guarantee (decision.min_recall, min_precision or max_alerts) if its run had one"
+                "decision.holdout, and a guarantee (decision.min_recall, min_precision or max_alerts) if its run had "
+                "one"
             )
         if saved != current:
             key = "data" if part == "dataset" else part
@@ -181,11 +174,9 @@ def _with_defaults(settings: Any) -> Any:
     """Return a `_target_` dict with defaults for the settings that it lacks, as those of older checkpoints may."""
     if not isinstance(settings, dict) or "_target_" not in settings:
         return settings
-    parameters = inspect.signature(locate(settings["_target_"])).parameters.values()
-    defaults = {
-        parameter.name: parameter.default for parameter in parameters if parameter.default is not parameter.empty
-    }
-    return {**defaults, **settings}
+    parameters = inspect.signature(locate(settings["_target_"])).parameters
+    optional = {name for name, parameter in parameters.items() if parameter.default is not parameter.empty}
+    return {**{name: parameters[name].default for name in optional}, **settings}
 
 
 def _differences(key: str, saved: Any, current: Any) -> str:

@@ -1,4 +1,4 @@
-"""Padding: one gather per field against a plain loop."""
+"""Padding against a plain loop over rows and tokens."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -30,25 +30,25 @@ def test_pad_equals_a_plain_loop(case):
     longest = max(sequences.lengths[row] for row in rows)
     assert lengths.dtype == np.int64
     assert lengths.tolist() == [sequences.lengths[row] for row in rows]
-    for name, steps in sequences.fields.items():
-        expected = np.zeros((len(rows), longest, *steps.shape[1:]))
-        for place, row in enumerate(rows):
-            for step in range(sequences.lengths[row]):
-                expected[place, step] = steps[sequences.offsets[row] + step]
+    for name, tokens in sequences.fields.items():
+        expected = np.zeros((len(rows), longest, *tokens.shape[1:]))
+        for index, row in enumerate(rows):
+            for token in range(sequences.lengths[row]):
+                expected[index, token] = tokens[sequences.offsets[row] + token]
         np.testing.assert_array_equal(fields[name], expected)
     assert fields["token"].dtype == np.int64
     assert fields["value"].dtype == np.float32
 
 
-def test_no_padding_where_all_are_of_one_length():
+def test_rows_of_equal_length_get_no_padding():
     sequences = Ragged(np.array([0, 3, 6]), {"token": np.arange(6, dtype=np.int32)})
     fields, lengths = pad(sequences, np.array([1, 0]))
     assert fields["token"].tolist() == [[3, 4, 5], [0, 1, 2]]
     assert lengths.tolist() == [3, 3]
 
 
-def test_padding_does_not_carry_values_that_are_not_numbers():
-    """Zero times NaN is NaN: padding must be chosen, not multiplied away."""
+def test_padding_is_zero_after_a_value_that_is_nan():
+    """A mask that multiplies would turn zero times NaN into NaN."""
     values = np.array([[np.nan], [1.0], [2.0]], dtype=np.float32)
     fields, _ = pad(Ragged(np.array([0, 1, 3]), {"value": values}), np.array([0, 1]))
     assert np.isnan(fields["value"][0, 0, 0])

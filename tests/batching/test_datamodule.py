@@ -1,4 +1,4 @@
-"""Batches as Lightning gets them."""
+"""Batches and loaders as Lightning gets them."""
 
 import os
 import threading
@@ -50,33 +50,33 @@ def module(split) -> SequenceDataModule:
 
 
 def trainer(**attributes) -> SimpleNamespace:
-    """What the DataModule asks a trainer."""
-    alone = {"world_size": 1, "global_rank": 0, "current_epoch": 0, "overfit_batches": 0.0, "training": False}
+    """The attributes of a trainer that the DataModule reads."""
+    defaults = {"world_size": 1, "global_rank": 0, "current_epoch": 0, "overfit_batches": 0.0, "training": False}
     strategy = SimpleNamespace(root_device=torch.device("cpu"))
-    return SimpleNamespace(**{"strategy": strategy, **alone, **attributes})
+    return SimpleNamespace(**{"strategy": strategy, **defaults, **attributes})
 
 
-def check(batch: Batch, split: Split) -> None:
-    """Every row of a batch is the row of the split that its `ids` name."""
-    assert isinstance(batch, tuple) and hasattr(batch, "_fields"), "Lightning moves tuples with names field by field"
+def check_rows(batch: Batch, split: Split) -> None:
+    """Assert that every row of a batch is the row of the split that `ids` names."""
+    assert isinstance(batch, tuple) and hasattr(batch, "_fields"), "Lightning moves named tuples field by field"
     assert isinstance(batch.host_lengths, np.ndarray) and isinstance(batch.ids, np.ndarray)
     assert batch.lengths.dtype == batch.labels.dtype == batch.fields["token"].dtype == torch.int64
     assert batch.fields["value"].dtype == torch.float32
     assert batch.lengths.tolist() == batch.host_lengths.tolist()
     assert batch.fields["token"].shape[1] == batch.host_lengths.max()
-    for place, row in enumerate(batch.ids):
+    for index, row in enumerate(batch.ids):
         start, stop = split.sequences.offsets[row : row + 2]
-        assert batch.lengths[place] == stop - start
-        assert batch.labels[place] == split.labels[row]
-        for name, steps in split.sequences.fields.items():
-            np.testing.assert_array_equal(batch.fields[name][place, : stop - start], steps[start:stop])
-            assert not batch.fields[name][place, stop - start :].any()
+        assert batch.lengths[index] == stop - start
+        assert batch.labels[index] == split.labels[row]
+        for name, tokens in split.sequences.fields.items():
+            np.testing.assert_array_equal(batch.fields[name][index, : stop - start], tokens[start:stop])
+            assert not batch.fields[name][index, stop - start :].any()
 
 
-def test_training_batches_hold_every_row_once_and_keep_the_limits(module, split):
+def test_training_batches_hold_every_row_once_within_the_limits(module, split):
     batches = list(module.train_dataloader())
     for batch in batches:
-        check(batch, split)
+        check_rows(batch, split)
         assert len(batch.ids) <= 6
         assert len(batch.ids) * batch.host_lengths.max() <= 100 or len(batch.ids) == 1
     assert sorted(np.concatenate([batch.ids for batch in batches])) == list(range(90))
@@ -86,7 +86,7 @@ def test_training_batches_hold_every_row_once_and_keep_the_limits(module, split)
 def test_evaluation_batches_are_larger_and_sorted(module, split, kind):
     batches = list(getattr(module, kind)())
     for batch in batches:
-        check(batch, split)
+        check_rows(batch, split)
         assert len(batch.ids) <= 24
         assert len(batch.ids) * batch.host_lengths.max() <= 400 or len(batch.ids) == 1
     ordered = np.concatenate([batch.host_lengths for batch in batches])
@@ -100,66 +100,66 @@ def test_the_evaluation_loader_gives_every_row_once_without_a_trainer(module):
         assert sorted(ids) == list(range(90))
 
 
-def test_workers_give_the_same_batches(split):
-    alone = SequenceDataModule({"train": split}, **SETTINGS)
-    helped = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1})
-    for one, other in zip(alone.train_dataloader(), helped.train_dataloader(), strict=True):
+def test_workers_return_the_same_batches(split):
+    without = SequenceDataModule({"train": split}, **SETTINGS)
+    with_worker = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1})
+    for one, other in zip(without.train_dataloader(), with_worker.train_dataloader(), strict=True):
         assert one.ids.tolist() == other.ids.tolist()
         assert torch.equal(one.fields["token"], other.fields["token"])
-        check(other, split)
+        check_rows(other, split)
 
 
 def sampler(lengths, **ranks) -> PlanSampler:
     return PlanSampler(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, **ranks)
 
 
-def test_set_epoch_gives_the_plan_of_that_epoch(split):
+def test_set_epoch_plans_that_epoch(split):
     lengths = split.sequences.lengths
-    drawn = sampler(lengths)
-    seen = []
+    plan_sampler = sampler(lengths)
+    epochs = []
     for epoch in (0, 3, 1, 3):
-        drawn.set_epoch(epoch)
+        plan_sampler.set_epoch(epoch)
         expected = plan_batches(lengths, max_tokens=100, max_sequences=6, pool_batches=3, seed=7, epoch=epoch)
-        assert len(drawn) == len(expected)
-        assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in expected]
-        seen.append([rows.tolist() for rows in drawn])
-    assert seen[1] == seen[3] != seen[0]
+        assert len(plan_sampler) == len(expected)
+        assert [rows.tolist() for rows in plan_sampler] == [rows.tolist() for rows in expected]
+        epochs.append([rows.tolist() for rows in plan_sampler])
+    assert epochs[1] == epochs[3] != epochs[0]
 
 
-def test_a_sampler_repeats_its_epoch_until_it_is_told_otherwise(split):
-    drawn = sampler(split.sequences.lengths)
-    assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in drawn]
+def test_a_sampler_repeats_its_epoch_until_it_is_set(split):
+    plan_sampler = sampler(split.sequences.lengths)
+    assert [rows.tolist() for rows in plan_sampler] == [rows.tolist() for rows in plan_sampler]
 
 
 def test_samplers_of_several_ranks_share_the_rows(split):
-    drawn = [sampler(split.sequences.lengths, world_size=3, rank=rank) for rank in range(3)]
+    samplers = [sampler(split.sequences.lengths, world_size=3, rank=rank) for rank in range(3)]
     for epoch in range(2):
-        for one in drawn:
-            one.set_epoch(epoch)
-        assert len({len(one) for one in drawn}) == 1
-        rows = np.concatenate([np.concatenate(list(one)) for one in drawn])
+        for rank_sampler in samplers:
+            rank_sampler.set_epoch(epoch)
+        assert len({len(rank_sampler) for rank_sampler in samplers}) == 1
+        rows = np.concatenate([np.concatenate(list(rank_sampler)) for rank_sampler in samplers])
         assert sorted(rows) == list(range(90))
 
 
-def test_the_loader_passes_whole_batches_through(module):
+def test_the_loader_does_not_collate_batches_again(module):
     loader = module.train_dataloader()
     assert isinstance(loader, DataLoader) and loader.batch_size is None
     assert isinstance(loader.sampler, PlanSampler), "Lightning calls set_epoch on `loader.sampler`"
 
 
-def test_a_sampler_begins_at_its_first_batch_and_counts_the_whole_epoch(split):
+def test_a_sampler_begins_at_its_first_batch_and_counts_all(split):
     lengths = split.sequences.lengths
-    drawn, whole = sampler(lengths), sampler(lengths)
+    resumed, unbroken = sampler(lengths), sampler(lengths)
     for epoch in (3, 4):
-        drawn.set_epoch(epoch)
-        whole.set_epoch(epoch)
-        drawn.first = 4
-        assert len(drawn) == len(whole)
-        assert [rows.tolist() for rows in drawn] == [rows.tolist() for rows in whole][4:]
+        resumed.set_epoch(epoch)
+        unbroken.set_epoch(epoch)
+        resumed.first = 4
+        assert len(resumed) == len(unbroken)
+        assert [rows.tolist() for rows in resumed] == [rows.tolist() for rows in unbroken][4:]
 
 
 @pytest.mark.parametrize("overfit_batches", [0.0, 2])
-def test_lightning_leaves_the_samplers_in_place(split, overfit_batches):
+def test_lightning_does_not_replace_the_samplers(split, overfit_batches):
     module = SequenceDataModule({"train": split, "validation": split}, **SETTINGS)
     module.trainer = trainer(overfit_batches=overfit_batches)
     training, validation = module.train_dataloader().sampler, module.val_dataloader().sampler
@@ -171,14 +171,14 @@ def test_lightning_leaves_the_samplers_in_place(split, overfit_batches):
 @pytest.mark.parametrize(
     ("device", "num_workers", "threaded"), [("cpu", 0, False), ("cuda", 0, True), ("mps", 0, True), ("cuda", 1, False)]
 )
-def test_batches_are_gathered_in_a_thread_where_another_device_trains(split, device, num_workers, threaded):
+def test_a_thread_gathers_batches_unless_the_cpu_trains(split, device, num_workers, threaded):
     module = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers})
     module.trainer = trainer(strategy=SimpleNamespace(root_device=torch.device(device)))
     assert module.train_dataloader().threaded is threaded
 
 
 @pytest.mark.parametrize("num_workers", [0, 1])
-def test_an_epoch_that_is_left_early_leaves_no_thread(split, num_workers, monkeypatch):
+def test_an_epoch_that_ends_early_leaves_no_thread(split, num_workers, monkeypatch):
     before = threading.active_count()
     monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: self.num_workers == 0)
     batches = iter(SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers}).train_dataloader())
@@ -190,13 +190,13 @@ def test_an_epoch_that_is_left_early_leaves_no_thread(split, num_workers, monkey
         assert threading.active_count() == before
 
 
-def test_training_batches_are_rounded_up_to_edges_and_evaluation_ones_are_not(split):
+def test_training_batches_are_rounded_up_to_edges_and_evaluation_batches_are_not(split):
     module = SequenceDataModule({"train": split, "validation": split}, **{**SETTINGS, "edges": 3})
-    widths = {batch.fields["token"].shape[1] for batch in module.train_dataloader()}
-    assert len(widths) <= 3 and max(widths) == split.sequences.lengths.max()
+    longest = {batch.fields["token"].shape[1] for batch in module.train_dataloader()}
+    assert len(longest) <= 3 and max(longest) == split.sequences.lengths.max()
     for batch in module.train_dataloader():
-        width = batch.fields["token"].shape[1]
-        assert len(batch.ids) * width <= 100 or len(batch.ids) == 1
+        padded = batch.fields["token"].shape[1]
+        assert len(batch.ids) * padded <= 100 or len(batch.ids) == 1
         assert not batch.fields["token"][:, batch.host_lengths.max() :].any()
     assert len({batch.fields["token"].shape[1] for batch in module.val_dataloader()}) > 3
 

@@ -1,4 +1,4 @@
-"""The plan of an epoch: which rows every step reads."""
+"""The plan of an epoch: the rows of every batch."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ POOLS = st.none() | st.integers(1, 30)
 SEEDS = st.integers(0, 2**31)
 OVERHEADS = st.none() | st.integers(0, 40)
 
-many = settings(max_examples=150, deadline=None)
+thorough = settings(max_examples=150, deadline=None)
 
 
 def plan(lengths, *, max_tokens=64, max_sequences=8, pool_batches=3, seed=0, epoch=0, **ranks):
@@ -38,7 +38,7 @@ def as_lists(batches):
     return [rows.tolist() for rows in batches]
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(0, 100), OVERHEADS)
 def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequences, pool_batches, seed, epoch, overhead):
     batches = plan(
@@ -53,7 +53,7 @@ def test_every_sequence_appears_once_per_epoch(lengths, max_tokens, max_sequence
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, OVERHEADS)
 def test_no_batch_exceeds_its_budget_unless_one_sequence_does(
     lengths, max_tokens, max_sequences, pool_batches, overhead
@@ -66,15 +66,15 @@ def test_no_batch_exceeds_its_budget_unless_one_sequence_does(
         assert max_sequences is None or len(rows) <= max_sequences
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, POOLS, SEEDS, st.integers(0, 9))
 def test_plan_is_a_pure_function_of_seed_and_epoch(lengths, max_tokens, pool_batches, seed, epoch):
-    chosen = {"max_tokens": max_tokens, "pool_batches": pool_batches, "seed": seed, "epoch": epoch}
+    arguments = {"max_tokens": max_tokens, "pool_batches": pool_batches, "seed": seed, "epoch": epoch}
     before = lengths.copy()
     np.random.seed(1)
-    first = plan(lengths, **chosen)
+    first = plan(lengths, **arguments)
     np.random.seed(2)
-    second = plan(lengths, **chosen)
+    second = plan(lengths, **arguments)
     assert as_lists(first) == as_lists(second)
     assert lengths.tolist() == before.tolist()
 
@@ -88,20 +88,20 @@ def test_epochs_and_seeds_differ(seed, epoch):
     assert now != as_lists(plan(lengths, seed=seed + 1, epoch=epoch))
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, SEEDS, st.integers(1, 7))
-def test_ranks_share_the_steps_and_lose_nothing(lengths, max_tokens, max_sequences, pool_batches, seed, world_size):
-    chosen = {
+def test_ranks_have_as_many_steps_and_all_rows(lengths, max_tokens, max_sequences, pool_batches, seed, world_size):
+    arguments = {
         "max_tokens": max_tokens,
         "max_sequences": max_sequences,
         "pool_batches": pool_batches,
         "seed": seed,
     }
-    ranks = [plan(lengths, world_size=world_size, rank=rank, **chosen) for rank in range(world_size)]
+    ranks = [plan(lengths, world_size=world_size, rank=rank, **arguments) for rank in range(world_size)]
     assert len({len(batches) for batches in ranks}) == 1
-    seen = [set(np.concatenate(batches).tolist()) for batches in ranks]
-    assert set.union(*seen) == set(range(len(lengths)))
-    # Steps can only be shared evenly by doubling where nothing is left to cut: every batch is a single row.
+    rows_of_rank = [set(np.concatenate(batches).tolist()) for batches in ranks]
+    assert set.union(*rows_of_rank) == set(range(len(lengths)))
+    # A row is read twice only where nothing is left to halve: every batch holds a single row.
     doubled = sum(len(np.concatenate(batches)) for batches in ranks) - len(lengths)
     single = all(len(rows) == 1 for batches in ranks for rows in batches)
     assert doubled == (-len(lengths) % world_size if single else 0)
@@ -114,21 +114,21 @@ def test_ranks_share_the_steps_and_lose_nothing(lengths, max_tokens, max_sequenc
 @given(st.integers(2, 4), SEEDS)
 def test_ranks_read_similar_lengths_at_each_step(world_size, seed):
     lengths = np.random.default_rng(seed).integers(1, 400, 3000)
-    chosen = {"max_tokens": 4096, "max_sequences": None, "pool_batches": 40, "seed": seed}
-    ranks = [plan(lengths, world_size=world_size, rank=rank, **chosen) for rank in range(world_size)]
+    arguments = {"max_tokens": 4096, "max_sequences": None, "pool_batches": 40, "seed": seed}
+    ranks = [plan(lengths, world_size=world_size, rank=rank, **arguments) for rank in range(world_size)]
     gaps = [np.ptp([lengths[rows].max() for rows in step]) for step in zip(*ranks, strict=True)]
     shuffled = np.random.default_rng(0).permutation(np.concatenate([[lengths[r].max() for r in b] for b in ranks]))
     assert np.mean(gaps) < np.ptp(shuffled.reshape(-1, world_size), axis=1).mean() / 2
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, LIMITS, SEEDS)
 def test_evaluation_is_sorted_and_ignores_the_seed(lengths, max_tokens, max_sequences, seed):
-    chosen = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": None}
-    batches = plan(lengths, seed=seed, **chosen)
+    arguments = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": None}
+    batches = plan(lengths, seed=seed, **arguments)
     ordered = lengths[np.concatenate(batches)]
     assert (np.diff(ordered) <= 0).all()
-    assert as_lists(batches) == as_lists(plan(lengths, seed=seed + 1, epoch=5, **chosen))
+    assert as_lists(batches) == as_lists(plan(lengths, seed=seed + 1, epoch=5, **arguments))
 
 
 def test_no_sequences_make_no_batches():
@@ -142,21 +142,21 @@ def test_limits_below_one_are_refused(limits):
         plan(np.array([3, 4]), **limits)
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, POOLS)
-def test_padding_efficiency_equals_a_count_of_cells(lengths, max_tokens, pool_batches):
+def test_padding_efficiency_equals_a_count_of_tokens(lengths, max_tokens, pool_batches):
     batches = plan(lengths, max_tokens=max_tokens, pool_batches=pool_batches)
     real = computed = 0
     for rows in batches:
         longest = max(lengths[row] for row in rows)
         for row in rows:
-            for step in range(longest):
+            for token in range(longest):
                 computed += 1
-                real += step < lengths[row]
+                real += token < lengths[row]
     assert padding_efficiency(lengths, batches) == pytest.approx(real / computed)
 
 
-def test_buckets_waste_less_than_random_batches():
+def test_buckets_pad_less_than_batches_in_arrival_order():
     lengths = np.random.default_rng(0).integers(1, 400, 4000)
     bucketed = plan(lengths, max_tokens=8192, max_sequences=None, pool_batches=20)
     mean = max(len(rows) for rows in bucketed)
@@ -164,7 +164,7 @@ def test_buckets_waste_less_than_random_batches():
     assert padding_efficiency(lengths, bucketed) > 0.9 > padding_efficiency(lengths, arrival) + 0.2
 
 
-@many
+@thorough
 @given(LENGTHS, st.integers(1, 20), st.integers(0, 20))
 def test_a_batch_ends_where_another_costs_less_than_the_padding_it_saves(lengths, max_sequences, overhead):
     def cost(rows):
@@ -182,7 +182,7 @@ def test_a_batch_ends_where_another_costs_less_than_the_padding_it_saves(lengths
 
 
 @pytest.mark.parametrize(("overhead", "least", "most"), [(8.0, 0.92, 1.05), (2.0, 0.95, 1.15)])
-def test_the_defaults_waste_little_on_log_normal_lengths(overhead, least, most):
+def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
     batching = yaml.safe_load((CONF / "batching" / "token_budget.yaml").read_text())
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
     generator = np.random.default_rng(0)
@@ -193,24 +193,24 @@ def test_the_defaults_waste_little_on_log_normal_lengths(overhead, least, most):
     assert len(batches) < most * 20_000 / batching["max_sequences"]
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, LIMITS, POOLS, st.integers(2, 8), OVERHEADS)
-def test_batches_hold_a_multiple_where_they_can(
+def test_batches_hold_a_multiple_of_rows_where_they_can(
     lengths, max_tokens, max_sequences, pool_batches, multiple_of, overhead
 ):
     limits = {"max_tokens": max_tokens, "max_sequences": max_sequences, "pool_batches": pool_batches}
     batches = plan(lengths, **limits, multiple_of=multiple_of, overhead=overhead)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    if pool_batches is None:  # elsewhere the end of each pool is what is left
+    if pool_batches is None:  # else each pool ends in a batch of the remaining rows
         batches = batches[:-1]
         for rows in batches:
-            most = min(max_tokens // lengths[rows[0]], max_sequences or len(lengths))
-            assert len(rows) % multiple_of == 0 or len(rows) == most < multiple_of or len(rows) == 1
+            limit = min(max_tokens // lengths[rows[0]], max_sequences or len(lengths))
+            assert len(rows) % multiple_of == 0 or len(rows) == limit < multiple_of or len(rows) == 1
 
 
-@many
+@thorough
 @given(LENGTHS, BUDGETS, st.integers(1, 30), st.integers(1, 6))
-def test_batches_keep_to_their_budget_after_rounding_up(lengths, max_tokens, pool_batches, count):
+def test_batches_stay_within_their_budget_after_rounding_up(lengths, max_tokens, pool_batches, count):
     edges = bucket_edges(lengths, count)
     batches = plan(lengths, max_tokens=max_tokens, pool_batches=pool_batches, edges=edges)
     assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
@@ -218,9 +218,9 @@ def test_batches_keep_to_their_budget_after_rounding_up(lengths, max_tokens, poo
         assert len(rows) * round_up(lengths[rows], edges).max() <= max_tokens or len(rows) == 1
 
 
-@many
+@thorough
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=200).map(np.array), st.sampled_from([0.25, 0.5, 1.0]), SEEDS)
-def test_balanced_epochs_draw_the_classes_as_asked_and_their_rows_alike(labels, balance, seed):
+def test_balanced_epochs_draw_classes_by_share_and_their_rows_equally_often(labels, balance, seed):
     lengths = np.random.default_rng(0).integers(1, 30, len(labels))
     rows = np.concatenate(plan(lengths, labels=labels, balance=balance, seed=seed))
     assert len(rows) == len(labels)
@@ -246,7 +246,7 @@ def test_balanced_epochs_differ_and_stay_in_length_buckets():
 @settings(max_examples=30, deadline=None)
 @given(LENGTHS, SEEDS, st.integers(1, 3))
 def test_the_largest_batch_comes_first_in_the_first_epoch_only(lengths, seed, world_size):
-    plain, first = [plan(lengths, seed=seed, largest_first=chosen, world_size=world_size) for chosen in (False, True)]
+    plain, first = [plan(lengths, seed=seed, largest_first=first, world_size=world_size) for first in (False, True)]
     costs = [len(rows) * lengths[rows].max() for rows in plain]
     assert len(first[0]) * lengths[first[0]].max() == max(costs, default=0)
     assert sorted(as_lists(first)) == sorted(as_lists(plain))

@@ -162,7 +162,7 @@ def test_a_promise_travels_with_the_bundle(shell, files):
     assert json.loads((shell.here / "promised/metrics.json").read_text()) == metrics
     assert read_manifest(shell.here / "promised/bundle")["decision"] == decision
     refused = shell("train", *arguments, *resumed, "trainer.max_epochs=1")
-    assert refused.code == 2 and "has begun epoch 2 already; raise trainer.max_epochs (now 1)" in refused.err
+    assert refused.code == 2 and "has started epoch 2 already; raise trainer.max_epochs (now 1)" in refused.err
 
 
 def test_validation_rows_that_chose_the_epoch_are_no_independent_result(shell, files):

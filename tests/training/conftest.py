@@ -54,32 +54,32 @@ def one_thread():
 
 @pytest.fixture
 def task() -> Callable[..., SequenceTask]:
-    """`task(monitor="loss", model={"layout": "packed"}, …)`: a task whose other settings are as above."""
+    """`task(monitor="loss", model={"layout": "packed"}, …)` returns a task with the settings above for the rest."""
 
     def make(monitor: str = "recall", seed: int = 0, **parts: dict[str, Any]) -> SequenceTask:
         torch.manual_seed(seed)
         defaults = {"dataset": DATASET, "model": MODEL, "loss": LOSS, "optimizer": OPTIMIZER}
-        chosen = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
-        return SequenceTask(**chosen, monitor=monitor, seed=seed)
+        settings = {name: {**default, **parts.get(name, {})} for name, default in defaults.items()}
+        return SequenceTask(**settings, monitor=monitor, seed=seed)
 
     return make
 
 
 @pytest.fixture(scope="session")
 def splits() -> dict[str, Split]:
-    """Sorted by class, as files often are."""
+    """A training and a validation split, sorted by class, as files often are."""
     return {name: make_split(rows, seed) for seed, (name, rows) in enumerate((("train", 60), ("validation", 31)))}
 
 
 @pytest.fixture(scope="session")
 def random_split() -> Callable[[int, int], Split]:
-    """`random_split(rows, seed)`."""
+    """`random_split(rows, seed)` returns a split of random sequences."""
     return make_split
 
 
 @pytest.fixture
 def data_module() -> Callable[..., SequenceDataModule]:
-    """`data_module(splits, max_tokens=…)`."""
+    """`data_module(splits, max_tokens=…)` returns a DataModule."""
     return make_batches
 
 
@@ -90,7 +90,7 @@ def batches(splits) -> SequenceDataModule:
 
 @pytest.fixture
 def long_tailed() -> Callable[..., SequenceDataModule]:
-    """`long_tailed(max_tokens=…)`: training batches of very unequal sizes; the class goes with the length."""
+    """`long_tailed(max_tokens=…)` returns training batches of very unequal sizes, with classes sorted by length."""
     split = make_split(200, seed=3)
     tokens = np.random.default_rng(3).lognormal(2.0, 1.0, 200).clip(1, 120).astype(int)
     offsets = np.concatenate([[0], np.cumsum(np.sort(tokens))])
@@ -123,17 +123,17 @@ def make_split(rows: int, seed: int) -> Split:
     generator = np.random.default_rng(seed)
     lengths, labels = generator.integers(1, 20, rows), np.sort(generator.integers(0, 3, rows))
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    owners = np.repeat(labels, lengths)
+    token_labels = np.repeat(labels, lengths)
     fields = {
-        "token": (owners * 3 + generator.integers(0, 5, offsets[-1])).astype(np.int32),
-        "value": (owners[:, None] + generator.standard_normal((offsets[-1], 2))).astype(np.float32),
+        "token": (token_labels * 3 + generator.integers(0, 5, offsets[-1])).astype(np.int32),
+        "value": (token_labels[:, None] + generator.standard_normal((offsets[-1], 2))).astype(np.float32),
     }
     return Split(Ragged(offsets, fields), labels, pa.array([str(row) for row in range(rows)]), np.arange(rows))
 
 
 @pytest.fixture
 def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
-    """`fit(task, callbacks=[…], batching={…}, max_epochs=2)`: Lightning's trainer, after training."""
+    """`fit(task, callbacks=[…], batching={…}, max_epochs=2)` trains and returns the trainer."""
 
     def run(module: SequenceTask, checkpoint: Any = None, batching: Any = None, **settings: Any) -> pl.Trainer:
         trainer = pl.Trainer(

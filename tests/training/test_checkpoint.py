@@ -1,4 +1,4 @@
-"""A checkpoint from anywhere is data: it runs no code that is not trusted, and a malformed one is refused."""
+"""A checkpoint of any origin runs no code that is not trusted, and a malformed one is refused."""
 
 import copy
 import sys
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(num_workers|does not have man
 
 @pytest.fixture
 def state(task, fit, tmp_path):
-    """What a checkpoint of a short training holds."""
+    """Content of the checkpoint of a short training."""
     path = tmp_path / "good.ckpt"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -27,7 +27,7 @@ def state(task, fit, tmp_path):
 
 @pytest.fixture
 def saved(state, tmp_path):
-    """`saved(change)`: the path of that checkpoint after `change(state)`."""
+    """`saved(change)` returns the path of that checkpoint after `change(state)`."""
 
     def save(change=lambda state: None):
         changed = copy.deepcopy(state)
@@ -40,7 +40,7 @@ def saved(state, tmp_path):
 
 @pytest.fixture
 def foreign(tmp_path, monkeypatch):
-    """A package in the working directory that leaves a mark when it is imported."""
+    """A package in the working directory that writes a file when it is imported."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "foreign.py").write_text(
@@ -79,7 +79,7 @@ def test_nothing_but_a_model_of_this_package_is_called_without_trust(saved, name
         load_task(saved(target("model", name)))
 
 
-def test_a_run_that_names_its_own_package_resumes_and_another_is_not_imported(task, saved, foreign, batches):
+def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other(task, saved, foreign, batches):
     config = {"checkpoint": saved(target("model", "foreign.Net")), "trainer": {"max_epochs": 5}}
     with pytest.raises(InputError, match=r"another model \(model\._target_=foreign\.Net\)"):
         check_resumable(config, task(), batches)
@@ -87,7 +87,7 @@ def test_a_run_that_names_its_own_package_resumes_and_another_is_not_imported(ta
     check_resumable(config, task(model={"_target_": "foreign.Net"}), batches)
 
 
-def test_a_good_checkpoint_is_loaded_and_resumed(task, saved, batches):
+def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
     assert load_task(saved()).step == torch.load(saved(), weights_only=True)["global_step"]
     check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
 
@@ -109,7 +109,7 @@ def test_settings_larger_than_the_weights_are_refused_before_memory_is_taken(sav
         load_task(saved(change))
 
 
-def test_an_archive_that_grows_when_it_is_read_is_no_checkpoint(tmp_path):
+def test_a_compressed_archive_is_no_checkpoint(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.ckpt", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data.pkl", b"\0" * 10**7)
     with pytest.raises(InputError, match="is not a seqclf checkpoint"):
@@ -125,47 +125,47 @@ def test_a_truncated_checkpoint_is_refused(saved):
             load_task(path)
 
 
-GONE = object()
+MISSING = object()
 WRONG = [None, True, -1, 0.5, "x", [], {}, {"x": 1}, torch.zeros(2, 2), float("nan")]
 
 
-def places(value, path=()):
+def paths(value, path=()):
     if path:
         yield path
     for key in value if isinstance(value, dict) else range(min(1, len(value))) if isinstance(value, list) else ():
-        yield from places(value[key], (*path, key))
+        yield from paths(value[key], (*path, key))
 
 
 @pytest.mark.parametrize("every", [61, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_path, every, batches):
-    """Without files, so that many are tried: what `torch.load` gives is mutated."""
-    given = {}
+    """The result of `torch.load` is mutated, not a file, so that many mutations are tried."""
+    loaded = {}
     path = tmp_path / "good.ckpt"
-    monkeypatch.setattr(torch, "load", lambda *_, **__: copy.deepcopy(given["state"]))
+    monkeypatch.setattr(torch, "load", lambda *_, **__: copy.deepcopy(loaded["state"]))
     model, refused = task(), 0
 
     def resume(path):
         check_resumable({"checkpoint": path, "trainer": {"max_epochs": 9}}, model, batches)
 
-    changes = [(where, wrong) for where in places(state) for wrong in [GONE, *WRONG]]
-    for where, wrong in changes[::every]:
+    changes = [(keys, wrong) for keys in paths(state) for wrong in [MISSING, *WRONG]]
+    for keys, wrong in changes[::every]:
         changed = copy.deepcopy(state)
         above = changed
-        for key in where[:-1]:
+        for key in keys[:-1]:
             above = above[key]
-        if wrong is GONE:
-            del above[where[-1]]
+        if wrong is MISSING:
+            del above[keys[-1]]
         else:
-            above[where[-1]] = wrong
-        given["state"] = changed
+            above[keys[-1]] = wrong
+        loaded["state"] = changed
         for use in (load_task, resume):
             try:
                 use(path)
             except InputError as error:
                 refused += 1
-                assert str(error).startswith("checkpoint=") and "\n" not in str(error), (where, wrong)
+                assert str(error).startswith("checkpoint=") and "\n" not in str(error), (keys, wrong)
             except Exception as error:
-                pytest.fail(f"{where} {wrong}: {type(error).__name__}: {error}")
+                pytest.fail(f"{keys} {wrong}: {type(error).__name__}: {error}")
     assert refused > len(changes) // every // 3, "the mutations reach what is checked"
 
 
@@ -182,4 +182,18 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
         }
 
     with pytest.raises(InputError, match=r"/home/thesis\.tex is not in its folder /runs/one"):
+        check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)
+
+
+def test_a_positive_label_that_is_no_class_is_refused(saved):
+    with pytest.raises(InputError, match=r"dataset\.positive must be one of its classes; it is damaged"):
+        load_task(saved(lambda state: state["hyper_parameters"]["dataset"].update(positive="tame")))
+
+
+@pytest.mark.parametrize("history", [None, [{"epoch": 0}], [7]])
+def test_a_damaged_record_of_the_epochs_is_refused(task, saved, batches, history):
+    def change(state):
+        state["callbacks"]["EpochRecord"] = {"history": history, "seen": {}, "seconds": 0.0}
+
+    with pytest.raises(InputError, match=r"callbacks\.EpochRecord\.history.*train from the start"):
         check_resumable({"checkpoint": saved(change), "trainer": {"max_epochs": 5}}, task(), batches)

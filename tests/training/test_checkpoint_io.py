@@ -1,4 +1,4 @@
-"""A checkpoint is complete or the earlier one."""
+"""Writing of checkpoints: complete, or the earlier one stays."""
 
 import errno
 import os
@@ -22,7 +22,7 @@ def test_a_full_temporary_folder_does_not_matter(tmp_path, monkeypatch):
     assert torch.load(tmp_path / "new/last.ckpt", weights_only=True)["weights"].tolist() == [1, 1, 1]
 
 
-def test_a_full_disk_keeps_the_earlier_checkpoint_and_is_one_line(tmp_path, monkeypatch):
+def test_a_full_disk_keeps_the_earlier_checkpoint_and_raises_one_line(tmp_path, monkeypatch):
     saved, path = AtomicCheckpointIO(), tmp_path / "last.ckpt"
     saved.save_checkpoint({"step": 1}, path)
 
@@ -30,16 +30,16 @@ def test_a_full_disk_keeps_the_earlier_checkpoint_and_is_one_line(tmp_path, monk
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(InputError) as told:
+    with pytest.raises(InputError) as refused:
         saved.save_checkpoint({"step": 2}, path)
-    assert str(told.value) == (
+    assert str(refused.value) == (
         f"{path}: cannot be written (No space left on device); free space there, or name another folder; "
         f"the one before is complete: resume with checkpoint={path}"
     )
     assert torch.load(path, weights_only=True) == {"step": 1} and names(tmp_path) == ["last.ckpt"]
 
 
-def test_the_new_checkpoint_is_on_the_disk_before_it_replaces_the_earlier_one(tmp_path, monkeypatch):
+def test_the_new_checkpoint_is_synced_before_it_replaces_the_earlier_one(tmp_path, monkeypatch):
     events, fsync, replace = [], os.fsync, Path.replace
     monkeypatch.setattr(os, "fsync", lambda handle: (events.append("fsync"), fsync(handle))[1])
     monkeypatch.setattr(Path, "replace", lambda self, to: (events.append("replace"), replace(self, to))[1])

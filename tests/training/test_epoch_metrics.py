@@ -135,6 +135,13 @@ def test_an_update_keeps_no_graph():
         assert tensors and not any(getattr(tensor, "requires_grad", False) for tensor in tensors)
 
 
+def test_a_single_class_keeps_its_axis():
+    target = EvaluationMetrics(1, ranked=True)
+    target.update(torch.zeros(3, 1), torch.zeros(3, dtype=torch.int64), torch.tensor(0.0))
+    result = target.compute()
+    assert result.recall_by_class.shape == result.support.shape == (1,) and result.confusion.tolist() == [[3]]
+
+
 def test_a_loss_that_is_no_number_is_computed_as_such():
     target = EvaluationMetrics(2, ranked=True)
     target.update(torch.full((3, 2), torch.nan), torch.tensor([0, 1, 1]), torch.tensor(torch.nan))
@@ -146,8 +153,8 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     """Also where the checkpoint was written after the last step, so that scores are computed without an update."""
     labels, logits = draw([0, 1, 3])
     batches = torch.arange(200).split([7, 93, 64, 36])
-    before, whole = EpochMetrics(4), EpochMetrics(4)
-    for target, parts in ((before, batches[:cut]), (whole, batches)):
+    before, unbroken = EpochMetrics(4), EpochMetrics(4)
+    for target, parts in ((before, batches[:cut]), (unbroken, batches)):
         for rows in parts:
             feed(target, labels[rows], logits[rows], len(rows))
     file = io.BytesIO()
@@ -157,7 +164,7 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     resumed.load_state_dict(torch.load(file, weights_only=True))
     for rows in batches[cut:]:
         feed(resumed, labels[rows], logits[rows], len(rows))
-    result, expected = resumed.compute(), whole.compute()
+    result, expected = resumed.compute(), unbroken.compute()
     assert result.scores == expected.scores
     np.testing.assert_array_equal(result.support, expected.support)
 

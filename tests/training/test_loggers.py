@@ -1,4 +1,4 @@
-"""A server of Weights & Biases that hangs or refuses costs seconds, and no curve."""
+"""A Weights & Biases server that hangs or refuses delays a run by seconds at most."""
 
 import socket
 import time
@@ -25,7 +25,7 @@ SETTINGS = {
 
 @contextmanager
 def server(kind):
-    """The address of a server that `hangs` or `refuses`."""
+    """Yield the address of a server that `hangs` or `refuses`."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         if kind == "hangs":
@@ -41,7 +41,7 @@ def test_a_server_that_does_not_answer_is_given_up_in_time(kind):
         assert time.monotonic() - start < 3
 
 
-def test_a_name_that_is_never_looked_up_is_given_up_in_time(monkeypatch):
+def test_a_name_lookup_that_hangs_is_given_up_in_time(monkeypatch):
     def slow(*arguments, **options):
         time.sleep(3)
         raise socket.gaierror
@@ -57,7 +57,7 @@ class StartedError(Exception):
 
 
 @pytest.mark.parametrize("kind", ["hangs", "refuses"])
-def test_a_run_goes_on_offline_and_says_so_once(kind, tmp_path, monkeypatch, capsys):
+def test_a_run_continues_offline_with_one_message(kind, tmp_path, monkeypatch, capsys):
     modes = []
 
     def init(settings, run, config, mode, seconds):
@@ -75,7 +75,7 @@ def test_a_run_goes_on_offline_and_says_so_once(kind, tmp_path, monkeypatch, cap
     assert line.startswith(f"Weights & Biases: {url} does not answer; the run is recorded offline, `wandb sync ")
 
 
-def test_a_server_that_answers_but_starts_no_run_is_given_up_too(tmp_path, monkeypatch, capsys):
+def test_a_server_that_answers_but_starts_no_run_is_given_up_in_time(tmp_path, monkeypatch, capsys):
     modes = []
 
     def init(settings, run, config, mode, seconds):

@@ -1,4 +1,4 @@
-"""Losses against their papers' formulas, and the weights of classes."""
+"""Losses against the formulas of their papers, and class weights."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def batch(rows=100):
     return torch.randn(rows, 3, generator=generator), torch.from_numpy(LABELS[:rows])
 
 
-def test_without_weights_it_is_the_log_loss():
+def test_cross_entropy_is_the_log_loss():
     logits, labels = batch()
     assert float(loss()(logits, labels)) == pytest.approx(log_loss(labels, logits.softmax(1).numpy()), rel=1e-5)
 
@@ -35,23 +35,23 @@ def test_balanced_weights_are_those_of_sklearn():
     assert loss("balanced").weights.tolist() == pytest.approx(expected.tolist())
 
 
-@pytest.mark.parametrize("given", ["balanced", {"wild": 5.0}, {"calm": 1, "odd": 2, "wild": 3}])
-def test_weights_have_a_mean_of_one_over_the_training_rows(given):
-    weights = loss(given).weights.numpy()
+@pytest.mark.parametrize("scheme", ["balanced", {"wild": 5.0}, {"calm": 1, "odd": 2, "wild": 3}])
+def test_weights_have_a_mean_of_one_over_the_training_rows(scheme):
+    weights = loss(scheme).weights.numpy()
     assert weights[LABELS].mean() == pytest.approx(1.0)
-    if isinstance(given, dict):
-        raw = np.array([float(given.get(label, 1.0)) for label in CLASSES])
+    if isinstance(scheme, dict):
+        raw = np.array([float(scheme.get(label, 1.0)) for label in CLASSES])
         np.testing.assert_allclose(weights / weights[0], raw / raw[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("given", [None, "balanced", {"wild": 5.0}])
-def test_a_row_weighs_the_same_whatever_its_batch_mates(given):
-    """The mean over all rows is the mean of batches weighted by their sizes; torch's own `weight=` breaks this."""
+@pytest.mark.parametrize("scheme", [None, "balanced", {"wild": 5.0}])
+def test_the_weight_of_a_row_does_not_depend_on_its_batch_mates(scheme):
+    """The loss of all rows is the mean over batches weighted by their sizes, which torch's `weight=` breaks."""
     logits, labels = batch()
-    criterion = loss(given)
+    criterion = loss(scheme)
     parts = [(criterion(logits[rows], labels[rows]), len(rows)) for rows in torch.arange(100).split([97, 2, 1])]
-    whole = sum(value * rows for value, rows in parts) / 100
-    assert float(criterion(logits, labels)) == pytest.approx(float(whole), rel=1e-5)
+    mean = sum(value * rows for value, rows in parts) / 100
+    assert float(criterion(logits, labels)) == pytest.approx(float(mean), rel=1e-5)
 
 
 def test_weighted_loss_is_a_plain_sum():
@@ -95,8 +95,8 @@ def test_focal_loss_is_that_of_its_paper(gamma, weights):
     logits, labels = batch()
     criterion = loss(weights, kind=Focal, gamma=gamma)
     alpha = [1.0] * 3 if weights is None else criterion.weights.tolist()
-    chosen = [row.softmax(0)[k].item() for row, k in zip(logits.double(), labels, strict=True)]
-    rows = [-alpha[k] * (1 - p) ** gamma * np.log(p) for p, k in zip(chosen, labels.tolist(), strict=True)]
+    probabilities = [row.softmax(0)[k].item() for row, k in zip(logits.double(), labels, strict=True)]
+    rows = [-alpha[k] * (1 - p) ** gamma * np.log(p) for p, k in zip(probabilities, labels.tolist(), strict=True)]
     assert float(criterion(logits, labels)) == pytest.approx(np.mean(rows), rel=1e-5)
 
 

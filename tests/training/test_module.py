@@ -1,4 +1,4 @@
-"""The task: its optimiser, its schedule, its choice of the best epoch, its checkpoint."""
+"""The task: optimizer, choice of the best epoch, ensembles, checkpoint."""
 
 import copy
 import itertools
@@ -16,7 +16,6 @@ from seqclf.evaluation.metrics import softmax
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.inference import predict_logits
 from seqclf.training.module import MONITORED, load_task
-from seqclf.training.schedule import schedule_factor
 
 # Lightning's advice on loader processes, and torch's on Lightning's use of its trees
 quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
@@ -30,11 +29,11 @@ def test_only_matrices_are_decayed(task):
     names = {id(weight): name for name, weight in module.model.named_parameters()}
     assert all(names[id(weight)].split(".")[-1].startswith("weight") for weight in decayed["params"])
     assert {weight.ndim for weight in free["params"]} == {1}
-    given = [id(weight) for group in (decayed, free) for weight in group["params"]]
-    assert sorted(given) == sorted(names), "every weight is in one group"
+    grouped = [id(weight) for group in (decayed, free) for weight in group["params"]]
+    assert sorted(grouped) == sorted(names), "every weight is in one group"
 
 
-def test_an_optimizer_without_decay_keeps_its_name(task):
+def test_the_optimizer_is_the_configured_one(task):
     module = task(optimizer={"_target_": "torch.optim.SGD"})
     module.trainer = SimpleNamespace(estimated_stepping_batches=10, precision="32-true", callbacks=[])
     assert isinstance(module.configure_optimizers()["optimizer"], torch.optim.SGD)
@@ -51,60 +50,8 @@ def test_updates_are_fused_where_lightning_can_clip_them(task, fit, precision, f
 
 
 def test_an_optimizer_that_cannot_be_fused_is_not(task):
-    made, _ = task(optimizer={"_target_": "torch.optim.NAdam", "fused": True}).make_optimizer(10)
-    assert isinstance(made, torch.optim.NAdam)
-
-
-@pytest.mark.parametrize("decay", ["cosine", "linear"])
-@pytest.mark.parametrize("floor", [0.0, 0.1])
-def test_the_rate_climbs_then_falls_to_its_floor(decay, floor):
-    factor = schedule_factor(200, warmup=0.1, decay=decay, floor=floor)
-    rates = np.array([factor(step) for step in range(201)])
-    assert 0 < rates[0] < 0.1
-    assert (np.diff(rates[:21]) > 0).all() and (np.diff(rates[20:]) < 0).all()
-    assert rates.max() == rates[20] == 1.0
-    assert rates[200] == pytest.approx(floor) and factor(500) == pytest.approx(floor)
-    assert factor(110) == pytest.approx(floor + (1 - floor) / 2), "half way, half the fall, on either curve"
-
-
-def test_the_rate_without_decay_stays(task):
-    factor = schedule_factor(100, warmup=0.1, decay="none", floor=0.0)
-    assert [factor(step) for step in (10, 50, 99, 1000)] == [1.0] * 4
-    endless = schedule_factor(float("inf"), warmup=0.1, decay="cosine", floor=0.0)
-    assert endless(10**6) == 1.0
-
-
-@pytest.mark.parametrize("steps", [1000, float("inf")])
-def test_the_rate_reaches_its_floor_when_the_time_is_up(steps):
-    clock = [0.0]
-    factor = schedule_factor(steps, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.1)
-    rates = []
-    for step, clock[0] in enumerate(np.linspace(0, 1, 101)):  # far fewer steps than planned
-        rates.append(factor(step))
-    assert 0 < rates[0] < 0.1 and (np.diff(rates[:11]) > 0).all() and (np.diff(rates[11:]) < 0).all()
-    assert max(rates) > 0.98 and rates[100] == pytest.approx(0.1)
-
-
-def test_the_rate_follows_the_steps_where_they_end_before_the_time():
-    by_steps = schedule_factor(50, warmup=0.1, decay="cosine", floor=0.0)
-    clock = [0.0]
-    with_time = schedule_factor(50, lambda: clock[0], warmup=0.1, decay="cosine", floor=0.0)
-    for step in range(51):
-        clock[0] = step / 100
-        assert by_steps(step) == with_time(step)
-
-
-@quiet
-@pytest.mark.parametrize("max_epochs", [10**5, -1])
-def test_a_training_that_ends_by_its_time_ends_at_a_low_rate(task, fit, max_epochs):
-    trainer = fit(task(), max_epochs=max_epochs, max_time={"seconds": 1}, enable_checkpointing=False)
-    assert trainer.current_epoch < 10**4
-    assert 0 <= trainer.optimizers[0].param_groups[0]["lr"] < 0.1 * 0.01
-
-
-def test_an_unknown_decay_is_refused_by_name():
-    with pytest.raises(InputError, match=r"optimizer\.schedule\.decay=exp: must be cosine, linear or none"):
-        schedule_factor(10, warmup=0.1, decay="exp", floor=0.0)
+    optimizer, _ = task(optimizer={"_target_": "torch.optim.NAdam", "fused": True}).make_optimizer(10)
+    assert isinstance(optimizer, torch.optim.NAdam)
 
 
 def test_an_unknown_monitor_is_refused_by_name(task):
@@ -113,7 +60,7 @@ def test_an_unknown_monitor_is_refused_by_name(task):
 
 
 def monitored(module, monkeypatch, right, of, loss):
-    """What the choice of the best epoch sees after a validation epoch."""
+    """Return the monitored value after a validation in which `right` of `of` rows are right."""
     logged = {}
     fitting = SimpleNamespace(fn="fit")
     module.trainer = SimpleNamespace(sanity_checking=False, current_epoch=0, loggers=[], state=fitting)
@@ -175,7 +122,7 @@ def test_the_ranking_of_two_classes_is_that_of_the_positive_one(task, monkeypatc
     assert scores["average_precision"] == pytest.approx((1 / 1 + 2 / 4) / 2), "of yes: (1/2 + 2/3) / 2"
 
 
-def test_a_ranking_that_is_not_defined_is_no_epochs_best(task, monkeypatch):
+def test_an_epoch_without_a_defined_ranking_is_never_the_best(task, monkeypatch):
     module = task(monitor="average_precision")
     value = monitored(module, monkeypatch, right=10, of=10, loss=0.1)
     assert -1e-4 < value < 0, "all rows are of one class"
@@ -192,13 +139,13 @@ def test_the_rows_of_the_sanity_check_are_not_ranked(task, fit, batches):
     assert module.epoch_scores["validation"].scores["auroc"] == pytest.approx(np.mean(each), abs=1e-6)
 
 
-def test_rows_of_many_classes_are_only_kept_where_their_ranking_decides(task):
+def test_rows_of_many_classes_are_stored_only_where_their_ranking_is_monitored(task):
     dataset = {"classes": [str(code) for code in range(60)], "class_counts": [1] * 60}
     assert task(dataset=dataset).evaluation_metrics.ranking is None
     assert task(dataset=dataset, monitor="auroc").evaluation_metrics.ranking is not None
 
 
-def test_a_loss_that_is_no_number_stops_with_advice(task, monkeypatch):
+def test_a_loss_that_is_not_finite_is_refused_with_advice(task, monkeypatch):
     with pytest.raises(InputError, match=r"loss of epoch .* not finite; lower optimizer\.lr \(now 0\.01\)"):
         monitored(task(), monkeypatch, 5, 10, float("nan"))
 
@@ -219,7 +166,7 @@ def test_training_lowers_the_loss_of_every_model(task, fit, batches, model):
 SILENT = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
 
 
-def test_members_begin_apart(task):
+def test_members_start_from_different_weights(task):
     members = task(model={"members": 3}).model.members
     assert len(members) == 3
     for one, other in itertools.combinations(members, 2):
@@ -241,12 +188,12 @@ def test_each_member_learns_as_it_would_alone(task, fit, optimizer, clipped):
         torch.testing.assert_close(together.model.members[1].state_dict()[name], weight, atol=1e-6, rtol=1e-5)
 
 
-def test_what_is_told_of_an_ensemble_is_its_vote(task, batches):
+def test_the_scores_of_an_ensemble_are_those_of_its_vote(task, batches):
     module = task(model={"members": 5, **SILENT})
     batch = next(iter(batches.evaluation_loader("train")))
     each = torch.stack([member(batch.fields, batch.lengths, batch.host_lengths) for member in module.model.members])
     mean = each.softmax(dim=-1).mean(dim=0)
-    assert not torch.equal(mean.argmax(dim=-1), each[0].argmax(dim=-1)), "a vote that one member decides shows nothing"
+    assert not torch.equal(mean.argmax(dim=-1), each[0].argmax(dim=-1)), "else one member decides the vote"
     loss = torch.nn.functional.nll_loss(mean.log(), batch.labels)
     right = (mean.argmax(dim=-1) == batch.labels).float().mean()
     for train, step, metrics in (
@@ -273,8 +220,8 @@ def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_pa
     loaded = load_task(path)
     assert not loaded.training
     labels, expected = predict_logits(module, batches.evaluation_loader("validation"))
-    again, found = predict_logits(loaded, batches.evaluation_loader("validation"))
-    assert np.array_equal(labels, again) and np.array_equal(expected, found)
+    loaded_labels, loaded_logits = predict_logits(loaded, batches.evaluation_loader("validation"))
+    assert np.array_equal(labels, loaded_labels) and np.array_equal(expected, loaded_logits)
     script = (
         "import sys; from seqclf.training.module import load_task; "
         f"load_task({str(path)!r}); assert 'hydra' not in sys.modules"
@@ -283,11 +230,11 @@ def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_pa
 
 
 def test_a_checkpoint_of_an_earlier_layout_is_refused_in_one_line(task, tmp_path):
-    made = task()
-    weights = made.state_dict()
+    module = task()
+    weights = module.state_dict()
     weights["model.steps.layers.0.weight"] = weights.pop("model.embedding.layers.0.weight")
     path = tmp_path / "old.ckpt"
-    torch.save({"hyper_parameters": dict(made.hparams), "state_dict": weights, "global_step": 1, "epoch": 0}, path)
+    torch.save({"hyper_parameters": dict(module.hparams), "state_dict": weights, "global_step": 1, "epoch": 0}, path)
     message = (
         r"checkpoint=.*old.ckpt: has no weight model.embedding.layers.0.weight, .* of another version; train again"
     )
@@ -295,17 +242,17 @@ def test_a_checkpoint_of_an_earlier_layout_is_refused_in_one_line(task, tmp_path
         load_task(path)
 
 
-def test_classify_keeps_the_order_of_the_split(task, batches):
+def test_predictions_are_in_the_order_of_the_split(task, batches):
     module = task()
     split = batches.splits["validation"]
-    labels, found = predict_logits(module, batches.evaluation_loader("validation"))
+    labels, logits = predict_logits(module, batches.evaluation_loader("validation"))
     np.testing.assert_array_equal(labels, split.labels)
     for row in (0, 13, 30):
         start, stop = split.sequences.offsets[row : row + 2]
-        fields = {name: torch.from_numpy(steps[None, start:stop]) for name, steps in split.sequences.fields.items()}
+        fields = {name: torch.from_numpy(values[None, start:stop]) for name, values in split.sequences.fields.items()}
         with torch.no_grad():
-            logits = module.model(fields, torch.tensor([stop - start]), np.array([stop - start]))
-        np.testing.assert_allclose(found[row], logits[0], atol=1e-6)
+            alone = module.model(fields, torch.tensor([stop - start]), np.array([stop - start]))
+        np.testing.assert_allclose(logits[row], alone[0], atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -318,7 +265,7 @@ def test_classify_keeps_the_order_of_the_split(task, batches):
         ([1, 2], "is not a seqclf checkpoint"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
+def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, message):
     path = tmp_path / "some.ckpt"
     if isinstance(content, bytes):
         path.write_bytes(content)

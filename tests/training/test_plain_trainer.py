@@ -1,10 +1,11 @@
-"""The module and the DataModule under a Trainer of the user's, with none of the settings of this package."""
+"""The module and the DataModule under a plain Lightning Trainer."""
 
 import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from support.run_records import RecordingLogger
 
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import classification_metrics, softmax
@@ -21,8 +22,8 @@ pytestmark = pytest.mark.filterwarnings(
 SMALL = {"max_tokens": 40, "max_sequences": 4, "pool_batches": 2}
 
 
-class Seen(pl.Callback):
-    """The rows of each epoch, and when it was validated."""
+class RecordRows(pl.Callback):
+    """Records the rows of each epoch and the epochs that were validated."""
 
     def __init__(self):
         self.rows, self.validated = {}, []
@@ -37,7 +38,7 @@ class Seen(pl.Callback):
 
 @pytest.fixture
 def trainer(tmp_path):
-    """`trainer(max_epochs=3)`: a Trainer with nothing set but what keeps a test quiet."""
+    """`trainer(max_epochs=3)` returns a Trainer with defaults, silent for tests."""
 
     def make(**settings):
         quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
@@ -52,19 +53,19 @@ def data(splits, data_module, random_split):
 
 
 def test_every_epoch_reads_every_row_and_is_validated(task, trainer, data):
-    seen = Seen()
-    trainer(max_epochs=4, callbacks=[seen]).fit(task(), datamodule=data)
-    assert seen.validated == [0, 1, 2, 3]
-    for batches in seen.rows.values():
+    recorded = RecordRows()
+    trainer(max_epochs=4, callbacks=[recorded]).fit(task(), datamodule=data)
+    assert recorded.validated == [0, 1, 2, 3]
+    for batches in recorded.rows.values():
         assert sorted(row for rows in batches for row in rows) == list(range(60))
-    assert len({len(batches) for batches in seen.rows.values()}) > 1, "epochs of unequal numbers of batches"
+    assert len({len(batches) for batches in recorded.rows.values()}) > 1, "epochs of unequal numbers of batches"
 
 
 def test_overfitting_repeats_the_same_batches(task, trainer, data):
-    seen = Seen()
-    trainer(max_epochs=3, overfit_batches=2, callbacks=[seen]).fit(task(), datamodule=data)
-    assert len(seen.rows) == 3 and len(seen.rows[0]) == 2
-    assert seen.rows[0] == seen.rows[1] == seen.rows[2] and seen.validated == [0, 1, 2]
+    recorded = RecordRows()
+    trainer(max_epochs=3, overfit_batches=2, callbacks=[recorded]).fit(task(), datamodule=data)
+    assert len(recorded.rows) == 3 and len(recorded.rows[0]) == 2
+    assert recorded.rows[0] == recorded.rows[1] == recorded.rows[2] and recorded.validated == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -80,17 +81,17 @@ def test_overfitting_repeats_the_same_batches(task, trainer, data):
     ],
     ids=str,
 )
-def test_limits_of_the_trainer_hold(task, trainer, data, settings, validated, batches):
-    seen = Seen()
-    trainer(callbacks=[seen], **settings).fit(task(), datamodule=data)
-    assert seen.validated == validated
-    assert batches is None or [len(epoch) for epoch in seen.rows.values()] == [batches] * len(seen.rows)
+def test_limits_of_the_trainer_are_respected(task, trainer, data, settings, validated, batches):
+    recorded = RecordRows()
+    trainer(callbacks=[recorded], **settings).fit(task(), datamodule=data)
+    assert recorded.validated == validated
+    assert batches is None or [len(epoch) for epoch in recorded.rows.values()] == [batches] * len(recorded.rows)
 
 
 def test_a_run_without_validation_data_trains(task, trainer, splits, data_module):
-    seen = Seen()
-    trainer(max_epochs=1, callbacks=[seen]).fit(task(), datamodule=data_module({"train": splits["train"]}))
-    assert seen.validated == [] and len(seen.rows) == 1
+    recorded = RecordRows()
+    trainer(max_epochs=1, callbacks=[recorded]).fit(task(), datamodule=data_module({"train": splits["train"]}))
+    assert recorded.validated == [] and len(recorded.rows) == 1
 
 
 @pytest.mark.parametrize("stage", ["validate", "test"])
@@ -130,8 +131,8 @@ def test_a_missing_split_is_named(task, trainer, splits, data_module, stage):
 
 
 @pytest.mark.parametrize("monitor", ["validation/recall", "validation/recall/odd", "train/loss"])
-def test_callbacks_of_the_user_monitor_scores_by_name(task, trainer, data, tmp_path, monitor):
-    keep = ModelCheckpoint(tmp_path, "kept", monitor=monitor, mode="max")
+def test_callbacks_monitor_scores_by_name(task, trainer, data, tmp_path, monitor):
+    keep = ModelCheckpoint(tmp_path, "best", monitor=monitor, mode="max")
     stop = EarlyStopping(monitor, mode="max", patience=2)
     run = trainer(max_epochs=20, callbacks=[stop, keep])
     run.fit(
@@ -141,25 +142,12 @@ def test_callbacks_of_the_user_monitor_scores_by_name(task, trainer, data, tmp_p
     assert run.current_epoch < 20
 
 
-class KeptLogger(pl.loggers.logger.Logger):
-    name, version = "kept", 0
-
-    def __init__(self):
-        super().__init__()
-        self.kept = []
-
-    def log_hyperparams(self, *arguments):
-        pass
-
-    def log_metrics(self, metrics, step=None):
-        self.kept += [(name, step) for name in metrics if "/" in name]
-
-
 @pytest.mark.parametrize("stage", ["fit", "validate", "test"])
 def test_loggers_get_every_score_once(task, trainer, data, stage):
-    logger = KeptLogger()
+    logger = RecordingLogger()
     settings = {"max_epochs": 2} if stage == "fit" else {}
     getattr(trainer(logger=logger, log_every_n_steps=1000, **settings), stage)(task(), datamodule=data)
     name = {"fit": "validation/recall", "validate": "validation/recall", "test": "test/recall"}[stage]
-    assert len([step for kept, step in logger.kept if kept == name]) == (2 if stage == "fit" else 1)
-    assert len(set(logger.kept)) == len(logger.kept)
+    logged = [(key, step) for step, metrics in logger.logged for key in metrics if "/" in key]
+    assert len([step for key, step in logged if key == name]) == (2 if stage == "fit" else 1)
+    assert len(set(logged)) == len(logged)

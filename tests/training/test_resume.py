@@ -1,4 +1,4 @@
-"""A run that was killed anywhere and resumed is the run that was not."""
+"""A run that was killed anywhere and resumed equals an unbroken one."""
 
 import copy
 import random
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 
 class Watch(pl.Callback):
-    """The rows of each epoch, and the epoch and step of each validation and each end of an epoch."""
+    """Records the rows of each epoch, and the epoch and step of each validation and each end of an epoch."""
 
     def __init__(self):
         self.rows, self.validations, self.ends = {}, [], []
@@ -40,11 +40,11 @@ class Watch(pl.Callback):
 
 
 class SaveAt(pl.callbacks.ModelCheckpoint):
-    """A checkpoint at each of `places`, `(epoch, batch | "last batch" | "end")`, with what `watch` had seen by then."""
+    """Saves a checkpoint and a copy of `watch` at each of `moments`, `(epoch, batch | "last batch" | "end")`."""
 
-    def __init__(self, folder, places):
+    def __init__(self, folder, moments):
         super().__init__(dirpath=folder, save_top_k=0)
-        self.folder, self.places, self.watch, self.saved = folder, places, Watch(), {}
+        self.folder, self.moments, self.watch, self.saved = folder, moments, Watch(), {}
 
     def state_dict(self):
         return {}
@@ -56,11 +56,11 @@ class SaveAt(pl.callbacks.ModelCheckpoint):
     def on_train_epoch_end(self, trainer, task):
         self.save(trainer, (trainer.current_epoch, "end"))
 
-    def save(self, trainer, place):
-        if place in self.places:
-            path = self.folder / f"{place}.ckpt"
+    def save(self, trainer, moment):
+        if moment in self.moments:
+            path = self.folder / f"{moment}.ckpt"
             trainer.save_checkpoint(path)
-            self.saved[place] = path, copy.deepcopy(self.watch)
+            self.saved[moment] = path, copy.deepcopy(self.watch)
 
 
 def watched(fit, module, checkpoint=None, save=None, **settings):
@@ -84,26 +84,26 @@ def watched(fit, module, checkpoint=None, save=None, **settings):
     ],
     ids=str,
 )
-def test_a_run_killed_anywhere_and_resumed_is_the_run_that_was_not(task, fit, splits, tmp_path, settings):
-    chosen = random.Random(str(settings))
-    places = [(0, "last batch"), (1, "end"), *((epoch, chosen.randrange(4)) for epoch in range(3))]
-    save, whole = SaveAt(tmp_path, [places[0], *chosen.sample(places[1:], 2)] if settings else places), task()
-    expected = watched(fit, whole, save=save, **settings)
+def test_a_run_killed_anywhere_and_resumed_equals_an_unbroken_one(task, fit, splits, tmp_path, settings):
+    generator = random.Random(str(settings))
+    moments = [(0, "last batch"), (1, "end"), *((epoch, generator.randrange(4)) for epoch in range(3))]
+    save, unbroken = SaveAt(tmp_path, [moments[0], *generator.sample(moments[1:], 2)] if settings else moments), task()
+    expected = watched(fit, unbroken, save=save, **settings)
     if "limit_train_batches" not in settings:
         everything = list(range(len(splits["train"].labels)))
         assert all(sorted(expected.rows[epoch]) == everything for epoch in range(2))
-    for place, (checkpoint, before) in save.saved.items():
+    for moment, (checkpoint, before) in save.saved.items():
         resumed = task()
-        seen = before.and_then(watched(fit, resumed, checkpoint, **settings))
-        assert seen.rows == expected.rows, place
-        assert seen.validations == expected.validations, place
-        assert place[1] == "end" or seen.ends == expected.ends, place
-        for name, weight in whole.state_dict().items():
-            assert torch.equal(weight, resumed.state_dict()[name]), (place, name)
-    assert len(save.saved) == len(save.places), "every kill was tried"
+        resumed_watch = before.and_then(watched(fit, resumed, checkpoint, **settings))
+        assert resumed_watch.rows == expected.rows, moment
+        assert resumed_watch.validations == expected.validations, moment
+        assert moment[1] == "end" or resumed_watch.ends == expected.ends, moment
+        for name, weight in unbroken.state_dict().items():
+            assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
+    assert len(save.saved) == len(save.moments), "every kill was tried"
 
 
-def test_the_loader_gives_the_whole_epoch_outside_of_a_fit(task, fit, splits):
+def test_outside_of_fit_the_loader_yields_every_row(task, fit, splits):
     module = task()
     trainer = fit(module, max_epochs=1, enable_checkpointing=False)
     rows = [row for batch in trainer.datamodule.train_dataloader() for row in batch.ids]
@@ -128,26 +128,24 @@ CHANGED = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "told"), CHANGED, ids=[told for *_, told in CHANGED])
-def test_other_batches_are_refused_inside_an_epoch_and_told_between_epochs(
-    task, fit, inside_and_between, settings, told
+@pytest.mark.parametrize(("settings", "changed"), CHANGED, ids=[changed for *_, changed in CHANGED])
+def test_changed_batches_are_refused_inside_an_epoch_and_warned_of_between_epochs(
+    task, fit, inside_and_between, settings, changed
 ):
     inside, between = inside_and_between
     common = {"max_epochs": 1, "enable_checkpointing": False}
-    with pytest.raises(
-        InputError, match=rf"inside an epoch, whose rows were batched with {told}; set the same to resume"
-    ):
+    with pytest.raises(InputError, match=rf"inside an epoch, whose rows were batched with {changed}; set the same"):
         fit(task(), inside, **{**common, **settings})
-    with pytest.warns(UserWarning, match=rf"epochs were batched with {told}, the next ones are not"):
+    with pytest.warns(UserWarning, match=rf"epochs were batched with {changed}, the next ones are not"):
         fit(task(), between, **{**common, "max_epochs": 2, **settings})
 
 
-def test_settings_of_speed_may_change_inside_an_epoch(task, fit, inside_and_between):
+def test_settings_that_affect_only_speed_may_change_inside_an_epoch(task, fit, inside_and_between):
     inside, _ = inside_and_between
     fit(task(), inside, max_epochs=1, batching={"evaluation_factor": 1}, enable_checkpointing=False)
 
 
-def test_a_checkpoint_with_other_batches_is_refused_before_a_run_begins(task, inside_and_between, splits, fit):
+def test_a_checkpoint_with_changed_batches_is_refused_before_the_run_starts(task, inside_and_between, splits, fit):
     inside, between = inside_and_between
     module = task()
     trainer = fit(module, max_epochs=1, batching={"max_tokens": 50}, enable_checkpointing=False)
@@ -158,8 +156,8 @@ def test_a_checkpoint_with_other_batches_is_refused_before_a_run_begins(task, in
 
 
 @pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
-def test_a_checkpoint_with_other_rows_kept_apart_names_the_decision(task, fit, tmp_path, before, now):
-    """A promise keeps validation rows apart; everything else of the data is the same."""
+def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_path, before, now):
+    """A guarantee holds out validation rows. The rest of the data is the same."""
 
     def with_validation(rows):
         module = task()

@@ -1,4 +1,4 @@
-"""Weight of a row in the loss: it must not depend on how many rows share its batch."""
+"""The weight of a row in the loss does not depend on the number of rows in its batch."""
 
 from types import SimpleNamespace
 
@@ -38,13 +38,13 @@ def test_every_row_has_the_same_weight_in_an_epochs_gradient(task, long_tailed, 
     (everything,) = long_tailed(max_tokens=10**6, max_sequences=None).evaluation_loader("train")
     module.training_step(everything, 0).backward()
     # All of an epoch's rows together weigh as much as its steps would; up to that factor the directions must agree.
-    whole = gradient(module)
-    scale = epoch_gradient.norm() / whole.norm()
+    full_gradient = gradient(module)
+    scale = epoch_gradient.norm() / full_gradient.norm()
     assert scale == pytest.approx(len(sizes) / world_size, rel=0.1), "later epochs have about as many steps"
-    torch.testing.assert_close(epoch_gradient / scale, whole, rtol=1e-3, atol=1e-6)
+    torch.testing.assert_close(epoch_gradient / scale, full_gradient, rtol=1e-3, atol=1e-6)
 
 
-def test_batches_have_the_same_weight_where_asked(long_tailed):
+def test_batches_have_equal_weights_if_configured(long_tailed):
     assert {batch.weight for batch in long_tailed(equal_row_weights=False).train_dataloader()} == {1.0}
 
 

@@ -1,4 +1,4 @@
-"""A signal ends training with a checkpoint from which the run goes on as if it had never been stopped."""
+"""A signal ends training with a checkpoint, and the resumed run equals an unbroken one."""
 
 import os
 import signal
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 @pytest.fixture(autouse=True)
 def handlers():
-    """The handlers of a command, and afterwards those of pytest."""
+    """Install the handlers of a command, and restore those of pytest."""
     before = {number: signal.getsignal(number) for number in signals.SIGNALS}
     signals.install()
     yield
@@ -32,7 +32,7 @@ def handlers():
 
 
 class SignalAt(pl.Callback):
-    """Sends this process signals inside a step of an epoch, or of its validation."""
+    """Sends this process signals in a batch of an epoch or of its validation."""
 
     def __init__(self, epoch, step, validating=False, signals=(signal.SIGTERM,)):
         self.when, self.validating, self.signals = (epoch, step), validating, signals
@@ -59,7 +59,7 @@ LAST = -1
 
 
 @pytest.mark.parametrize(
-    ("place", "accumulate", "every"),
+    ("moment", "accumulate", "every"),
     [
         ((0, 2), 1, 1.0),
         ((1, 3), 1, 1.0),
@@ -69,24 +69,24 @@ LAST = -1
         ((1, 0, True), 1, 0.5),
     ],
 )
-def test_a_run_stopped_by_a_signal_ends_as_one_that_was_not(task, fit, tmp_path, place, accumulate, every):
+def test_a_run_stopped_by_a_signal_ends_like_an_unbroken_one(task, fit, tmp_path, moment, accumulate, every):
     settings = {"max_epochs": 3, "accumulate_grad_batches": accumulate, "val_check_interval": every}
-    rows = {"whole": [], "stopped": []}
-    whole, first, second = task(), task(), task()
-    fit(whole, callbacks=hooks(tmp_path / "whole", shown=rows["whole"]), **settings)
+    rows = {"unbroken": [], "stopped": []}
+    unbroken, first, second = task(), task(), task()
+    fit(unbroken, callbacks=hooks(tmp_path / "unbroken", shown=rows["unbroken"]), **settings)
     folder = tmp_path / "stopped"
     with pytest.raises(signals.Terminated) as end, signals.deferred_signals():
-        fit(first, callbacks=hooks(folder, SignalAt(*place), shown=rows["stopped"]), **settings)
+        fit(first, callbacks=hooks(folder, SignalAt(*moment), shown=rows["stopped"]), **settings)
     assert end.value.code == 143 and not list(folder.glob(".*"))
     left = torch.load(folder / "last.ckpt", weights_only=True)
-    assert left["epoch"] == place[0], "at once, not at the end of the epoch"
+    assert left["epoch"] == moment[0], "at once, not at the end of the epoch"
     signals.install()
     fit(second, checkpoint=folder / "last.ckpt", callbacks=hooks(folder, shown=rows["stopped"]), **settings)
-    for name, weight in whole.state_dict().items():
+    for name, weight in unbroken.state_dict().items():
         assert torch.equal(weight, second.state_dict()[name]), name
     names = ("epoch", "step", "lr", "train/loss", "validation/loss", "validation/auroc")
-    expected, found = ([{name: row[name] for name in names} for row in shown] for shown in rows.values())
-    assert found == expected, "every epoch is validated once, on all its rows"
+    expected, recorded = ([{name: row[name] for name in names} for row in shown] for shown in rows.values())
+    assert recorded == expected, "every epoch is validated once, on all its rows"
 
 
 class CountSteps(pl.Callback):
@@ -96,7 +96,7 @@ class CountSteps(pl.Callback):
         self.steps += 1
 
 
-def test_a_second_signal_does_not_cost_the_checkpoint_and_a_second_ctrl_c_does_not_wait(task, fit, tmp_path):
+def test_a_second_signal_keeps_the_checkpoint_and_a_second_ctrl_c_does_not_wait(task, fit, tmp_path):
     count, twice = CountSteps(), SignalAt(0, 1, signals=[signal.SIGTERM, signal.SIGTERM])
     with pytest.raises(signals.Terminated) as end, signals.deferred_signals():
         fit(task(), callbacks=hooks(tmp_path / "first", twice, count))
@@ -112,8 +112,8 @@ def test_a_second_signal_does_not_cost_the_checkpoint_and_a_second_ctrl_c_does_n
 def test_a_run_whose_epochs_are_all_trained_is_resumed_without_training(task, fit, tmp_path):
     first, second, count = checkpoints(tmp_path / "first"), checkpoints(tmp_path / "second"), CountSteps()
     records = [EpochRecord(tmp_path / name / "metrics.csv", lambda *_: None) for name in ("first", "second")]
-    whole, resumed = task(), task()
-    fit(whole, callbacks=[records[0], *first], max_epochs=2)
+    unbroken, resumed = task(), task()
+    fit(unbroken, callbacks=[records[0], *first], max_epochs=2)
     settings = {"max_epochs": 2, "callbacks": [records[1], *second, count]}
     fit(resumed, checkpoint=tmp_path / "first/last.ckpt", **settings)
     assert count.steps == 0
@@ -124,7 +124,7 @@ def test_a_run_whose_epochs_are_all_trained_is_resumed_without_training(task, fi
 
 
 @pytest.mark.parametrize(("patience", "epochs"), [(2, 3), (4, 5)])
-def test_a_run_that_patience_ended_goes_on_only_with_more_of_it(task, fit, tmp_path, patience, epochs):
+def test_a_run_that_stopped_early_resumes_only_with_more_patience(task, fit, tmp_path, patience, epochs):
     def run(patience, **options):
         record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
         callbacks = [early_stopping(patience), record, *checkpoints(tmp_path)]
@@ -135,7 +135,7 @@ def test_a_run_that_patience_ended_goes_on_only_with_more_of_it(task, fit, tmp_p
     assert run(patience, checkpoint=tmp_path / "last.ckpt") == epochs
 
 
-def test_the_best_checkpoint_is_carried_from_a_folder_that_was_moved(task, fit, tmp_path):
+def test_the_best_checkpoint_is_copied_from_a_folder_that_was_moved(task, fit, tmp_path):
     fit(task(), callbacks=checkpoints(tmp_path / "first"), max_epochs=1)
     (tmp_path / "first").rename(tmp_path / "moved")
     last = tmp_path / "moved/last.ckpt"
