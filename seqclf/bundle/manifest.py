@@ -22,7 +22,7 @@ from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_conte
 FORMAT = 1
 NAME = "manifest.json"
 MODEL = "model.onnx"
-MOST_BYTES = 200_000_000
+MOST_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 TARGET = {
@@ -64,6 +64,7 @@ def encoder_file(field: str) -> str:
 
 def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     """Write a manifest with the hash of every file that is in `folder` now."""
+    # Sorted, so that the same files give the same manifest on every file system.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
     files = {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
     manifest = {"format": FORMAT, **content, "files": files}
@@ -83,8 +84,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
         raise InputError(f"bundle={folder}: {NAME} has {path.stat().st_size:,} bytes, which no manifest has; {remedy}")
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
+        # An edited manifest is refused before its values are read, so the error names the edit and not its effect.
         intact = manifest.get("digest") == _digest(manifest)
-    except (OSError, ValueError, AttributeError, RecursionError):
+    except (OSError, ValueError, AttributeError, RecursionError):  # JSON may be nested too deep, or no object
         intact = False
     if not intact:
         raise InputError(f"bundle={folder}: {NAME} has changed since the export; {remedy}")
@@ -93,6 +95,7 @@ def read_manifest(folder: Path) -> dict[str, Any]:
             f"bundle={folder}: of format {manifest.get('format')}, this seqclf reads {FORMAT}; export it anew"
         )
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
+        # A digest proves that nothing changed since the export, not that the exporter can be trusted.
         check_content(manifest)
         _check_files(manifest)
     for name, expected in manifest["files"].items():
@@ -143,6 +146,7 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
         if name not in files:
             raise InputError(f"files has no hash of {name}")
     for name in files:
+        # Hashing such a file would read outside the bundle, or a device that never ends.
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
             raise InputError(f"files.{name} is no path in the bundle")
@@ -154,5 +158,6 @@ def _sha256(path: Path) -> str:
 
 
 def _digest(manifest: dict[str, Any]) -> str:
+    # Sorted keys without layout: a manifest that was only reformatted keeps its digest.
     content = {key: value for key, value in manifest.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

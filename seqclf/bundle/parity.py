@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-TOLERANCE = 1e-5
+TOLERANCE = 1e-5  # float32 kernels of both runtimes add in different orders
+# Sizes of 1 reveal dimensions that the export has fixed or squeezed.
 BATCHES = (1, 2, 5, 16)
 TIMES = (1, 2, 13, 48)
 
@@ -41,6 +42,7 @@ def check(session: Any, path: Path) -> dict[str, Any]:
     divided by the largest logit of the cell where that exceeds 1.
     """
     cells: dict[str, dict[str, np.ndarray]] = {}
+    # A parity file may come from anywhere, and unpickling runs code.
     with np.load(path, allow_pickle=False) as stored:
         for key in stored.files:
             cell, name = key.split("/", 1)
@@ -50,6 +52,7 @@ def check(session: Any, path: Path) -> dict[str, Any]:
         expected = arrays.pop("logits")
         logits = session.run(["logits"], arrays)[0]
         error = np.abs(logits - expected).max() / max(1.0, np.abs(expected).max())
+        # NaN compares as False with everything, so it would pass as the smaller error.
         errors[cell] = float(error) if np.isfinite(error) else float("inf")
     worst = max(errors.values())
     return {"passed": worst <= TOLERANCE, "max_error": worst, "tolerance": TOLERANCE, "cells": errors}

@@ -33,6 +33,7 @@ def predictions_table(
     `ids`: (N,), or None to number the rows from `first_row`.
     """
     refused = np.array([error is not None for error in predictions.errors], dtype=bool)
+    # Any index will do for refused rows, which are masked below.
     best = np.where(refused, 0, predictions.predicted)
     top = predictions.probabilities[np.arange(len(best)), best]
     if ids is None:

@@ -21,6 +21,7 @@ def to_columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.Reco
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {field.name: [None] * len(sequences) for field in fields}
     for row, sequence in enumerate(sequences):
+        # A list may fit every field, and must not be read as the values of each.
         if len(fields) > 1 and not isinstance(sequence, Mapping):
             errors[row] = f"is not a dict of the fields {', '.join(columns)}"
             continue
@@ -38,9 +39,12 @@ def to_columns(sequences: list[Any], fields: tuple[Field, ...]) -> tuple[pa.Reco
 
 
 def _to_canonical(value: Any, field: Field) -> Any:
-    """The value as one of the field's Arrow type. Raises what Arrow raises where it is none."""
+    """Convert a value to the Arrow type of a field.
+
+    Raises ValueError, TypeError or an Arrow error if it does not fit.
+    """
     if isinstance(value, np.ndarray):
-        value = value.tolist()
+        value = value.tolist()  # Python numbers, which the casts below distinguish
     if isinstance(value, str) and not field.running_text:
         raise ValueError("a text is not a list")  # Arrow would take it as a list of characters
     if field.kind == "category" and isinstance(value, (list, tuple)):

@@ -28,7 +28,7 @@ class LabelledPredictions(NamedTuple):
 
 
 class _Mistake(NamedTuple):
-    """A wrong row, in the order of `probability`, that of its label. `position`: among the usable rows."""
+    """A wrong row. `probability` is that of its true label, `position` its index among the usable rows."""
 
     probability: float
     position: int
@@ -65,9 +65,11 @@ def predict_labelled(
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.rows
+        # Only the worst rows of each window are kept, which bounds memory for files of any size.
         for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))
             mistakes.append(_Mistake(probability, index, str(ids[row]), columns))
+        # By probability and position: record batches have no order.
         mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MOST_MISTAKES]
     if not labels:
         raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")

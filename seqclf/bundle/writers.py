@@ -21,6 +21,7 @@ class _JsonLines:
         self.file = path.open("w", encoding="utf-8")
 
     def write_batch(self, batch: pa.RecordBatch) -> None:
+        # default=str: dates and binary ids have no JSON form.
         self.file.writelines(json.dumps(row, ensure_ascii=False, default=str) + "\n" for row in batch.to_pylist())
 
     def close(self) -> None:
@@ -52,6 +53,7 @@ def check_output_path(path: Path) -> None:
     """Raise InputError unless a file can be created at `path`, with its folders."""
     if path.is_dir():
         raise InputError(f"output={path}: is a folder; name a file in it")
+    # Missing folders are created later, so only the nearest existing one can be in the way.
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
         raise InputError(f"output={path}: {parent} is not a folder; name another")

@@ -14,8 +14,8 @@ HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
 LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 MOST_NAMED = 5
-FEWEST_ROWS = 5  # of a class that an alarm may be about, unless it is the positive one
-NO_CORRELATION = 0.1  # Matthews' correlation below this hardly is one
+FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
+NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,12 @@ def find_alarms(
 ) -> list[Alarm]:
     """Alarms about the metrics of a split, the gravest first.
 
-    `has_targets`: decisions keep a target (conf/decision), so that accuracy may have been given up for recall.
+    `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall.
+
+    >>> from seqclf.evaluation.metrics import confusion_metrics
+    >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
+    >>> [alarm.text for alarm in find_alarms(metrics, ["no", "yes"], positive="yes")]
+    ['accuracy 98.0% hides the recall of yes 12.0% of 200']
     """
     support, recall = metrics.support_by_class, metrics.recall_by_class
     present = [label for label in classes if support[label]]
@@ -42,6 +47,7 @@ def find_alarms(
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
     remedy = _remedy(positive)
     alarms = []
+    # A class of very few rows may be missed by chance. The positive label is watched whatever its size.
     large = [label for label in present if support[label] >= FEWEST_ROWS or label == positive]
     never = [label for label in large if not predicted[label]]
     if never:
@@ -50,6 +56,7 @@ def find_alarms(
         text = f"{_join_labels(never)} {verb} never predicted: all {missed:,} such rows are missed"
         alarms.append(Alarm("never_predicted", text, remedy))
     watched = [label for label in ([positive] if positive in present else large) if label not in never]
+    # A random choice of as many rows has an expected recall equal to the share of rows that are predicted as the label.
     chance = [
         label
         for label in watched
@@ -71,7 +78,7 @@ def find_alarms(
 
 
 def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:
-    """Whether a high accuracy hides a recall that is low beyond chance (one-sided binomial test)."""
+    """True if a high accuracy hides a recall that is low beyond chance (one-sided binomial test)."""
     from scipy.stats import binomtest
 
     recall, support = metrics.recall_by_class[label] or 0.0, metrics.support_by_class[label]
@@ -84,6 +91,7 @@ def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:
 def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int) -> Alarm | None:
     largest = max(present, key=lambda label: metrics.support_by_class[label])
     share = metrics.support_by_class[largest] / rows
+    # A model may give up accuracy for rare classes. Matthews' correlation shows that it has learned something.
     if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
         return None
     text = f"accuracy {metrics.accuracy:.1%} is no more than always saying {largest} would reach ({share:.1%})"

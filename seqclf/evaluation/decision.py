@@ -17,7 +17,7 @@ from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # their thresholds are set on held-out rows
 ROUNDS = 20  # over the thresholds of several classes, until none moves
-CERTAIN = 1e-12
+CERTAIN = 1e-12  # distance from 0 and 1 that a margin is computed with
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,11 +44,11 @@ class Guarantee(JsonResult):
 
 @dataclass(frozen=True)
 class Decision(JsonResult):
-    """How logits become labels, as a bundle keeps it.
+    """Rule that turns logits into labels, as stored in a bundle.
 
     The label is the argmax of `logits / temperature + offsets`. For two classes `threshold` says the same as a
-    probability: the `positive` label, which is class `positive_index`, is predicted from there on. `targets`: what was
-    asked of the decision, and how well it is backed (see `choose_decision`).
+    probability: the `positive` label, which is class `positive_index`, is predicted from there on. `targets`: the
+    guarantees that were required of the decision, with their evidence (see `choose_decision`).
 
     >>> decision = Decision().with_margin("threshold", ["no", "yes"], margin=2.0, positive="yes")
     >>> decision.choose(np.array([[0.0, 1.0], [0.0, 3.0]])).tolist()
@@ -65,7 +65,7 @@ class Decision(JsonResult):
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Decision:
-        # By hand: prediction reads a decision at each start, and pydantic takes 0.1 s. `manifest` has checked it.
+        # Without pydantic, whose import takes 0.1 s at every start of prediction. `manifest` has checked the values.
         names = {field.name for field in fields(Guarantee)}
         targets = (Guarantee(**{key: target[key] for key in target if key in names}) for target in state["targets"])
         offsets = state["offsets"]
@@ -109,6 +109,7 @@ class Decision(JsonResult):
 
 
 def _expit(margin: float) -> float:
+    # exp overflows beyond 709.
     return float(1 / (1 + np.exp(-np.clip(margin, -700, 700))))
 
 
@@ -118,7 +119,13 @@ def override_threshold(
     """Replace a bundle's decision by what the user sets at prediction.
 
     `threshold`: None keeps the decision, "argmax" predicts the most probable label, and a number is the probability
-    from which on the `positive` label is predicted. At 0 every row is positive, at 1 none.
+    from which on the `positive` label is predicted. At 0 every row is positive, at 1 none. Raises InputError on any
+    other value, and on a number where there are more than two classes.
+
+    >>> decision = override_threshold(Decision(), 0.2, positive="yes", classes=["no", "yes"])
+    >>> logits = np.array([[2.0, 0.0], [1.0, 0.0]])
+    >>> decision.probabilities(logits)[:, 1].round(2).tolist(), decision.choose(logits).tolist()
+    ([0.12, 0.27], [0, 1])
     """
     if threshold is None:
         return decision
@@ -133,6 +140,7 @@ def override_threshold(
         raise InputError(f"threshold={threshold}: must be a probability of the positive label, argmax or null")
     if positive is None:
         raise InputError(f"threshold={threshold}: needs two classes; set threshold=argmax or null")
+    # The margin of 0 or 1 is infinite, and JSON has no infinity. `choose` compares with `threshold` itself.
     inner = min(max(probability, CERTAIN), 1 - CERTAIN)
     margin = float(np.log(inner / (1 - inner)))
     return replace(argmax.with_margin("threshold", classes, margin, positive), threshold=probability)
@@ -162,6 +170,7 @@ def choose_decision(
     confidence = settings["confidence"]
     scaled = argmax.scaled(logits)
     if positive is None:
+        # The union bound (Bonferroni) needs no independence between the classes.
         confidence_each = 1 - (1 - confidence) / max(1, len(targets))
         offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each)
         guarantees = tuple(replace(guarantee, confidence=confidence) for guarantee in guarantees)
@@ -174,7 +183,7 @@ def choose_decision(
         decision = replace(decision, targets=(guarantee,))
     if rule in GUARANTEED_RULES and not uses_holdout(settings, rule):
         decision = replace(
-            decision, targets=tuple(replace(one, backed=False, provisional=True) for one in decision.targets)
+            decision, targets=tuple(replace(target, backed=False, provisional=True) for target in decision.targets)
         )
     return decision
 
@@ -192,14 +201,14 @@ def _guarantee(rule: str, label: str, target: float, confidence: float, threshol
 
 
 def uses_holdout(settings: Mapping[str, Any], rule: str) -> bool:
-    """Whether the threshold of a rule is set on validation rows that are held out for it."""
+    """True if the threshold of a rule is set on validation rows that are held out for it."""
     return rule in GUARANTEED_RULES and settings["holdout"] > 0 and not settings["provisional"]
 
 
 def parse_rule(
     settings: Mapping[str, Any], classes: Sequence[str], positive: str | None
 ) -> tuple[str, dict[str, float]]:
-    """The rule of conf/decision and its target by label; raises InputError where they do not fit the classes."""
+    """Rule of conf/decision and its target by label. Raises InputError where they do not fit the classes."""
     rules = [rule for rule in RULES if settings[rule] is not None]
     if len(rules) > 1:
         raise InputError(f"decision.{rules[0]} and decision.{rules[1]}: set one of them")
@@ -253,6 +262,7 @@ def _choose_offsets(
             scores = _margin(scaled + offsets, index) - offsets[index]
             thresholds[label] = THRESHOLDS[rule](scores, labels == index, target, confidence)
             offsets[index] = -thresholds[label].value
+        # Convergence is not guaranteed. After a cycle of `ROUNDS` the check below judges the last thresholds.
         if np.allclose(offsets, before, atol=1e-9):
             break
     predicted = (scaled + offsets).argmax(axis=1)

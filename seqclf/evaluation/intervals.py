@@ -40,7 +40,7 @@ class PositiveIntervals(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricIntervals(JsonResult):
-    """95 % confidence intervals (low, high) of metrics; None where a metric is not defined."""
+    """95 % confidence intervals (low, high) of metrics, None where a metric is not defined."""
 
     OMIT_NONE = frozenset({"positive"})
 
@@ -68,6 +68,7 @@ class ConfusionCounts(NamedTuple):
 
     @classmethod
     def from_matrix(cls, confusion: np.ndarray) -> ConfusionCounts:
+        # Classes that do not occur count in no macro mean (see `confusion_metrics`).
         occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
         matrix = confusion[np.ix_(occurs, occurs)]
         hits = np.diag(matrix)
@@ -86,7 +87,7 @@ def metric_intervals(
 ) -> MetricIntervals:
     """Intervals of accuracy, of macro recall, precision and F1, of the recall by class, and of the positive label.
 
-    `labels`, `predicted`: (N,) class numbers; `probabilities`: (N, C).
+    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C).
     """
     generator = np.random.default_rng(seed)
     confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
@@ -180,6 +181,7 @@ def _draw_macro_f1(counts: ConfusionCounts, worst: bool, generator: np.random.Ge
     # Sparse sums over cells: a thousand classes have a million cells, nearly all of them empty.
     sum_by_truth = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_truth)), (cells, classes))
     sum_by_predicted = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_predicted)), (cells, classes))
+    # Normalised gamma variables are Dirichlet distributed: how the errors of a class spread over the others.
     errors = generator.standard_gamma(counts.errors, (draws, cells))
     extra = generator.standard_exponential((draws, classes)) if worst else np.zeros((draws, classes))
     missed_per_error = share * (1 - recall) / np.maximum(errors @ sum_by_truth + extra, np.finfo(float).tiny)
@@ -203,6 +205,7 @@ def ranking_intervals(
     average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
     positives = int(is_positive.sum())
     rows = positives * (len(is_positive) - positives) / len(is_positive)
+    # Rounding errors may put it just outside 0 to 1, where the beta distribution is not defined.
     share = min(max(average_precision, 0.0), 1.0)
     if group_count > MOST_GROUPS:
         group, group_count = group * MOST_GROUPS // group_count, MOST_GROUPS
@@ -230,6 +233,7 @@ def _group_by_score(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndar
 
 def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator) -> np.ndarray:
     """Draws (R,) of AUROC from (2, G) counts. With `worst`, one more negative ranks first and one positive last."""
+    # The observed rows and one more of each class, as in the interval of Clopper and Pearson.
     padded = np.pad(counts, ((0, 0), (1, 1)))
     padded[0 if worst else 1, 0] = padded[1 if worst else 0, -1] = 1
     weights = generator.standard_gamma(padded, (_draw_count(padded.size), *padded.shape))
@@ -257,4 +261,5 @@ def _draw_count(numbers: int) -> int:
 def _limits(low: np.ndarray, high: np.ndarray, point: float) -> Interval:
     """Lower limit from the draws `low`, upper limit from `high`. The observed `point` is always between them."""
     tail = (1 - CONFIDENCE) / 2
+    # Quantiles of finite draws may pass the observed value by chance where an interval is very narrow.
     return min(float(np.quantile(low, tail)), point), max(float(np.quantile(high, 1 - tail)), point)

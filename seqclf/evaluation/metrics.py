@@ -29,7 +29,7 @@ class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
     `accuracy` is micro. `recall`, `precision` and `f1` are macro means over the classes that occur as truth or as
-    prediction, as in scikit-learn and torchmetrics; a ratio without a denominator counts as 0. Values by class are
+    prediction, as in scikit-learn and torchmetrics. A ratio without a denominator counts as 0. Values by class are
     None where a class has no rows. `balanced_accuracy` is the mean recall of the classes that have rows, `mcc` is
     Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
     """
@@ -95,6 +95,7 @@ class ClassificationMetrics(ConfusionMetrics):
 
 def confusion_matrix(labels: np.ndarray, predicted: np.ndarray, num_classes: int) -> np.ndarray:
     """(C, C) counts: true class by row, predicted class by column."""
+    # One pass over the rows: (true, predicted) as a number of base `num_classes`.
     return np.bincount(labels * num_classes + predicted, minlength=num_classes**2).reshape(num_classes, num_classes)
 
 
@@ -107,9 +108,11 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     """
     hits = np.diag(confusion).astype(np.float64)
     support, predicted = confusion.sum(axis=1), confusion.sum(axis=0)
+    # Hits are 0 wherever a denominator is, so a denominator of 1 gives the ratio 0.
     recall = hits / np.maximum(support, 1)
     precision = hits / np.maximum(predicted, 1)
     f1 = 2 * hits / np.maximum(support + predicted, 1)
+    # A class of the data that this split neither has nor is predicted with would lower every macro mean.
     occurs = (support + predicted) > 0
     rows = max(1, int(support.sum()))
 
@@ -140,9 +143,10 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
 
 
 def _matthews(confusion: np.ndarray) -> float:
-    """Matthews' correlation coefficient of any number of classes (Gorodkin 2004); 0 where it is not defined."""
+    """Matthews' correlation coefficient of any number of classes (Gorodkin 2004), 0 where it is not defined."""
     counts = confusion.astype(np.float64)
     rows, support, predicted = counts.sum(), counts.sum(axis=1), counts.sum(axis=0)
+    # In floats: products of squared counts of large splits overflow int64.
     variance = (rows**2 - predicted @ predicted) * (rows**2 - support @ support)
     covariance = np.trace(counts) * rows - support @ predicted
     return float(covariance / np.sqrt(variance)) if variance > 0 else 0.0
@@ -159,6 +163,11 @@ def classification_metrics(
 
     `labels`: (N,) class numbers. `probabilities`: (N, C). `predicted`: (N,) class numbers, by default those of the
     most probable classes. `positive`: the label that matters, for two classes.
+
+    >>> labels, probabilities = np.array([0, 0, 1]), np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8]])
+    >>> metrics = classification_metrics(labels, probabilities, ["no", "yes"], positive="yes")
+    >>> metrics.positive.recall, metrics.positive.precision, round(metrics.loss, 3)
+    (1.0, 0.5, 0.415)
     """
     labels = labels.astype(np.int64)
     if predicted is None:
@@ -186,7 +195,7 @@ def classification_metrics(
 def positive_metrics(
     labels: np.ndarray, probabilities: np.ndarray, confusion: np.ndarray, classes: list[str], positive: str
 ) -> PositiveMetrics:
-    """Metrics of the label `positive`. `labels`: (N,); `probabilities`: (N, C); `confusion`: (C, C)."""
+    """Metrics of the label `positive`. `labels`: (N,). `probabilities`: (N, C). `confusion`: (C, C)."""
     index = classes.index(positive)
     is_positive = labels == index
     by_class = confusion_metrics(confusion, classes)

@@ -29,7 +29,12 @@ class RankingCurve(JsonResult):
 
 
 def ranking_curve(truth: np.ndarray, score: np.ndarray) -> RankingCurve:
-    """Ranking metrics of `score` (N,) for the rows of `truth` (N,) bool."""
+    """Ranking metrics of `score` (N,) for the rows of `truth` (N,) bool.
+
+    >>> curve = ranking_curve(np.array([False, False, True, True]), np.array([0.1, 0.6, 0.4, 0.9]))
+    >>> curve.auroc, curve.recall_at_precision["0.9"]
+    (0.75, 0.5)
+    """
     from sklearn.metrics import precision_recall_curve
 
     if not truth.any() or truth.all():
@@ -75,7 +80,7 @@ def ranking_from_counts(counts: np.ndarray) -> dict[str, np.ndarray]:
     positive_total, negative_total = true_alerts[:, -1:], false_alerts[:, -1:]
     is_defined = ((positive_total > 0) & (negative_total > 0))[:, 0]
     precision = true_alerts / np.maximum(true_alerts + false_alerts, 1)
-    # Pairs of a positive above a negative; a tie counts half.
+    # Pairs of a positive above a negative. A tie counts half.
     pairs = (negatives * (true_alerts - positives / 2)).sum(axis=1)
     average_precision = (positives * precision).sum(axis=1) / np.maximum(positive_total, 1)[:, 0]
     auroc = pairs / np.maximum(positive_total * negative_total, 1)[:, 0]
@@ -93,7 +98,8 @@ def _average_precision_and_auroc(truth: np.ndarray, score: np.ndarray) -> dict[s
 
 
 def _recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
-    """Recall when the `count` highest scores are alerts. Ties at the last place count with their average."""
+    """Recall when the `count` highest scores are alerts. Ties at the last rank count with their average."""
+    # The order of ties is arbitrary. Their average is the expected recall of a random order.
     threshold = -np.partition(-score, count - 1)[count - 1]
     above, at_threshold = score > threshold, score == threshold
     true_alerts = truth[above].sum() + (count - above.sum()) * truth[at_threshold].mean()

@@ -33,7 +33,7 @@ class SplitOutputs(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MajorityMetrics(JsonResult):
-    """Metrics of always predicting the largest class, `label`; `f1_of_label` is its F1, `f1` the macro mean."""
+    """Metrics of always predicting the largest class, `label`. `f1_of_label` is its F1, `f1` the macro mean."""
 
     label: str
     accuracy: float
@@ -136,7 +136,20 @@ def evaluate_split(
     with_intervals: bool,
     used_for: list[str] | None = None,
 ) -> SplitMetrics:
-    """Metrics of the outputs of one split under a decision."""
+    """Metrics of the outputs of one split under a decision.
+
+    `with_intervals`: with 95 % confidence intervals. `used_for`: see `SplitMetrics`.
+
+    >>> outputs = SplitOutputs(
+    ...     logits=np.array([[3.0, 0.0], [0.0, 3.0], [1.0, 0.0]]),
+    ...     labels=np.array([0, 1, 1]),
+    ...     lengths=np.array([2, 5, 9]),
+    ...     truncated=np.zeros(3, bool),
+    ... )
+    >>> metrics = evaluate_split(outputs, ["no", "yes"], "yes", Decision(), with_intervals=False)
+    >>> metrics.positive.recall, [(part.low, part.high, part.recall) for part in metrics.by_length]
+    (0.5, [(2, 2, 1.0), (3, 5, 1.0), (6, 9, 0.0)])
+    """
     labels = outputs.labels.astype(np.int64)
     predictions = Predictions(
         labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
@@ -149,6 +162,7 @@ def evaluate_split(
         intervals=metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
         if with_intervals
         else None,
+        # With a target, a lower accuracy than that of the majority class is intended.
         alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax"),
         majority=majority_metrics(metrics, len(labels)),
         used_for=used_for,
@@ -161,6 +175,7 @@ def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
     label = max(support, key=lambda name: support[name])
     present = sum(count > 0 for count in support.values())
     accuracy = support[label] / rows
+    # The label has a recall of 1 and a precision of `accuracy`. All other classes count as 0 in the macro means.
     f1 = 2 * accuracy / (1 + accuracy)
     return MajorityMetrics(
         label=label,

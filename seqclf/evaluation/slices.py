@@ -10,7 +10,7 @@ import numpy as np
 from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import AlertMetrics, confusion_matrix, confusion_metrics, positive_metrics
 
-BUCKETS = 5
+BUCKETS = 5  # more would leave too few rows in each for a stable recall
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +42,7 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
     """
     if not len(lengths):
         return []
+    # `inverted_cdf` gives lengths that occur, so that no bucket is empty. Equal quantiles merge their buckets.
     inner = np.quantile(lengths, np.arange(1, BUCKETS) / BUCKETS, method="inverted_cdf").astype(np.int64)
     ends = np.unique([*inner, lengths.max()])
     starts = [int(lengths.min()), *(ends[:-1] + 1).tolist()]
@@ -50,7 +51,7 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Predictions:
-    """Labels and predictions of rows. `labels`, `predicted`: (N,) class numbers; `probabilities`: (N, C)."""
+    """Labels and predictions of rows. `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C)."""
 
     labels: np.ndarray
     predicted: np.ndarray

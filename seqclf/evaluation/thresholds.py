@@ -2,10 +2,10 @@
 
 The guarantees are exact and distribution-free. A threshold is set at the score of the k-th of n rows. Of m new rows of
 the same kind, the number at or above it is then beta-binomial with parameters (m, k, n - k + 1), for any distribution
-of scores (a fact of order statistics; ties only make it safer). A guarantee is for new data with at least as many such
+of scores (a fact of order statistics). Ties only make it safer. A guarantee is for new data with at least as many such
 rows, that is for every m from n on. Among all m that allow the same number of missed rows, the largest is the hardest
 to keep. The probability at the first such m and that of the whole population bound all others
-(`tests/evaluation/test_decision.py` compares with every m).
+(`tests/evaluation/test_thresholds.py` compares with every m).
 
 Scores are logit margins. They stay distinct where probabilities round to 1.
 """
@@ -23,7 +23,7 @@ LOGIT_NOISE = 1e-4  # difference of one row's logits between PyTorch and ONNX Ru
 
 @dataclass(frozen=True)
 class Threshold:
-    """Decision threshold on the logit margin; 0 is the most probable label.
+    """Decision threshold on the logit margin. At 0 the most probable label is predicted.
 
     `backed`: whether the guarantee holds. `rows`: held-out rows it rests on. `needed`: how many would be enough where
     they are too few, None if unknown.
@@ -40,12 +40,20 @@ def threshold_for_recall(scores: np.ndarray, truth: np.ndarray, target: float, c
 
     `scores`: (N,). `truth`: (N,) bool, whether a row has the label. Of thresholds with equally many false alerts the
     lowest is taken: recall beyond the target is welcome where it costs nothing.
+
+    >>> scores = np.arange(100.0)
+    >>> threshold_for_recall(scores, scores >= 40, target=0.8, confidence=0.95)
+    Threshold(value=39.5, backed=True, rows=60, needed=None)
+    >>> threshold_for_recall(scores[95:], scores[95:] >= 40, target=0.8, confidence=0.95).needed
+    20
     """
     ranked = -np.sort(-scores[truth])
     count = len(ranked)
     hits = _first(count, lambda k: recall_holds(k, count, target, confidence))
     if hits is not None:
+        # The hit of rank `hits` is the highest threshold that keeps the recall, so it has the fewest false alerts.
         return Threshold(_lower_for_free(ranked, scores[~truth], float(ranked[hits - 1])), True, count)
+    # Not backed: the most careful threshold, which finds every held-out row.
     lowest = float(ranked[-1]) - LOGIT_NOISE if count else 0.0
     return Threshold(lowest, False, count, _rows_needed(lambda n: recall_holds(n, n, target, confidence)))
 
@@ -60,7 +68,7 @@ def _lower_for_free(ranked: np.ndarray, others: np.ndarray, highest: float) -> f
 
 
 def recall_holds(hits: int, rows: int, target: float, confidence: float) -> bool:
-    """Whether `rows` or more new rows keep the recall, given `hits` among as many held-out rows."""
+    """True if `rows` or more new rows keep the recall, where `hits` of as many held-out rows are hits."""
     if not hits or _probability_of_share(target, hits, rows) < confidence:
         return False
     new_rows = _hardest_count(rows, 1 - target)
@@ -77,6 +85,7 @@ def _probability_of_share(share: float, rank: int, rows: int) -> float:
 def _hardest_count(rows: int, share: float) -> int:
     """The largest number of rows that allows no more exceptions than `rows` do, when a `share` may be exceptions."""
     allowed = int(share * rows + 1e-9)
+    # One row more would allow one exception more, which is easier to keep.
     return max(rows, _ceil((allowed + 1) / share) - 1)
 
 
@@ -97,7 +106,7 @@ def threshold_for_alerts(scores: np.ndarray, truth: np.ndarray, target: float, c
 
 
 def alerts_hold(alerts: int, rows: int, target: float, confidence: float) -> bool:
-    """Whether at most a share `target` of `rows` or more new rows reaches the score that `alerts` of as many do."""
+    """True if at most a share `target` of `rows` or more new rows is alerted on, where `alerts` of as many are."""
     if _probability_of_share(target, alerts, rows) > 1 - confidence:
         return False
     new_rows = _hardest_count(rows, target)
@@ -114,18 +123,20 @@ def threshold_for_precision(scores: np.ndarray, truth: np.ndarray, target: float
     ranks = np.unique(np.ceil(np.arange(1, CANDIDATES + 1) / CANDIDATES * len(ranked)).astype(int))
     values = [float(ranked[rank - 1]) - LOGIT_NOISE for rank in ranks.tolist() if rank]
     counts = [(int((truth & (scores >= value)).sum()), int((scores >= value).sum())) for value in values]
+    # From the lowest threshold up: the first that holds has the highest recall.
     for value, (hits, alerts) in zip(values[::-1], counts[::-1], strict=True):
         if precision_holds(hits, alerts, target, confidence):
             return Threshold(value, True, alerts)
     needed = _rows_needed(lambda n: precision_holds(n, n, target, confidence))
     if not counts:
         return Threshold(0.0, False, 0, needed)
+    # Not backed: the candidate with the highest observed precision.
     best = int(np.argmax([hits / alerts for hits, alerts in counts]))
     return Threshold(values[best], False, counts[best][1], needed)
 
 
 def precision_holds(hits: int, alerts: int, target: float, confidence: float) -> bool:
-    """Whether `alerts` or more new alerts keep the precision, given `hits` among as many held-out alerts."""
+    """True if `alerts` or more new alerts keep the precision, where `hits` of as many held-out alerts are right."""
     from scipy.stats import hypergeom
 
     risk = (1 - confidence) / CANDIDATES
@@ -179,7 +190,7 @@ def _at_or_above(rank: int, rows: int, new_rows: int, least: int) -> float:
 
 
 def _first(count: int, holds: Callable[[int], bool]) -> int | None:
-    """The smallest of 1 … `count` for which a monotone condition holds, by bisection; None if it never does."""
+    """The smallest of 1 … `count` for which a monotone condition holds, by bisection. None if it never holds."""
     if count < 1 or not holds(count):
         return None
     low, high = 1, count

@@ -116,6 +116,6 @@ def _show_positive(title: str, metrics: ClassificationMetrics) -> None:
 
 
 def show_decision(decision: Decision, metrics: SplitMetrics, split: str) -> None:
-    """Print the targets of a decision, their evidence, and the metrics of `split`; nothing for an argmax decision."""
+    """Print the targets of a decision, their evidence, and the metrics of `split`. Silent for an argmax decision."""
     for line in decision_lines(decision, metrics, split):
         console.print(f"decision: {line}", soft_wrap=True)

@@ -35,6 +35,7 @@ def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> s
     """
     try:
         return _model_card(manifest, run_metrics)
+    # The run's metrics.json may be of another version or edited, so any key may be missing or of another type.
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(
             f"metrics.json of the run: is not as this version writes it ({type(error).__name__}: {error}); remove it, "
@@ -145,5 +146,6 @@ def _override(key: str, value: str) -> str:
         return f"{key}={value}"
     if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
         return f"{key}=COLUMN"  # which no quoting brings through shell and Hydra on one line
+    # Hydra strips one pair of quotes, the shell another.
     escaped = value.replace("'", "\\'")
     return shlex.quote(f"{key}='{escaped}'")

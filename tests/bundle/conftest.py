@@ -1,6 +1,7 @@
-"""Bundles of several kinds of sequences, of random weights: what a bundle must do does not depend on training."""
+"""Bundles for several kinds of sequences. Their weights are random, as no property of a bundle depends on training."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -39,8 +40,8 @@ def one_thread():
     torch.set_num_threads(threads)
 
 
-class Packed(NamedTuple):
-    """A bundle, the task it was made of, and the sequences both were fit on."""
+class ExportedBundle(NamedTuple):
+    """A bundle, the task that was exported, and the sequences that its encoders were fit on."""
 
     folder: Path
     task: SequenceTask
@@ -55,7 +56,7 @@ def sequences_of(kind: str) -> list[Any]:
     if kind == "text":
         words = np.array(["green", "house", "walks", "under", "rain", "!"])
         return [" ".join(generator.choice(words, length)) for length in lengths]
-    if kind == "place":
+    if kind == "position":
         return [generator.standard_normal((length, 2)).tolist() for length in lengths]
     return [
         {
@@ -67,6 +68,7 @@ def sequences_of(kind: str) -> list[Any]:
 
 
 def row_of(kind: str, sequence: Any) -> dict[str, Any]:
+    """Columns of a sequence. A field is named like its kind, except those of "card", which is a mapping already."""
     return sequence if kind == "card" else {kind: sequence}
 
 
@@ -76,26 +78,39 @@ def data_options(cache: Path, **overrides: Any) -> DataOptions:
 
 
 @pytest.fixture(scope="session")
-def packed(tmp_path_factory) -> Callable[..., Packed]:
-    """`packed("events")`, `packed("text")`, `packed("place")` (vectors), `packed("card")` (two fields),
-    `packed("alerts")` (events of two classes, with a threshold and promises of each kind); made once."""
-    made: dict[str, Packed] = {}
+def exported(tmp_path_factory) -> Callable[[str], ExportedBundle]:
+    """Function that returns the bundle of a kind of sequences, exported once per session.
 
-    def make(kind: str) -> Packed:
-        if kind not in made:
+    Kinds: "events" (integers), "text", "position" (vectors of two numbers), "card" (two fields), and "alerts" (events
+    of two classes, with a decision that has a threshold and a target of every rule).
+    """
+    bundles: dict[str, ExportedBundle] = {}
+
+    def export(kind: str) -> ExportedBundle:
+        if kind not in bundles:
             work = tmp_path_factory.mktemp(kind)
             sequences = sequences_of(kind)
             classes = 2 if kind == "alerts" else 3
-            lines = [{**row_of(kind, entry), "label": f"k{row % classes}"} for row, entry in enumerate(sequences)]
-            (work / "train.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+            rows = [{**row_of(kind, entry), "label": f"k{row % classes}"} for row, entry in enumerate(sequences)]
+            (work / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
             limit = {"max_length": 8, "truncate": "keep_last"} if kind == "text" else {"max_length": 20}
             dataset = prepare(data_options(work / "cache", train=str(work / "train.jsonl"), **limit))
-            made[kind] = Packed(work / "bundle", make_task(dataset.description()), sequences)
-            decided = {"decision": DECISION} if kind == "alerts" else {}
-            write_bundle(made[kind].task, made[kind].folder, {**METRICS, **decided})
-        return made[kind]
+            bundles[kind] = ExportedBundle(work / "bundle", make_task(dataset.description()), sequences)
+            decision = {"decision": DECISION} if kind == "alerts" else {}
+            write_bundle(bundles[kind].task, bundles[kind].folder, {**METRICS, **decision})
+        return bundles[kind]
 
-    return make
+    return export
+
+
+@pytest.fixture
+def copy_bundle(exported, tmp_path) -> Callable[[str], Path]:
+    """Function that copies the bundle of a kind to a folder where a test may damage it."""
+
+    def copy(kind: str) -> Path:
+        return Path(shutil.copytree(exported(kind).folder, tmp_path / kind))
+
+    return copy
 
 
 def make_task(description: dict[str, Any]) -> SequenceTask:
@@ -103,17 +118,17 @@ def make_task(description: dict[str, Any]) -> SequenceTask:
     model = yaml.safe_load((CONF / "model" / "lstm.yaml").read_text(encoding="utf-8"))
     loss = yaml.safe_load((CONF / "loss" / "cross_entropy.yaml").read_text(encoding="utf-8"))
     optimizer = yaml.safe_load((CONF / "optimizer" / "adamw.yaml").read_text(encoding="utf-8"))
-    small = {"hidden_size": 8, "embedding_size": 6}
-    return SequenceTask(description, {**model, **small}, loss, optimizer, "recall", 0).eval()
+    sizes = {"hidden_size": 8, "embedding_size": 6}
+    return SequenceTask(description, {**model, **sizes}, loss, optimizer, "recall", 0).eval()
 
 
 @pytest.fixture(scope="session")
-def classifier(packed) -> Callable[[str], Classifier]:
-    made: dict[str, Classifier] = {}
+def classifier(exported) -> Callable[[str], Classifier]:
+    classifiers: dict[str, Classifier] = {}
 
-    def make(kind: str) -> Classifier:
-        if kind not in made:
-            made[kind] = Classifier(packed(kind).folder, device="cpu", threads=1)
-        return made[kind]
+    def load(kind: str) -> Classifier:
+        if kind not in classifiers:
+            classifiers[kind] = Classifier(exported(kind).folder, device="cpu", threads=1)
+        return classifiers[kind]
 
-    return make
+    return load

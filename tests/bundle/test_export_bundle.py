@@ -1,4 +1,4 @@
-"""A task becomes a bundle: whole or not at all, with all that prediction needs."""
+"""Export of a task: a complete bundle or none, with a parity check that can be repeated without PyTorch."""
 
 import copy
 import json
@@ -12,33 +12,33 @@ from seqclf.bundle.runtime import open_session
 from seqclf.errors import InputError
 from seqclf.export_bundle import write_bundle
 
-KINDS = ["events", "text", "place", "card"]
+KINDS = ["events", "text", "position", "card"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_manifest_tells_what_the_bundle_is(packed, kind):
-    made = packed(kind)
-    manifest, dataset = read_manifest(made.folder), made.task.hparams["dataset"]
+def test_the_manifest_holds_classes_schema_metrics_digest_versions_and_inputs(exported, kind):
+    bundle = exported(kind)
+    manifest, dataset = read_manifest(bundle.folder), bundle.task.hparams["dataset"]
     assert manifest["classes"] == ["k0", "k1", "k2"]
     assert manifest["schema"] == dataset["schema"]
     assert manifest["metrics"] == {"test": {"recall": 0.5}}
     assert manifest["data"]["digest"] == dataset["digest"]
     assert set(manifest["versions"]) == {"seqclf", "torch", "onnx", "onnxruntime"}
-    session = open_session(made.folder / "model.onnx", "cpu", 1)
-    assert manifest["inputs"] == {given.name: given.shape for given in session.get_inputs()}
+    session = open_session(bundle.folder / "model.onnx", "cpu", 1)
+    assert manifest["inputs"] == {entry.name: entry.shape for entry in session.get_inputs()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_proof_can_be_repeated_without_torch(packed, kind):
-    folder = packed(kind).folder
-    proof = parity.check(open_session(folder / "model.onnx", "cpu", 1), folder / "parity.npz")
+def test_parity_can_be_checked_again_without_torch(exported, kind):
+    folder = exported(kind).folder
+    repeated = parity.check(open_session(folder / "model.onnx", "cpu", 1), folder / "parity.npz")
     stored = json.loads((folder / "parity.json").read_text())
-    assert proof["passed"] and stored["passed"]
-    assert set(proof["cells"]) == set(stored["cells"])
+    assert repeated["passed"] and stored["passed"]
+    assert set(repeated["cells"]) == set(stored["cells"])
     assert read_manifest(folder)["parity"]["max_error"] == stored["max_error"] <= parity.TOLERANCE
 
 
-def test_the_grid_holds_every_pattern():
+def test_the_parity_grid_has_full_short_and_different_lengths_of_every_size():
     cells = {name: (lengths, time) for name, lengths, time in parity.grid(np.random.default_rng(0))}
     assert len(cells) == 16 + 12 + 9
     for lengths, time in cells.values():
@@ -47,22 +47,22 @@ def test_the_grid_holds_every_pattern():
     assert any(len(set(lengths)) > 3 for lengths, _ in cells.values())
 
 
-def test_a_wrong_model_fails_the_proof(packed, tmp_path):
+def test_a_model_with_a_changed_weight_fails_parity(exported, tmp_path):
     import onnx
     from onnx import numpy_helper
 
-    folder = packed("events").folder
+    folder = exported("events").folder
     model = onnx.load(folder / "model.onnx")
     bias = next(weight for weight in model.graph.initializer if weight.name.endswith("output.bias"))
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(1e-3), bias.name))
     onnx.save(model, tmp_path / "wrong.onnx")
-    proof = parity.check(open_session(tmp_path / "wrong.onnx", "cpu", 1), folder / "parity.npz")
-    assert not proof["passed"]
-    assert proof["max_error"] == pytest.approx(1e-3, rel=0.1)
+    result = parity.check(open_session(tmp_path / "wrong.onnx", "cpu", 1), folder / "parity.npz")
+    assert not result["passed"]
+    assert result["max_error"] == pytest.approx(1e-3, rel=0.1)
 
 
-class Fixed:
-    """A session whose logits are all one value."""
+class ConstantSession:
+    """A session that returns one value for every logit."""
 
     def __init__(self, value):
         self.value = value
@@ -72,61 +72,60 @@ class Fixed:
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
-def test_a_model_that_gives_no_numbers_fails_the_proof(packed, value):
-    assert not parity.check(Fixed(value), packed("events").folder / "parity.npz")["passed"]
+def test_constant_or_non_finite_logits_fail_parity(exported, value):
+    assert not parity.check(ConstantSession(value), exported("events").folder / "parity.npz")["passed"]
 
 
-def test_a_model_that_differs_is_not_written(packed, tmp_path, monkeypatch):
+def test_a_model_that_fails_parity_is_not_written(exported, tmp_path, monkeypatch):
     monkeypatch.setattr(parity, "TOLERANCE", 0.0)
     with pytest.raises(InputError, match=r"the exported model differs from PyTorch by .* worst in B"):
-        write_bundle(packed("events").task, tmp_path / "bundle", {})
+        write_bundle(exported("events").task, tmp_path / "bundle", {})
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", ["../../../ESCAPED", "/tmp/ESCAPED", "a/b", ".."])
-@pytest.mark.parametrize("everywhere", [False, True])
-def test_no_name_in_a_checkpoint_is_a_path_to_write(packed, tmp_path, name, everywhere):
-    task = copy.copy(packed("events").task)
+@pytest.mark.parametrize("in_schema_too", [False, True])
+def test_a_field_name_in_a_checkpoint_cannot_write_outside_the_bundle(exported, tmp_path, name, in_schema_too):
+    task = copy.copy(exported("events").task)
     dataset = copy.deepcopy(task.hparams["dataset"])
     dataset["encoders"] = {name: dataset["encoders"]["events"]}
-    if everywhere:
+    if in_schema_too:
         dataset["schema"]["fields"][0]["name"] = dataset["fields"][0]["name"] = name
-    monkey = {**task.hparams, "dataset": dataset}
-    task._hparams = monkey
+    task._hparams = {**task.hparams, "dataset": dataset}
     (tmp_path / "a" / "b" / "c").mkdir(parents=True)
     with pytest.raises(InputError, match="the dataset that the checkpoint describes: "):
         write_bundle(task, tmp_path / "a" / "b" / "c" / "bundle", {})
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("written", [{"decision": {}}, {"decision": 5}, {"test": 5}, {"decision": {"rule": "x"}}])
-def test_scores_that_are_none_are_refused_by_name(packed, tmp_path, written):
+@pytest.mark.parametrize("run_metrics", [{"decision": {}}, {"decision": 5}, {"test": 5}, {"decision": {"rule": "x"}}])
+def test_malformed_run_metrics_are_refused_by_file_name(exported, tmp_path, run_metrics):
     with pytest.raises(InputError, match=r"metrics\.json of the run: .*; remove it"):
-        write_bundle(packed("events").task, tmp_path / "bundle", written)
+        write_bundle(exported("events").task, tmp_path / "bundle", run_metrics)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_something_else_is_not_touched(packed, tmp_path):
+def test_a_folder_that_is_not_a_bundle_is_not_replaced(exported, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="exists and is not a bundle; name another folder"):
-        write_bundle(packed("events").task, tmp_path, {})
+        write_bundle(exported("events").task, tmp_path, {})
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-@pytest.mark.parametrize("below", [".", "deep/bundle"])
-def test_a_file_in_the_way_is_refused_by_name(packed, tmp_path, below):
+@pytest.mark.parametrize("subfolder", [".", "deep/bundle"])
+def test_a_bundle_path_that_is_or_passes_through_a_file_is_refused(exported, tmp_path, subfolder):
     path = tmp_path / "notes.txt"
     path.write_text("not a folder")
     with pytest.raises(InputError, match=r"bundle=.*notes\.txt"):
-        write_bundle(packed("events").task, path / below, {})
+        write_bundle(exported("events").task, path / subfolder, {})
     assert path.read_text() == "not a folder"
 
 
-def test_an_earlier_bundle_is_replaced(packed, tmp_path):
+def test_an_earlier_bundle_is_replaced(exported, tmp_path):
     folder = tmp_path / "deep" / "bundle"
-    write_bundle(packed("events").task, folder, {"test": {"recall": 0.1}})
+    write_bundle(exported("events").task, folder, {"test": {"recall": 0.1}})
     first = read_manifest(folder)
-    write_bundle(packed("events").task, folder, {"test": {"recall": 0.2}})
+    write_bundle(exported("events").task, folder, {"test": {"recall": 0.2}})
     second = read_manifest(folder)
     assert (first["metrics"]["test"]["recall"], second["metrics"]["test"]["recall"]) == (0.1, 0.2)
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]

@@ -1,9 +1,8 @@
-"""A bundle from anywhere works or is refused in one line, whatever its files say; their hashes are right here."""
+"""Malformed bundles work or are refused in one line, whatever their files contain. Their hashes are valid here."""
 
 import copy
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
@@ -19,19 +18,11 @@ from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 from seqclf.reporting.guarantees import decision_lines
 
-WRONG: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
+WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 
 
-@pytest.fixture
-def copied(packed, tmp_path):
-    def copy_of(kind):
-        return shutil.copytree(packed(kind).folder, tmp_path / kind)
-
-    return copy_of
-
-
-def sign(folder, manifest):
-    """Write a manifest whose hashes are those of the files, so that only its content can be wrong."""
+def write_signed(folder, manifest):
+    """Write a manifest with the right hashes of encoders and of itself, so that only its content can be wrong."""
     for name in manifest.get("files", {}) if isinstance(manifest.get("files"), dict) else ():
         if name.startswith("encoders/") and (folder / name).is_file():
             manifest["files"][name] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
@@ -39,36 +30,37 @@ def sign(folder, manifest):
     (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value of a tree; of a list the first and the last entry stand for all."""
+def value_paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Paths of all values of nested dicts and lists. Only the first and the last entry of a list are visited."""
     if path:
         yield path
     entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, entry in entries:
         if isinstance(value, dict) or key in (0, len(value) - 1):
-            yield from places(entry, (*path, key))
+            yield from value_paths(entry, (*path, key))
 
 
 def mutations(state: Any) -> Iterator[tuple[str, Any]]:
-    """Copies of a state in which one value is gone, doubled or another."""
-    for path in places(state):
-        for change in ("gone", "more", *range(len(WRONG))):
+    """Descriptions and copies of a state, each with one value removed, extended or replaced."""
+    for path in value_paths(state):
+        for change in ("removed", "extended", *range(len(WRONG_VALUES))):
             changed = copy.deepcopy(state)
-            above = changed
+            parent = changed
             for key in path[:-1]:
-                above = above[key]
-            if change == "gone":
-                del above[path[-1]]
-            elif change == "more" and isinstance(above[path[-1]], (list, str)):
-                above[path[-1]] = above[path[-1]] * 2
-            elif change == "more" and isinstance(above[path[-1]], dict):
-                above[path[-1]]["of another version"] = 1
+                parent = parent[key]
+            if change == "removed":
+                del parent[path[-1]]
+            elif change == "extended" and isinstance(parent[path[-1]], (list, str)):
+                parent[path[-1]] = parent[path[-1]] * 2
+            elif change == "extended" and isinstance(parent[path[-1]], dict):
+                parent[path[-1]]["key of another version"] = 1
             elif isinstance(change, int):
-                above[path[-1]] = WRONG[change]
-            yield f"{'.'.join(map(str, path))} {change if isinstance(change, str) else WRONG[change]}", changed
+                parent[path[-1]] = WRONG_VALUES[change]
+            yield f"{'.'.join(map(str, path))} {change if isinstance(change, str) else WRONG_VALUES[change]}", changed
 
 
-def works_or_is_refused(folder, sequence, what):
+def is_refused(folder, sequence, mutation):
+    """Whether a bundle is refused with InputError. It fails the test unless the bundle predicts or is refused."""
     try:
         (result,) = Classifier(folder, device="cpu").predict([sequence])
         assert set(result) == {"prediction", "probability", "probabilities", "error"}
@@ -76,44 +68,45 @@ def works_or_is_refused(folder, sequence, what):
         assert "\n" not in str(error)
         return True
     except Exception as error:
-        pytest.fail(f"{what}: {type(error).__name__}: {error}")
+        pytest.fail(f"{mutation}: {type(error).__name__}: {error}")
     return False
 
 
-SAMPLED = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+# Every seventh mutation, or all of them with -m slow.
+SAMPLED = pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 
-def report_of(classifier):
-    """Whatever the terminal, the model card and the report say of a decision."""
-    rows = 2 * len(classifier.classes)
-    labels = np.arange(rows) % len(classifier.classes)
-    logits = np.eye(len(classifier.classes), dtype=np.float32)[labels]
-    scored = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
-    decision = classifier.decision
-    scores = evaluate_split(scored, classifier.classes, classifier.manifest["positive"], decision, with_intervals=False)
-    return [*decision_lines(decision, scores, "test"), *map(decision.threshold_of, range(len(classifier.classes)))]
+def decision_report(classifier):
+    """Lines about the decision in terminal, model card and report, and the thresholds of its classes."""
+    classes, decision = classifier.classes, classifier.decision
+    rows = 2 * len(classes)
+    labels = np.arange(rows) % len(classes)
+    logits = np.eye(len(classes), dtype=np.float32)[labels]
+    outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
+    metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
+    return [*decision_lines(decision, metrics, "test"), *map(decision.threshold_of, range(len(classes)))]
 
 
 @SAMPLED
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # temperatures and offsets near the limits of floats
-def test_a_mutated_decision_decides_and_is_reported_or_is_refused(copied, packed, monkeypatch, every):
-    folder = copied("alerts")
+def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, exported, monkeypatch, stride):
+    folder = copy_bundle("alerts")
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert len(report_of(Classifier(folder, device="cpu"))) == 7
+    assert len(decision_report(Classifier(folder, device="cpu"))) == 7
     refused = 0
-    for what, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, every):
-        sign(folder, {**manifest, **changed})
+    for mutation, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, stride):
+        write_signed(folder, {**manifest, **changed})
         try:
             classifier = Classifier(folder, device="cpu")
-            assert classifier.predict([packed("alerts").sequences[0]]) and report_of(classifier)
+            assert classifier.predict([exported("alerts").sequences[0]]) and decision_report(classifier)
         except InputError as error:
             assert "\n" not in str(error)
             refused += 1
         except Exception as error:
-            pytest.fail(f"{what}: {type(error).__name__}: {error}")
-    assert refused > 100 // every
+            pytest.fail(f"{mutation}: {type(error).__name__}: {error}")
+    assert refused > 100 // stride
 
 
 WRONG_DECISIONS = [
@@ -132,139 +125,139 @@ WRONG_DECISIONS = [
 
 
 @pytest.mark.parametrize(("changes", "message"), WRONG_DECISIONS)
-def test_a_decision_that_cannot_be_is_refused_by_its_key(copied, changes, message):
-    folder = copied("alerts")
+def test_an_inconsistent_decision_is_refused_by_key(copy_bundle, changes, message):
+    folder = copy_bundle("alerts")
     manifest = json.loads((folder / "manifest.json").read_text())
     decision = manifest["decision"]
     (decision if set(changes) <= set(decision) else decision["targets"][0]).update(changes)
-    sign(folder, manifest)
+    write_signed(folder, manifest)
     with pytest.raises(InputError, match=message):
         Classifier(folder)
 
 
-def test_a_bundle_of_an_older_version_has_no_positive_index(copied, packed):
-    folder = copied("alerts")
+def test_a_bundle_of_an_older_version_without_positive_index_predicts(copy_bundle, exported):
+    folder = copy_bundle("alerts")
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["decision"]["rule"] = "min_recall"
     del manifest["decision"]["positive_index"]
-    sign(folder, manifest)
-    assert not works_or_is_refused(folder, packed("alerts").sequences[0], "without positive_index")
+    write_signed(folder, manifest)
+    assert not is_refused(folder, exported("alerts").sequences[0], "without positive_index")
 
 
 @SAMPLED
 @pytest.mark.parametrize("kind", ["card", "text", "alerts"])
-def test_a_mutated_manifest_works_or_is_refused(copied, packed, monkeypatch, kind, every):
-    folder = copied(kind)
+def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
+    folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
-    for what, changed in islice(mutations(manifest), 0, None, every):
-        if what.startswith(("parity", "versions", "metrics", "model.", "digest")):
-            continue  # shown, not used
-        sign(folder, changed)
-        refused += works_or_is_refused(folder, packed(kind).sequences[0], what)
-    assert refused > 100 // every, "the mutations reach what is checked"
+    for mutation, changed in islice(mutations(manifest), 0, None, stride):
+        if mutation.startswith(("parity", "versions", "metrics", "model.", "digest")):
+            continue  # prediction does not read them
+        write_signed(folder, changed)
+        refused += is_refused(folder, exported(kind).sequences[0], mutation)
+    assert refused > 100 // stride, "the mutations change no key that is checked"
 
 
 @SAMPLED
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numbers beyond float32
-@pytest.mark.parametrize("kind", ["card", "text", "place", "events"])
-def test_a_mutated_encoder_works_or_is_refused(copied, packed, monkeypatch, kind, every):
-    folder = copied(kind)
+@pytest.mark.parametrize("kind", ["card", "text", "position", "events"])
+def test_a_mutated_encoder_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
+    folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
     for path in sorted((folder / "encoders").iterdir()):
         intact = path.read_bytes()
-        for what, changed in islice(mutations(json.loads(intact)), 0, None, every):
+        for mutation, changed in islice(mutations(json.loads(intact)), 0, None, stride):
             path.write_text(json.dumps(changed), encoding="utf-8")
-            sign(folder, copy.deepcopy(manifest))
-            refused += works_or_is_refused(folder, packed(kind).sequences[0], f"{path.name} {what}")
+            write_signed(folder, copy.deepcopy(manifest))
+            refused += is_refused(folder, exported(kind).sequences[0], f"{path.name} {mutation}")
         path.write_bytes(intact)
-    assert refused > 10 // every
+    assert refused > 10 // stride
 
 
-DEEP = "[" * 100_000 + "]" * 100_000
+DEEPLY_NESTED = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.mark.parametrize(
-    "text", [DEEP, '{"format": 1, "x": ' + DEEP + "}", '{"a": 1' + "0" * 5000 + "}", '{"\\ud800": 1}']
+    "text", [DEEPLY_NESTED, '{"format": 1, "x": ' + DEEPLY_NESTED + "}", '{"a": 1' + "0" * 5000 + "}", '{"\\ud800": 1}']
 )
-def test_a_manifest_no_parser_takes_is_refused(copied, text):
-    folder = copied("events")
+def test_a_manifest_that_json_cannot_parse_is_refused(copy_bundle, text):
+    folder = copy_bundle("events")
     (folder / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
         read_manifest(folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEP.encode(), b'"x"'])
-def test_an_encoder_file_that_is_none_is_refused_by_name(copied, content):
-    folder = copied("events")
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", DEEPLY_NESTED.encode(), b'"x"'])
+def test_a_malformed_encoder_file_is_refused_by_field(copy_bundle, content):
+    folder = copy_bundle("events")
     (folder / "encoders/events.json").write_bytes(content)
-    sign(folder, json.loads((folder / "manifest.json").read_text()))
+    write_signed(folder, json.loads((folder / "manifest.json").read_text()))
     with pytest.raises(InputError, match=r"bundle=.*: encoder of events: .*; export"):
         Classifier(folder)
 
 
 @pytest.mark.parametrize("name", ["../outside", "/dev/zero", "encoders/../../outside", ""])
-def test_no_name_of_a_file_leads_out_of_the_bundle(copied, name):
-    folder = copied("events")
+def test_a_file_name_in_the_manifest_cannot_lead_out_of_the_bundle(copy_bundle, name):
+    folder = copy_bundle("events")
     (folder.parent / "outside").write_text("x")
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"][name] = hashlib.sha256(b"x").hexdigest()
-    sign(folder, manifest)
+    write_signed(folder, manifest)
     with pytest.raises(InputError, match="is no path in the bundle; export the bundle anew"):
         read_manifest(folder)
 
 
 @pytest.mark.parametrize("name", ["model.onnx", "encoders/events.json"])
-def test_a_file_that_prediction_reads_cannot_go_without_its_hash(copied, name):
-    folder = copied("events")
+def test_every_file_that_prediction_reads_needs_a_hash(copy_bundle, name):
+    folder = copy_bundle("events")
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"][name]
-    sign(folder, manifest)
+    write_signed(folder, manifest)
     with pytest.raises(InputError, match=f"files has no hash of {name}"):
         Classifier(folder)
 
 
-def replaced_model(folder, content):
+def replace_model(folder, content):
     (folder / "model.onnx").write_bytes(content)
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"]["model.onnx"] = hashlib.sha256(content).hexdigest()
-    sign(folder, manifest)
+    write_signed(folder, manifest)
 
 
-def test_a_damaged_model_is_refused_by_name(copied):
-    folder = copied("events")
+def test_a_damaged_model_predicts_or_is_refused_by_file_name(copy_bundle):
+    folder = copy_bundle("events")
     model = (folder / "model.onnx").read_bytes()
     middle = len(model) // 2
     for content in (b"", b"not a model", model[:middle], model[:middle] + b"\xff" * 40 + model[middle + 40 :]):
-        replaced_model(folder, content)
+        replace_model(folder, content)
         try:
             Classifier(folder, device="cpu").predict([[1, 2]])
         except InputError as error:
             assert "model.onnx" in str(error) and "\n" not in str(error)
 
 
-@pytest.mark.parametrize(("kind", "other"), [("events", "card"), ("card", "events"), ("place", "text")])
-def test_the_model_of_another_bundle_is_refused(copied, packed, kind, other):
-    folder = copied(kind)
-    replaced_model(folder, (packed(other).folder / "model.onnx").read_bytes())
+@pytest.mark.parametrize(("kind", "other_kind"), [("events", "card"), ("card", "events"), ("position", "text")])
+def test_the_model_of_another_bundle_is_refused(copy_bundle, exported, kind, other_kind):
+    folder = copy_bundle(kind)
+    replace_model(folder, (exported(other_kind).folder / "model.onnx").read_bytes())
     with pytest.raises(InputError, match=r"model\.onnx: takes the inputs .*; export the bundle anew"):
         Classifier(folder)
 
 
-def test_a_vocabulary_larger_than_the_embedding_is_refused_at_its_first_id(copied):
-    folder = copied("events")
+def test_a_token_beyond_the_embedding_is_refused_when_the_model_runs(copy_bundle):
+    folder = copy_bundle("events")
     path = folder / "encoders/events.json"
     path.write_text(json.dumps({"values": list(range(1000))}))
-    sign(folder, json.loads((folder / "manifest.json").read_text()))
+    write_signed(folder, json.loads((folder / "manifest.json").read_text()))
     with pytest.raises(InputError, match=r"model\.onnx: cannot be run .*; export the bundle anew"):
         Classifier(folder, device="cpu").predict([[999]])
 
 
-def test_a_bundle_takes_no_sql(classifier):
+def test_prediction_refuses_sql(classifier):
     with pytest.raises(InputError, match="is SQL, which only training reads"):
         next(classifier("events").predict_source(Source("SELECT 1 AS events", "input")))

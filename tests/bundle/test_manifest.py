@@ -1,8 +1,7 @@
-"""Damage of any file of a bundle is noticed before it is used."""
+"""Integrity of a bundle: damage of any file is detected before it is used."""
 
 import json
 import re
-import shutil
 
 import pytest
 
@@ -14,89 +13,89 @@ FILES = ["MODEL_CARD.md", "model.onnx", "parity.npz", "parity.json", "encoders/s
 
 
 @pytest.fixture
-def copied(packed, tmp_path):
-    return shutil.copytree(packed("card").folder, tmp_path / "bundle")
+def bundle(copy_bundle):
+    return copy_bundle("card")
 
 
-def test_an_untouched_copy_is_read(copied, packed):
-    assert read_manifest(copied) == read_manifest(packed("card").folder)
+def test_the_manifest_of_a_copy_equals_the_original(bundle, exported):
+    assert read_manifest(bundle) == read_manifest(exported("card").folder)
 
 
-def test_the_manifest_names_every_other_file(copied):
-    found = {path.relative_to(copied).as_posix() for path in copied.rglob("*") if path.is_file()}
-    assert set(read_manifest(copied)["files"]) == found - {"manifest.json"} == set(FILES)
+def test_the_manifest_has_a_hash_of_every_other_file(bundle):
+    on_disk = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*") if path.is_file()}
+    assert set(read_manifest(bundle)["files"]) == on_disk - {"manifest.json"} == set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("place", [0, -1, None])
-def test_one_changed_byte_is_noticed(copied, name, place):
-    content = bytearray((copied / name).read_bytes())
-    content[len(content) // 2 if place is None else place] ^= 1
-    (copied / name).write_bytes(content)
+@pytest.mark.parametrize("position", [0, -1, "middle"])
+def test_one_changed_byte_is_detected(bundle, name, position):
+    content = bytearray((bundle / name).read_bytes())
+    content[len(content) // 2 if position == "middle" else position] ^= 1
+    (bundle / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"bundle=.*: {re.escape(name)} has changed since the export; copy the"):
-        Classifier(copied)
+        Classifier(bundle)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_cut_short_or_gone_is_noticed(copied, name):
-    (copied / name).write_bytes((copied / name).read_bytes()[:-1])
+def test_a_truncated_or_missing_file_is_detected(bundle, name):
+    (bundle / name).write_bytes((bundle / name).read_bytes()[:-1])
     with pytest.raises(InputError, match=rf"{re.escape(name)} has changed"):
-        read_manifest(copied)
-    (copied / name).unlink()
+        read_manifest(bundle)
+    (bundle / name).unlink()
     with pytest.raises(InputError, match=rf"{re.escape(name)} is missing"):
-        read_manifest(copied)
+        read_manifest(bundle)
 
 
 EDITS = {
-    "a class renamed": lambda manifest: manifest["classes"].reverse(),
+    "classes reordered": lambda manifest: manifest["classes"].reverse(),
     "a metric improved": lambda manifest: manifest["metrics"].update(test={"recall": 1.0}),
     "a hash replaced": lambda manifest: manifest["files"].update({"model.onnx": "0" * 64}),
-    "a file forgotten": lambda manifest: manifest["files"].pop("parity.npz"),
+    "a file removed": lambda manifest: manifest["files"].pop("parity.npz"),
     "a key added": lambda manifest: manifest.update(note="trust me"),
-    "the digest gone": lambda manifest: manifest.pop("digest"),
+    "the digest removed": lambda manifest: manifest.pop("digest"),
 }
 
 
 @pytest.mark.parametrize("edit", EDITS.values(), ids=EDITS)
-def test_an_edited_manifest_is_noticed(copied, edit):
-    path = copied / "manifest.json"
+def test_an_edited_manifest_is_detected(bundle, edit):
+    path = bundle / "manifest.json"
     manifest = json.loads(path.read_text())
     edit(manifest)
     path.write_text(json.dumps(manifest))
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(copied)
+        read_manifest(bundle)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '"manifest"', "\x00"])
-def test_a_manifest_that_is_none_is_noticed(copied, text):
-    (copied / "manifest.json").write_text(text)
+def test_a_manifest_that_is_no_json_object_is_refused(bundle, text):
+    (bundle / "manifest.json").write_text(text)
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(copied)
+        read_manifest(bundle)
 
 
-def test_a_manifest_that_is_not_text_is_noticed(copied):
-    (copied / "manifest.json").write_bytes(b"\xff\xfe\x00")
+def test_a_manifest_that_is_not_utf_8_is_refused(bundle):
+    (bundle / "manifest.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match=r"manifest\.json has changed since the export"):
-        read_manifest(copied)
+        read_manifest(bundle)
 
 
-def test_a_reformatted_manifest_is_the_same(copied):
-    path = copied / "manifest.json"
+def test_a_manifest_with_another_layout_is_accepted(bundle):
+    path = bundle / "manifest.json"
     path.write_text(json.dumps(json.loads(path.read_text()), indent=4, sort_keys=True))
-    read_manifest(copied)
+    read_manifest(bundle)
 
 
-def test_a_folder_that_is_no_bundle_is_refused_by_name(tmp_path):
+def test_a_missing_folder_and_a_folder_without_a_manifest_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"bundle=.*nowhere: no such folder"):
         read_manifest(tmp_path / "nowhere")
     with pytest.raises(InputError, match=r"manifest\.json is missing"):
         read_manifest(tmp_path)
 
 
-def test_a_later_format_is_refused(copied, monkeypatch):
+def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     monkeypatch.setattr("seqclf.bundle.manifest.FORMAT", 99)
-    manifest = json.loads((copied / "manifest.json").read_text())
-    write_manifest(copied, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
+    manifest = json.loads((bundle / "manifest.json").read_text())
+    write_manifest(bundle, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
     monkeypatch.undo()
     with pytest.raises(InputError, match=r"of format 99, this seqclf reads 1"):
-        read_manifest(copied)
+        read_manifest(bundle)

@@ -1,4 +1,4 @@
-"""A bundle's predictions: those of the trained model, in the order of the rows, whatever the window."""
+"""Predictions of a bundle: equal to the trained model, in input order, independent of batches and windows."""
 
 import json
 
@@ -15,84 +15,100 @@ from seqclf.bundle.runtime import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
-KINDS = ["events", "text", "place", "card"]
+KINDS = ["events", "text", "position", "card"]
 
 
-def probabilities(found):
-    return np.array([list(entry["probabilities"].values()) for entry in found])
+def probabilities(results):
+    """(N, C) array of the probabilities of `Classifier.predict`."""
+    return np.array([list(result["probabilities"].values()) for result in results])
 
 
-def by_hand(kind, sequence, state):
-    """A sequence as tensors (1, T), by the plainest reading of the stored encoders."""
+def encode_plainly(kind, sequence, encoder_states):
+    """Tensors (1, T) or (1, T, D) by field, and the lengths (1,): an oracle for the encoders."""
     fields = sequence if kind == "card" else {kind: sequence}
     tensors = {}
-    for name, steps in fields.items():
-        if "values" in state[name]:
-            known = state[name]["values"]
-            tensors[name] = torch.tensor([[known.index(step) + 1 if step in known else 0 for step in steps]])
+    for name, tokens in fields.items():
+        state = encoder_states[name]
+        if "values" in state:
+            vocabulary = state["values"]
+            ids = [vocabulary.index(token) + 1 if token in vocabulary else 0 for token in tokens]
+            tensors[name] = torch.tensor([ids])
         else:
-            scaled = (np.array(steps).reshape(len(steps), -1) - state[name]["mean"]) / state[name]["deviation"]
+            scaled = (np.array(tokens).reshape(len(tokens), -1) - state["mean"]) / state["deviation"]
             tensors[name] = torch.from_numpy(scaled.astype(np.float32))[None]
-    return tensors, np.array([len(steps)])
+    return tensors, np.array([len(tokens)])
 
 
-UNSEEN = {"events": [3, 99], "place": [[9.0, -9.0]], "card": {"shop": ["food", "zoo"], "amount": [1, 2]}}
+# Values that no training row has: an unknown id, a far outlier, an unknown shop.
+UNSEEN = {"events": [3, 99], "position": [[9.0, -9.0]], "card": {"shop": ["food", "zoo"], "amount": [1, 2]}}
 
 
 @pytest.mark.parametrize("kind", UNSEEN)
-def test_predictions_are_those_of_the_trained_model(packed, classifier, kind):
-    made = packed(kind)
-    sequences = [*made.sequences, UNSEEN[kind]]
-    for sequence, entry in zip(sequences, classifier(kind).predict(sequences), strict=True):
-        fields, lengths = by_hand(kind, sequence, made.task.hparams["dataset"]["encoders"])
+def test_predictions_equal_those_of_the_trained_model(exported, classifier, kind):
+    bundle = exported(kind)
+    sequences = [*bundle.sequences, UNSEEN[kind]]
+    for sequence, result in zip(sequences, classifier(kind).predict(sequences), strict=True):
+        fields, lengths = encode_plainly(kind, sequence, bundle.task.hparams["dataset"]["encoders"])
         with torch.no_grad():
-            logits = made.task.model(fields, torch.from_numpy(lengths), lengths)
+            logits = bundle.task.model(fields, torch.from_numpy(lengths), lengths)
         expected = logits[0].double().softmax(0).numpy()
-        assert list(entry["probabilities"]) == ["k0", "k1", "k2"]
-        np.testing.assert_allclose(list(entry["probabilities"].values()), expected, atol=1e-6)
-        assert entry["probability"] == entry["probabilities"][entry["prediction"]]
-        assert entry["prediction"] == f"k{expected.argmax()}" and entry["error"] is None
+        assert list(result["probabilities"]) == ["k0", "k1", "k2"]
+        np.testing.assert_allclose(list(result["probabilities"].values()), expected, atol=1e-6)
+        assert result["probability"] == result["probabilities"][result["prediction"]]
+        assert result["prediction"] == f"k{expected.argmax()}" and result["error"] is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_predictions_ignore_order_and_batch_mates(packed, classifier, kind):
-    sequences = packed(kind).sequences
-    together = probabilities(classifier(kind).predict(sequences))
-    np.testing.assert_allclose(together.sum(axis=1), 1.0)
+def test_predictions_ignore_order_and_batch_mates(exported, classifier, kind):
+    sequences = exported(kind).sequences
+    in_one_call = probabilities(classifier(kind).predict(sequences))
+    np.testing.assert_allclose(in_one_call.sum(axis=1), 1.0)
 
     @settings(max_examples=8, deadline=None)
     @given(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=12))
     def check(rows):
-        found = probabilities(classifier(kind).predict([sequences[row] for row in rows]))
-        np.testing.assert_allclose(found, together[rows], atol=1e-6)
+        results = classifier(kind).predict([sequences[row] for row in rows])
+        np.testing.assert_allclose(probabilities(results), in_one_call[rows], atol=1e-6)
 
     check()
 
 
 @pytest.mark.parametrize("window", [1, 7, 10_000])
 @pytest.mark.parametrize("max_tokens", [16, 32768])
-def test_predictions_of_a_file_ignore_the_window(packed, classifier, tmp_path, monkeypatch, window, max_tokens):
-    sequences = packed("events").sequences
+def test_predictions_of_a_file_ignore_window_and_batch_size(
+    exported, classifier, tmp_path, monkeypatch, window, max_tokens
+):
+    sequences = exported("events").sequences
     pq.write_table(pa.table({"events": sequences}), tmp_path / "new.parquet")
     monkeypatch.setattr(runtime, "WINDOW_ROWS", window)
     monkeypatch.setattr(runtime, "MAX_TOKENS", max_tokens)
-    found = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
-    assert [int(batch.rows[0]) for batch, _ in found] == list(
-        np.cumsum([1, *(batch.columns.num_rows for batch, _ in found[:-1])])
-    )
+    windows = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
+    first_rows = np.cumsum([1, *(batch.columns.num_rows for batch, _ in windows[:-1])])
+    assert [int(batch.rows[0]) for batch, _ in windows] == list(first_rows)
     expected = probabilities(classifier("events").predict(sequences))
-    np.testing.assert_allclose(np.concatenate([part.probabilities for _, part in found]), expected, atol=1e-6)
+    np.testing.assert_allclose(
+        np.concatenate([predictions.probabilities for _, predictions in windows]), expected, atol=1e-6
+    )
 
 
 REFUSED = {
     "events": [[], None, ["x"], [1, None], "1 2", 5, list(range(21)), [[1, 2]], {"other": [1]}, [1.5], [10**30]],
     "text": ["", "   ", None, 5, ["green", "house"], b"\xff"],
-    "place": [[], [1.0, 2.0], [[1.0, 2.0, 3.0]], [[1.0, 2.0], [1.0]], [[1.0, None]], [[1.0, "b"]], [None], "[[1, 2]]"],
+    "position": [
+        [],
+        [1.0, 2.0],
+        [[1.0, 2.0, 3.0]],
+        [[1.0, 2.0], [1.0]],
+        [[1.0, None]],
+        [[1.0, "b"]],
+        [None],
+        "[[1, 2]]",
+    ],
     "card": [
         None,
         {},
         ["food", "fun"],
-        [1, 2],  # would do for each field, but must not be read as both
+        [1, 2],  # valid for each field alone, but must not be read as both
         {"shop": ["food"]},
         {"shop": ["food"], "amount": [1.0, 2.0]},
         {"shop": ["food"], "amount": [float("nan")]},
@@ -102,41 +118,43 @@ REFUSED = {
         {"shop": [], "amount": []},
     ],
 }
-CASES = [(kind, bad) for kind, entries in REFUSED.items() for bad in entries]
+REFUSED_CASES = [(kind, sequence) for kind, sequences in REFUSED.items() for sequence in sequences]
 
 
-@pytest.mark.parametrize(("kind", "bad"), CASES, ids=[f"{kind}-{str(bad)[:40]}" for kind, bad in CASES])
-def test_a_refused_row_keeps_its_place_and_has_an_error(packed, classifier, kind, bad):
-    good = packed(kind).sequences[:3]
-    found = classifier(kind).predict([good[0], bad, good[1], bad, good[2]])
-    assert len(found) == 5
+@pytest.mark.parametrize(
+    ("kind", "refused"), REFUSED_CASES, ids=[f"{kind}-{str(sequence)[:40]}" for kind, sequence in REFUSED_CASES]
+)
+def test_a_refused_row_has_an_error_and_leaves_the_other_rows_unchanged(exported, classifier, kind, refused):
+    valid = exported(kind).sequences[:3]
+    results = classifier(kind).predict([valid[0], refused, valid[1], refused, valid[2]])
+    assert len(results) == 5
     for row in (1, 3):
-        assert found[row]["error"] and "\n" not in found[row]["error"]
-        assert [found[row][key] for key in ("prediction", "probability", "probabilities")] == [None] * 3
-    expected = probabilities(classifier(kind).predict(good))
-    np.testing.assert_allclose(probabilities([found[row] for row in (0, 2, 4)]), expected, atol=1e-6)
+        assert results[row]["error"] and "\n" not in results[row]["error"]
+        assert [results[row][key] for key in ("prediction", "probability", "probabilities")] == [None] * 3
+    expected = probabilities(classifier(kind).predict(valid))
+    np.testing.assert_allclose(probabilities([results[row] for row in (0, 2, 4)]), expected, atol=1e-6)
 
 
-def test_only_refused_rows_and_no_rows(classifier):
-    assert [entry["prediction"] for entry in classifier("events").predict([[], None])] == [None, None]
+def test_input_may_have_only_refused_rows_or_none(classifier):
+    assert [result["prediction"] for result in classifier("events").predict([[], None])] == [None, None]
     assert classifier("events").predict([]) == []
 
 
-@pytest.mark.parametrize("kind", ["events", "place", "card"])
-@pytest.mark.parametrize("made_of", [np.array, tuple, list])
-def test_arrays_and_tuples_are_sequences_too(packed, classifier, kind, made_of):
-    def remade(sequence):
+@pytest.mark.parametrize("kind", ["events", "position", "card"])
+@pytest.mark.parametrize("container", [np.array, tuple, list])
+def test_arrays_and_tuples_are_predicted_like_lists(exported, classifier, kind, container):
+    def converted(sequence):
         if isinstance(sequence, dict):
-            return {name: made_of(steps) for name, steps in sequence.items()}
-        return made_of([made_of(step) for step in sequence] if kind == "place" else sequence)
+            return {name: container(tokens) for name, tokens in sequence.items()}
+        return container([container(token) for token in sequence] if kind == "position" else sequence)
 
-    sequences = packed(kind).sequences
-    found = classifier(kind).predict([remade(sequence) for sequence in sequences])
-    np.testing.assert_array_equal(probabilities(found), probabilities(classifier(kind).predict(sequences)))
+    sequences = exported(kind).sequences
+    results = classifier(kind).predict([converted(sequence) for sequence in sequences])
+    np.testing.assert_array_equal(probabilities(results), probabilities(classifier(kind).predict(sequences)))
 
 
-def test_a_long_sequence_is_cut_as_in_training(classifier):
-    """The text bundle keeps the last 8 steps."""
+def test_a_long_sequence_is_truncated_as_in_training(classifier):
+    """The text bundle keeps the last 8 tokens."""
     short, long = "rain under green house walks rain ! green", "walks house rain under green house walks rain ! green"
     first, second = classifier("text").predict([short, long])
     assert first == second
@@ -146,25 +164,25 @@ def test_a_long_sequence_is_cut_as_in_training(classifier):
     ("kind", "text"),
     [("events", "[3, 1, 2]"), ("events", "3 1 2"), ("events", " 3  1 2 ")],
 )
-def test_a_typed_sequence_is_its_list(classifier, kind, text):
-    made = classifier(kind)
-    assert made.predict([made.parse(text)]) == made.predict([[3, 1, 2]])
+def test_a_sequence_on_the_command_line_is_json_or_separated_by_spaces(classifier, kind, text):
+    loaded = classifier(kind)
+    assert loaded.predict([loaded.parse(text)]) == loaded.predict([[3, 1, 2]])
 
 
-def test_a_typed_sequence_of_several_fields_is_json(packed, classifier):
-    made, sequence = classifier("card"), packed("card").sequences[0]
-    assert made.predict([made.parse(json.dumps(sequence))]) == made.predict([sequence])
+def test_a_sequence_of_several_fields_on_the_command_line_is_a_json_object(exported, classifier):
+    loaded, sequence = classifier("card"), exported("card").sequences[0]
+    assert loaded.predict([loaded.parse(json.dumps(sequence))]) == loaded.predict([sequence])
     with pytest.raises(InputError, match=r"is not JSON .* write \{FIELD: \[tokens\]"):
-        made.parse("{shop: food}")
+        loaded.parse("{shop: food}")
 
 
-def test_a_file_without_the_fields_is_refused_by_name(classifier, tmp_path):
+def test_a_file_without_a_field_of_the_bundle_is_refused(classifier, tmp_path):
     pq.write_table(pa.table({"event": [[1]], "when": [1]}), tmp_path / "new.parquet")
     source = Source(str(tmp_path / "new.parquet"), "input")
     with pytest.raises(InputError, match=r"new\.parquet: no column 'events' \(.*\); did you mean 'event'"):
         next(classifier("events").predict_source(source))
 
 
-def test_an_unknown_device_is_refused_by_name(packed):
+def test_an_unknown_device_is_refused(exported):
     with pytest.raises(InputError, match="device=tpu: must be auto, cpu or cuda"):
-        open_session(packed("events").folder / "model.onnx", "tpu")
+        open_session(exported("events").folder / "model.onnx", "tpu")

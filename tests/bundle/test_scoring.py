@@ -1,4 +1,4 @@
-"""Labelled rows are predicted as unlabelled ones are, and what cannot be scored is told row by row."""
+"""Predictions on labelled rows: the same as without labels, and rows without a usable label are refused."""
 
 import json
 
@@ -12,50 +12,51 @@ from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 
 
-def lines(path, rows):
+def write_rows(path, rows):
+    """Write a JSON lines file and return it as a source."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return Source(str(path), "input")
 
 
-def test_labels_are_codes_of_the_bundle_beside_what_it_predicts(packed, classifier, tmp_path):
-    sequences = packed("events").sequences[:5]
-    rows = [
-        {"events": entry, "label": label}
-        for entry, label in zip(sequences, ["k2", "k0", "k1", "k0", "k2"], strict=True)
-    ]
-    found = predict_labelled(classifier("events"), lines(tmp_path / "t.jsonl", rows), "label", None)
-    assert found.outputs.labels.tolist() == [2, 0, 1, 0, 2] and found.refused == []
+def test_labels_become_class_numbers_and_predictions_are_those_without_labels(exported, classifier, tmp_path):
+    sequences = exported("events").sequences[:5]
+    labels = ["k2", "k0", "k1", "k0", "k2"]
+    rows = [{"events": tokens, "label": label} for tokens, label in zip(sequences, labels, strict=True)]
+    result = predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", None)
+    assert result.outputs.labels.tolist() == [2, 0, 1, 0, 2] and result.refused == []
     expected = [list(entry["probabilities"].values()) for entry in classifier("events").predict(sequences)]
-    np.testing.assert_allclose(softmax(found.outputs.logits), expected, atol=1e-6)
-    assert found.outputs.lengths.tolist() == [len(entry) for entry in sequences] and not found.outputs.truncated.any()
+    np.testing.assert_allclose(softmax(result.outputs.logits), expected, atol=1e-6)
+    assert (
+        result.outputs.lengths.tolist() == [len(tokens) for tokens in sequences] and not result.outputs.truncated.any()
+    )
 
 
-def test_rows_that_cannot_be_scored_are_named_with_their_row(packed, classifier, tmp_path):
-    good = packed("events").sequences[0]
+def test_a_refused_row_is_reported_with_file_row_and_reason(exported, classifier, tmp_path):
+    tokens = exported("events").sequences[0]
     rows = [
-        {"events": good, "label": "k1"},
+        {"events": tokens, "label": "k1"},
         {"events": [], "label": "k1"},
-        {"events": good, "label": "new"},
-        {"events": good, "label": None},
-        {"events": good, "label": "k0"},
+        {"events": tokens, "label": "new"},
+        {"events": tokens, "label": None},
+        {"events": tokens, "label": "k0"},
     ]
-    source = lines(tmp_path / "t.jsonl", rows)
-    found = predict_labelled(classifier("events"), source, "label", None)
-    assert found.outputs.labels.tolist() == [1, 0] and len(found.outputs.logits) == 2
-    empty, new, missing = found.refused
-    assert empty.startswith(f"{source.path}: row 2: events")
-    assert new == f"{source.path}: row 3: label is 'new', which the bundle does not know"
-    assert missing == f"{source.path}: row 4: label is empty"
+    source = write_rows(tmp_path / "t.jsonl", rows)
+    result = predict_labelled(classifier("events"), source, "label", None)
+    assert result.outputs.labels.tolist() == [1, 0] and len(result.outputs.logits) == 2
+    empty_sequence, unknown_label, empty_label = result.refused
+    assert empty_sequence.startswith(f"{source.path}: row 2: events")
+    assert unknown_label == f"{source.path}: row 3: label is 'new', which the bundle does not know"
+    assert empty_label == f"{source.path}: row 4: label is empty"
 
 
-def test_nothing_to_score_is_an_error(packed, classifier, tmp_path):
-    rows = [{"events": packed("events").sequences[0], "label": "new"}]
+def test_a_source_without_usable_rows_is_refused(exported, classifier, tmp_path):
+    rows = [{"events": exported("events").sequences[0], "label": "new"}]
     with pytest.raises(InputError, match="row 1: label is 'new', which the bundle does not know"):
-        predict_labelled(classifier("events"), lines(tmp_path / "t.jsonl", rows), "label", None)
+        predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", None)
 
 
-def test_a_table_of_labels_needs_ids(packed, classifier, tmp_path):
-    rows = [{"events": packed("events").sequences[0], "id": 7}]
-    table = LabelTable(lines(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label", None, None)
+def test_a_label_table_needs_a_bundle_with_ids(exported, classifier, tmp_path):
+    rows = [{"events": exported("events").sequences[0], "id": 7}]
+    table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label", None, None)
     with pytest.raises(InputError, match=r"t.jsonl: the bundle was trained without data.id, by which the labels of"):
-        predict_labelled(classifier("events"), lines(tmp_path / "t.jsonl", rows), "label", table)
+        predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", table)

@@ -1,4 +1,4 @@
-"""Predictions reach a file whole or not at all."""
+"""Writers of predictions: each file is complete or not written."""
 
 import datetime
 
@@ -13,47 +13,52 @@ TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None
 
 
 def write(path, table):
-    with open_writer(path, table.schema) as sink:
+    with open_writer(path, table.schema) as writer:
         for batch in table.to_batches(max_chunksize=2):
-            sink.write_batch(batch)
+            writer.write_batch(batch)
 
 
 @pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl", "o.ndjson", "o.arrow", "o.feather", "O.CSV"])
-def test_what_is_written_is_read_back(tmp_path, name):
+def test_a_written_table_is_read_back_unchanged(tmp_path, name):
     path = tmp_path / "new" / "folder" / name
     write(path, TABLE)
     if path.suffix in (".arrow", ".feather"):
-        found = pa.ipc.open_file(path).read_all()
+        stored = pa.ipc.open_file(path).read_all()
     else:
-        found = duckdb.sql(f"FROM '{path}'").to_arrow_table()
-    assert found.to_pylist() == TABLE.to_pylist()
+        stored = duckdb.sql(f"FROM '{path}'").to_arrow_table()
+    assert stored.to_pylist() == TABLE.to_pylist()
     assert [entry.name for entry in path.parent.iterdir()] == [name]
 
 
 @pytest.mark.parametrize("name", ["o.parquet", "o.csv", "o.jsonl", "o.arrow"])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path, name):
+def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, name):
     path = tmp_path / name
     path.write_text("old")
-    with pytest.raises(RuntimeError, match="half way"), open_writer(path, TABLE.schema) as sink:
-        sink.write_batch(TABLE.to_batches()[0])
+    with pytest.raises(RuntimeError, match="half way"), open_writer(path, TABLE.schema) as writer:
+        writer.write_batch(TABLE.to_batches()[0])
         raise RuntimeError("half way")
     assert path.read_text() == "old" and [entry.name for entry in tmp_path.iterdir()] == [name]
 
 
-def test_ids_of_any_type_are_written(tmp_path):
-    ids = {"list": [[1, 2]], "bytes": [b"\xff"], "struct": [{"a": 1}], "when": [datetime.datetime(2020, 1, 1)]}
-    for name, values in ids.items():
-        for kind in ("parquet", "arrow", "jsonl"):
-            write(tmp_path / f"{name}.{kind}", pa.table({"id": values}))
+def test_ids_of_nested_and_binary_types_are_written(tmp_path):
+    ids_by_type = {
+        "list": [[1, 2]],
+        "bytes": [b"\xff"],
+        "struct": [{"a": 1}],
+        "timestamp": [datetime.datetime(2020, 1, 1)],
+    }
+    for type_name, values in ids_by_type.items():
+        for ending in ("parquet", "arrow", "jsonl"):
+            write(tmp_path / f"{type_name}.{ending}", pa.table({"id": values}))
 
 
-def test_what_a_format_cannot_hold_is_said(tmp_path):
+def test_a_type_that_the_format_does_not_support_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"output=.*o.csv: cannot be written: .*list"):
         write(tmp_path / "o.csv", pa.table({"id": [[1, 2]]}))
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_unusable_output_is_named_before_any_work(tmp_path):
+def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path):
     with pytest.raises(InputError, match=r"output=o.xlsx: unknown kind of file; end it in .parquet, .csv, .jsonl or"):
         check_output(tmp_path.relative_to(tmp_path) / "o.xlsx")
     (tmp_path / "o.csv").mkdir()

@@ -1,6 +1,7 @@
-"""The model card says what it is told, whatever markup stands in labels and names of columns."""
+"""The model card shows labels and column names as text, and its commands can be pasted into a shell."""
 
 import copy
+import html
 import shlex
 
 import pytest
@@ -14,18 +15,18 @@ FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None
 SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
 
 
-def card(classes=("a", "b", "c"), label="label", written=None):
-    content = {
+def card(classes=("a", "b", "c"), label="label", run_metrics=None):
+    manifest = {
         "classes": list(classes),
         "positive": None,
         "decision": Decision().to_dict(),
         "schema": {**SCHEMA, "fields": [{"name": "x", **FIELD}], "label": label},
         "model": {"members": 1, "cell": "lstm"},
         "data": {"digest": "abc", "rows": {"train": 3}},
-        "metrics": {} if written is None else written,
+        "metrics": {} if run_metrics is None else run_metrics,
         "versions": {"seqclf": "1"},
     }
-    return model_card(content, written or {})
+    return model_card(manifest, run_metrics or {})
 
 
 @pytest.mark.parametrize(
@@ -41,12 +42,12 @@ def card(classes=("a", "b", "c"), label="label", written=None):
         "https://evil",
     ],
 )
-def test_markup_in_a_label_is_text(label):
+def test_markup_in_a_label_is_shown_as_text(label):
     markdown_it = pytest.importorskip("markdown_it")
     page = markdown_it.MarkdownIt("commonmark").enable("table").render(card([label, "b", "c"]))
     for tag in ("<img", "<a ", "<strong>", "<em>", "<p><code>"):
         assert tag not in page
-    assert " ".join(label.split()) in __import__("html").unescape(page)
+    assert " ".join(label.split()) in html.unescape(page)
 
 
 @pytest.mark.parametrize(
@@ -54,17 +55,17 @@ def test_markup_in_a_label_is_text(label):
 )
 def test_the_commands_can_be_pasted_into_a_shell(name):
     line = next(line for line in card(label=name).splitlines() if "seqclf.evaluate" in line)
-    words = shlex.split(line)
-    (word,) = [word for word in words if word.startswith("data.label=")]
-    assert len(words) == 8
-    assert OverridesParser.create().parse_override(word).value() == name
+    arguments = shlex.split(line)
+    (override,) = [argument for argument in arguments if argument.startswith("data.label=")]
+    assert len(arguments) == 8
+    assert OverridesParser.create().parse_override(override).value() == name
 
 
-def test_a_name_that_cannot_be_pasted_is_left_to_the_reader():
+def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
     assert "data.label=COLUMN " in card(label="a\n```\n# b") and "data.label=COLUMN " in card(label="${oc.env:HOME}")
 
 
-@pytest.mark.parametrize("written", [{"test": {"by_length": 5}}, {"test": {"by_length": [], "alarms": 1}}])
-def test_scores_of_another_version_are_refused_by_name(written):
+@pytest.mark.parametrize("run_metrics", [{"test": {"by_length": 5}}, {"test": {"by_length": [], "alarms": 1}}])
+def test_run_metrics_of_another_version_are_refused_by_file_name(run_metrics):
     with pytest.raises(InputError, match=r"metrics\.json of the run: is not as this version writes it"):
-        card(written=copy.deepcopy(written))
+        card(run_metrics=copy.deepcopy(run_metrics))

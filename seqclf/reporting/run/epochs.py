@@ -19,6 +19,7 @@ def epochs_section(report: Report) -> Html:
     """Learning curves of loss, recall and the monitored metric, and a row per epoch."""
     assert report.config is not None, "a report with epochs is of a training run"
     monitor = report.config["monitor"]
+    # Without duplicates, as loss or recall may be the monitored metric.
     curves = list(dict.fromkeys(["loss", "recall", monitor]))
     figure = html.picture(
         learning_curves(report.history, curves, report.best_epoch, NARROW_IN),
@@ -47,6 +48,7 @@ def _table(report: Report, metrics: Sequence[str]) -> Html:
     first, omitted, last = ends(rows, MOST_ROWS)
     gap = [["", *("" for _ in metrics), f"… {omitted:,} more epochs"]] if omitted else []
     visible = [*first, *gap, *last]
+    # The exported epoch may be among the omitted rows.
     best = next((index for index, row in enumerate(visible) if row[0] == report.best_epoch), None)
     numbers = dict.fromkeys((name.replace("_", " ") for name in metrics), "number")
     return html.table({"epoch": "number", **numbers, "observation": "text"}, visible, strong=best)

@@ -25,6 +25,7 @@ def learning_curves(
         epochs = [row["epoch"] for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
+                # Missing values are NaN, which leaves a gap in the line.
                 values = [_float(row.get(f"{split}/{name}")) for row in history]
                 axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
             if best is not None:
@@ -66,6 +67,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> H
 
 def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
     """Reliability diagram: share of rows where `truth` (N,) is true by `score` (N,), in ten bins of equal size."""
+    # Bins of equal size: with rare positives, bins of equal width would be nearly empty but for the first.
     order = np.argsort(score, kind="stable")
     bins = [part for part in np.array_split(order, 10) if len(part)]
 

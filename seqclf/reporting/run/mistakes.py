@@ -11,7 +11,7 @@ from seqclf.evaluation.results import MOST_MISTAKES
 
 
 class Mistake(NamedTuple):
-    """A wrong row. `probability` is that of its true label; `length` counts tokens before truncation."""
+    """A wrong row. `probability` is that of its true label. `length` counts tokens before truncation."""
 
     id: str
     label: str

@@ -32,6 +32,7 @@ def write_report(report: Report, path: Path) -> None:
     """Write a page that needs no other file and no network."""
     parts = [_verdict(report)]
     positive = report.metrics.positive
+    # A precision-recall curve needs rows of both classes.
     if positive is not None and 0 < positive.rows < report.metrics.rows:
         parts.append(_threshold(report))
     if report.history:
@@ -45,6 +46,7 @@ def write_report(report: Report, path: Path) -> None:
 def _verdict(report: Report) -> Html:
     metrics = report.metrics
     parts: list[object] = []
+    # Alarms come first, so that no reader takes the good figures below for the result.
     if metrics.alarms:
         alarms = [f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms]
         parts += [html.paragraph("Do not use this model as it is:"), html.alerts(alarms)]

@@ -29,6 +29,7 @@ def confusion_section(report: Report) -> Html:
     body = []
     for label, counts in zip(report.classes, matrix, strict=True):
         total = max(1, counts.sum())
+        # Shares of the row and not of all rows: errors of rare classes stay visible.
         cells = "".join(f'<td class="cell" style="--share:{100 * n / total:.0f}%">{n:,}</td>' for n in counts)
         body.append(f"<tr><th scope='row'>{html.text(shortened(label, 20))}</th>{cells}</tr>")
     explanation = "Rows are true classes, columns predicted ones. Darker cells are larger shares of their row."
@@ -101,14 +102,14 @@ def calibration_section(report: Report) -> Html:
     """Calibration error before and after temperature scaling, and the reliability diagram."""
     index, probabilities = report.positive_index, report.evaluation.probabilities
     if index is None:
-        is_right, score_ = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)
+        is_right, confidence = report.labels == probabilities.argmax(axis=1), probabilities.max(axis=1)
         event = "the most probable class is right"
     else:
-        is_right, score_ = report.labels == index, probabilities[:, index]
+        is_right, confidence = report.labels == index, probabilities[:, index]
         event = f"a sequence is {shortened(report.positive, 40)}"
     explanation = f"How often {event}, by its predicted probability. On the diagonal the probabilities can be trusted."
     parts: list[object] = [html.paragraph(explanation, soft=True), html.paragraph(_calibration_errors(report))]
-    figure = Html(f'<div class="plot">{reliability(is_right, score_, CURVE_IN)}</div>')
+    figure = Html(f'<div class="plot">{reliability(is_right, confidence, CURVE_IN)}</div>')
     return html.section("Calibration", *parts, figure)
 
 

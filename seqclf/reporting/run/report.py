@@ -15,7 +15,7 @@ from seqclf.reporting.run.mistakes import Mistake
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a report shows. `history`: the rows of metrics.csv; `best_epoch`: the epoch that was exported."""
+    """Everything that a report shows. `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported."""
 
     title: str
     evaluation: Evaluation

@@ -25,7 +25,7 @@ def headline(metrics: SplitMetrics, split: str) -> str:
 
 
 def dependence(metrics: SplitMetrics, split: str) -> str | None:
-    """A caution where the rows of a split also made choices about the model; None where they did not."""
+    """A caution where the rows of a split also made choices about the model, None where they did not."""
     if not metrics.used_for:
         return None
     return (
@@ -109,6 +109,7 @@ def _in_positive_block(metrics: Any, name: str) -> Any:
 def _majority_cells(majority: MajorityMetrics, columns: Sequence[str], positive: str | None) -> list[str]:
     values: dict[str, float | None] = majority.to_dict()
     if positive is not None:
+        # Without alerts there is no precision, and an F1 of 0.
         always = majority.label == positive
         share = majority.accuracy if always else None
         f1 = majority.f1_of_label if always else 0.0

@@ -40,7 +40,7 @@ SCRIPT = """
 
 
 class OperatingPoint(NamedTuple):
-    """Metrics at a threshold. `precision` is None without alerts; `alerts` is their share of all rows."""
+    """Metrics at a threshold. `precision` is None without alerts. `alerts` is their share of all rows."""
 
     threshold: float
     recall: float
@@ -53,6 +53,7 @@ def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: floa
 
     `is_positive`: (N,) bool. `score`: (N,) probabilities of the positive label.
     """
+    # Quantiles of all rows alone would skip the range where rare positives lie.
     shares = np.linspace(0, 1, POINTS)
     all_rows = np.quantile(score, shares, method="nearest")
     positive_rows = np.quantile(score[is_positive], shares, method="nearest") if is_positive.any() else all_rows
