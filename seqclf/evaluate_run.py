@@ -62,7 +62,7 @@ def evaluate_and_export(
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
-        trained_steps=task.step,
+        trained_steps=task.trained_steps,
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
     show_scores(evaluation.metrics, metrics.baseline)

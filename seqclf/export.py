@@ -27,7 +27,7 @@ def main(config: ExportConfig) -> dict[str, Any]:
     run = checkpoint.absolute().parent.parent  # `best.ckpt` alone has no parents
     metrics = _read_mapping(run / "metrics.json", json.loads)
     # Scores of another checkpoint of the same run say nothing about this one.
-    written = metrics if metrics.get("step") == task.step else {}
+    written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
     proof = write_bundle(task, Path(config.bundle), written)

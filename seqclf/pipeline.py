@@ -206,4 +206,4 @@ def _is_launched_rank(trainer: pl.Trainer) -> bool:
 def _resume_advice(last: Path, resumed: Path | None) -> str:
     """How to continue a terminated run. Names only a checkpoint that exists."""
     checkpoint = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
-    return "no step was trained; start again" if checkpoint is None else f"go on with checkpoint={checkpoint}"
+    return "no step was trained; start again" if checkpoint is None else f"resume with checkpoint={checkpoint}"

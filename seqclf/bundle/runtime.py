@@ -191,7 +191,7 @@ class Classifier:
             encoded = np.flatnonzero(problems.usable[usable])
             logits[usable[encoded]] = self.logits(take(sequences, encoded))
             lengths[usable[encoded]] = original_lengths[encoded]
-        reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.found.items()}
+        reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
         predicted = self.decision.choose(np.nan_to_num(logits))

@@ -31,7 +31,7 @@ from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
 from seqclf.data.splitting.policy import SPLITS, SplitPolicy
 from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.validation.quarantine import Quarantine
-from seqclf.data.write_store import Writing
+from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 
 
@@ -102,8 +102,8 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
 
     folder = scratch / CONTENT
     save_encoders(encoders, folder / "encoders")
-    writing = Writing(schema, classes, encoders, quarantine, folder)
-    digests, report = writing.run(staged, splits, groups)
+    writer = StoreWriter(schema, classes, encoders, quarantine, folder)
+    digests, report = writer.run(staged, splits, groups)
     for name, rows in staged.items():
         if rows.source.listing is not None and rows.source.listing.hidden:
             report[name]["hidden_files"] = len(rows.source.listing.hidden)
@@ -120,7 +120,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         "reader": {key: getattr(options, key) for key in ("header", "encoding", "quote", "delimiter")},
     }
     (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
-    write_checksums(folder, writing.checksums)
+    write_checksums(folder, writer.checksums)
 
 
 def _collect_all(

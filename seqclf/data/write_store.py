@@ -59,7 +59,7 @@ class EncodedBatch(NamedTuple):
         return (self.labels >= 0) & (self.original_lengths > 0)
 
 
-class Writing:
+class StoreWriter:
     """Writes the splits of one preparation into the folder `target`."""
 
     def __init__(

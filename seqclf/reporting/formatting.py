@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
-NONE = "-"  # a cell without a value
+NO_VALUE = "-"  # a cell without a value
 
 
 def percent(share: float) -> str:
@@ -46,7 +46,7 @@ def score(value: float | None) -> str:
     >>> score(0.5), score(None)
     ('0.5000', '-')
     """
-    return NONE if value is None else f"{value:.4f}"
+    return NO_VALUE if value is None else f"{value:.4f}"
 
 
 def shortened(value: object, most: int = 60) -> str:
@@ -72,7 +72,7 @@ def listed(values: Sequence[object], most: int = 8) -> str:
     return f"{shown}, … {len(values):,} in all" if len(values) > most else shown
 
 
-def ends(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
+def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:
     """Return the first items, the number left out, and the last items.
 
     A line for those left out included, there are at most `most` lines. Two thirds of them are first items.

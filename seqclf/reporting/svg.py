@@ -15,7 +15,7 @@ INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
 PAGE_COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
 
 
-def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:
+def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:
     """Let `draw` fill a figure of this size in inches, and return it as an `svg` element."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ def drawn(draw: Callable[[Any], None], width_in: float, height_in: float) -> Mar
     return _inline(buffer.getvalue())
 
 
-def bare(axis: Any) -> None:
+def hide_axes(axis: Any) -> None:
     """Hide everything of an axis except its base line."""
     for name, spine in axis.spines.items():
         spine.set_visible(name == "bottom")

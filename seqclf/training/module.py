@@ -65,7 +65,7 @@ class SequenceTask(pl.LightningModule):
         self.monitor = monitor
         self.optimizer = optimizer
         self.seed = seed
-        self.step = 0  # optimizer steps in the checkpoint that the task was loaded from
+        self.trained_steps = 0  # optimizer steps in the checkpoint that the task was loaded from
         self.last_logged_step = 0
         self.learning_rate = 0.0  # of the last optimizer step
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
@@ -256,5 +256,5 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
             task.load_state_dict(weights)
         except (RuntimeError, TypeError) as error:
             raise InputError(f"its weights cannot be loaded ({str(error).splitlines()[0]})") from None
-    task.step = state["global_step"]
+    task.trained_steps = state["global_step"]
     return task.eval()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqclf.reporting.formatting import ends, percent
+from seqclf.reporting.formatting import head_and_tail, percent
 
 
 def test_shares_are_not_rounded_to_nothing_or_all():
@@ -18,6 +18,6 @@ def test_shares_are_not_rounded_to_nothing_or_all():
 
 @pytest.mark.parametrize("count", [0, 1, 24, 25, 26, 1000])
 def test_every_item_is_shown_or_counted(count):
-    first, left_out, last = ends(range(count), 25)
+    first, left_out, last = head_and_tail(range(count), 25)
     assert [*first, *last] == [*range(len(first)), *range(count - len(last), count)]
     assert len(first) + left_out + len(last) == count and len(first) + bool(left_out) + len(last) <= 25

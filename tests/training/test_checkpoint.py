@@ -88,7 +88,7 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
 
 
 def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
-    assert load_task(saved()).step == torch.load(saved(), weights_only=True)["global_step"]
+    assert load_task(saved()).trained_steps == torch.load(saved(), weights_only=True)["global_step"]
     check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
 
 

@@ -7,15 +7,15 @@ import numpy as np
 from seqclf.data.splitting.group_assignment import assign_groups, mix
 from seqclf.errors import InputError
 
-WAYS = ("random", "distinct", "group", "time", "fold")
+METHODS = ("random", "distinct", "group", "time", "fold")
 NO_KEY = -1  # key of rows without a group; other keys are not negative
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
 def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> None:
     """Raise InputError unless the keys of data.split are valid. `shares`: name → fraction, of validation and test."""
-    if by not in WAYS:
-        raise InputError(f"data.split.by={by}: must be one of {', '.join(WAYS)}")
+    if by not in METHODS:
+        raise InputError(f"data.split.by={by}: must be one of {', '.join(METHODS)}")
     if by in ("time", "group") and column is None:
         raise InputError(f"data.split.by={by} needs data.split.column=COLUMN")
     for name, share in shares.items():

@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-WAYS = ("warn", "error", "drop")
-
 
 class Leaks(NamedTuple):
     """Leakage between splits.

@@ -34,7 +34,7 @@ class Problems:
     """The first problem of each row of a record batch."""
 
     def __init__(self, rows: int):
-        self.found: dict[int, Problem] = {}  # by row
+        self.first_problems: dict[int, Problem] = {}  # by row
         self.usable = np.ones(rows, dtype=bool)
 
     def mark(self, rows: np.ndarray, column: str, reason: str | list[str], tokens: np.ndarray | None = None) -> None:
@@ -47,7 +47,9 @@ class Problems:
             if self.usable[row]:
                 self.usable[row] = False
                 token = None if tokens is None else int(tokens[position])
-                self.found[row] = Problem(column, reason if isinstance(reason, str) else reason[position], token)
+                self.first_problems[row] = Problem(
+                    column, reason if isinstance(reason, str) else reason[position], token
+                )
 
     def mark_tokens(self, tokens: np.ndarray, row_of_token: np.ndarray, column: str, reason: str) -> None:
         """Refuse the rows of bad tokens, each by its first one.
@@ -62,8 +64,8 @@ class Problems:
         """Return a refusal for each bad row. For an event table it names the row of the bad event."""
         refusals = []
         events = None if batch.event_rows is None else np.diff(np.append(_first_events(batch), len(batch.event_rows)))
-        for row in sorted(self.found):
-            column, reason, token = self.found[row]
+        for row in sorted(self.first_problems):
+            column, reason, token = self.first_problems[row]
             number = batch.rows[row] if token is None or batch.event_rows is None else batch.event_rows[token]
             count = None if events is None else int(events[row])
             refusals.append(Refusal(batch.file_of(row), int(number), column, reason, None, count))

@@ -8,7 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from seqclf.reporting.formatting import number, shortened
-from seqclf.reporting.svg import FILL, INK, MARK, bare, drawn
+from seqclf.reporting.svg import FILL, INK, MARK, hide_axes, render_svg
 from seqclf.survey.length_statistics import LengthStatistics, LengthSummary
 
 MAX_PANELS = 10  # class panels; smaller classes share the last one
@@ -28,7 +28,7 @@ def length_picture(lengths: LengthStatistics, width_in: float) -> Markup:
     """Draw the histograms at a width in inches."""
     panels = _panels(lengths)
     height_in = TOP_IN + ALL_IN + CLASS_IN * (len(panels) - 1) + BOTTOM_IN
-    return drawn(lambda figure: _draw(figure, lengths, panels), width_in, height_in)
+    return render_svg(lambda figure: _draw(figure, lengths, panels), width_in, height_in)
 
 
 def is_geometric(edges: list[float]) -> bool:
@@ -87,7 +87,7 @@ def _draw_panel(axis: Any, panel: Panel, edges: list[float], title_x: float) -> 
         axis.axvline(panel.median, color=MARK, linewidth=1.2)
     style = {"transform": axis.transAxes, "ha": "right", "va": "bottom", "color": INK}
     axis.text(title_x, 0.1, panel.title, parse_math=False, **style)  # a label may hold dollar signs
-    bare(axis)
+    hide_axes(axis)
 
 
 def _mark_percentiles(axis: Any, summary: LengthSummary) -> None:

@@ -17,7 +17,7 @@ from seqclf.reporting.describe.rows import (
     single_field_rows,
     truncation_text,
 )
-from seqclf.reporting.formatting import NONE, ends, listed, number, percent, score, shortened
+from seqclf.reporting.formatting import NO_VALUE, head_and_tail, listed, number, percent, score, shortened
 from seqclf.reporting.html import LONG_TABLE, Bar, Table, bar, render_page
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.length_statistics import LengthSummary
@@ -76,7 +76,7 @@ def _warnings(survey: DatasetSurvey) -> list[str]:
 
 def _limited(rows: Sequence[Sequence[object]]) -> Rows:
     """Keep the first rows and the last few, so that the page stays small."""
-    first, left_out, last = ends(rows, MAX_ROWS)
+    first, left_out, last = head_and_tail(rows, MAX_ROWS)
     gap = [[f"… {left_out:,} more"]] if left_out else []
     return [*first, *gap, *last]
 
@@ -167,10 +167,10 @@ def _field_row(name: str, field: FieldStatistics) -> list[object]:
         shortened(name),
         field.kind,
         listed(field.columns),
-        shortened(field.describe, 120) or NONE,
-        NONE if field.size is None else number(field.size),
-        ", ".join(unknown) or (NONE if field.unknown is None else "none"),
-        "all of it" if field.constant else listed(field.constant_channels or []) or NONE,
+        shortened(field.describe, 120) or NO_VALUE,
+        NO_VALUE if field.size is None else number(field.size),
+        ", ".join(unknown) or (NO_VALUE if field.unknown is None else "none"),
+        "all of it" if field.constant else listed(field.constant_channels or []) or NO_VALUE,
     ]
 
 

@@ -18,7 +18,7 @@ from seqclf.reporting.describe.rows import (
     single_field_rows,
     truncation_text,
 )
-from seqclf.reporting.formatting import NONE, ends, listed, number, percent, score, shortened
+from seqclf.reporting.formatting import NO_VALUE, head_and_tail, listed, number, percent, score, shortened
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.survey import DatasetSurvey
@@ -62,10 +62,10 @@ def _show_classes(survey: DatasetSurvey) -> None:
     def class_row(counts: ClassCounts) -> list[str]:
         summary = lengths.by_class.get(counts.label)
         rows = [number(counts.rows[split]) for split in splits]
-        percentiles = [number(getattr(summary, name)) if summary else NONE for name in PERCENTILES]
+        percentiles = [number(getattr(summary, name)) if summary else NO_VALUE for name in PERCENTILES]
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
-    first, left_out, last = ends(by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
+    first, left_out, last = head_and_tail(by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split]["used"]) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
@@ -100,7 +100,7 @@ def _show_padding_and_truncation(survey: DatasetSurvey) -> None:
 
 def _show_fields(survey: DatasetSurvey) -> None:
     """Print unknown, missing and constant values of the fields."""
-    first, left_out, last = ends(list(survey.fields.items()), MOST_CLASSES)
+    first, left_out, last = head_and_tail(list(survey.fields.items()), MOST_CLASSES)
     rows = [_field_row(*item) for item in first]
     if left_out:
         rows.append([f"… {left_out:,} more"])
@@ -111,7 +111,7 @@ def _show_fields(survey: DatasetSurvey) -> None:
 def _field_row(name: str, field: FieldStatistics) -> list[str]:
     unknown = [f"{split} {percent(share)}" for split, share in (field.unknown or {}).items() if share]
     shares = field.missing or {}
-    missing = NONE
+    missing = NO_VALUE
     if shares:
         missing = percent(sum(shares.values()) / len(shares))
         if len(shares) > 1:
@@ -120,9 +120,9 @@ def _field_row(name: str, field: FieldStatistics) -> list[str]:
     return [
         shortened(name, 28),
         field.kind,
-        ", ".join(unknown) or (NONE if field.unknown is None else "none"),
+        ", ".join(unknown) or (NO_VALUE if field.unknown is None else "none"),
         missing,
-        "all of it" if field.constant else listed(field.constant_channels or [], 3) or NONE,
+        "all of it" if field.constant else listed(field.constant_channels or [], 3) or NO_VALUE,
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from seqclf.reporting import html
-from seqclf.reporting.formatting import ends, score, shortened
+from seqclf.reporting.formatting import head_and_tail, score, shortened
 from seqclf.reporting.html import Html
 from seqclf.reporting.run.figures import learning_curves
 from seqclf.reporting.run.report import Report
@@ -45,7 +45,7 @@ def _table(report: Report, metrics: Sequence[str]) -> Html:
         ]
         for row in report.history
     ]
-    first, omitted, last = ends(rows, MOST_ROWS)
+    first, omitted, last = head_and_tail(rows, MOST_ROWS)
     gap = [["", *("" for _ in metrics), f"… {omitted:,} more epochs"]] if omitted else []
     visible = [*first, *gap, *last]
     # The exported epoch may be among the omitted rows.

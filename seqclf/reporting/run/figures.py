@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.reporting.html import Html
-from seqclf.reporting.svg import FILL, INK, MARK, SOFT, drawn
+from seqclf.reporting.svg import FILL, INK, MARK, SOFT, render_svg
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MOST_POINTS = 300  # of a curve
@@ -37,7 +37,7 @@ def learning_curves(
         margin = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
         figure.subplots_adjust(**margin, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
 
-    return drawn(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
+    return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
@@ -62,7 +62,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> H
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
 
-    return drawn(draw, width_in, width_in * 0.72)
+    return render_svg(draw, width_in, width_in * 0.72)
 
 
 def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
@@ -87,7 +87,7 @@ def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
 
-    return drawn(draw, width_in, width_in * 0.72)
+    return render_svg(draw, width_in, width_in * 0.72)
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:

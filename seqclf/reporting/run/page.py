@@ -7,7 +7,7 @@ from pathlib import Path
 import yaml
 
 from seqclf.reporting import html
-from seqclf.reporting.formatting import NONE, number, percent, probability_text, shortened
+from seqclf.reporting.formatting import NO_VALUE, number, percent, probability_text, shortened
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.html import Html
 from seqclf.reporting.run.epochs import epochs_section
@@ -101,4 +101,4 @@ def _provenance(report: Report) -> Html:
     if report.config is not None:
         text = yaml.safe_dump(dict(report.config), sort_keys=False, allow_unicode=True)
         parts.append(html.folded("Configuration", Html(f"<pre>{html.text(text)}</pre>")))
-    return html.section("Provenance", *(parts or [html.paragraph(NONE)]))
+    return html.section("Provenance", *(parts or [html.paragraph(NO_VALUE)]))

@@ -8,7 +8,7 @@ import numpy as np
 
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.reporting import html
-from seqclf.reporting.formatting import ends, number, percent, score, shortened
+from seqclf.reporting.formatting import head_and_tail, number, percent, score, shortened
 from seqclf.reporting.html import Html
 from seqclf.reporting.run.epochs import LONG_TABLE, MOST_ROWS
 from seqclf.reporting.run.figures import reliability
@@ -67,7 +67,7 @@ def classes_section(report: Report) -> Html:
         ]
         for label in by_recall
     ]
-    first, omitted, last = ends(rows, MOST_ROWS)
+    first, omitted, last = head_and_tail(rows, MOST_ROWS)
     rows = [*first, *([[f"… {omitted:,} more"]] if omitted else []), *last]
     numbers = dict.fromkeys(("recall", "precision", "f1", "recall between", "rows"), "number")
     table = html.table({"class": "text", " ": "bar", **numbers}, rows)

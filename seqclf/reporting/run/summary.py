@@ -7,7 +7,7 @@ from typing import Any
 
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
-from seqclf.reporting.formatting import NONE, percent, score, shortened
+from seqclf.reporting.formatting import NO_VALUE, percent, score, shortened
 
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
@@ -68,7 +68,7 @@ def _between(interval: Interval) -> str:
 
 def interval_text(interval: Interval) -> str:
     """An interval as a table cell."""
-    return NONE if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+    return NO_VALUE if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
 def verdict_rows(

@@ -44,7 +44,7 @@ def test_vectors_agree_with_a_plain_loop(rows):
         )
 
     assert checked.usable.tolist() == [usable(row) for row in rows]
-    assert sorted(checked.found) == [row for row, good in enumerate(checked.usable) if not good]
+    assert sorted(checked.first_problems) == [row for row, good in enumerate(checked.usable) if not good]
 
 
 @given(st.lists(st.none() | st.lists(st.none() | st.integers(), max_size=3), min_size=1, max_size=8), st.data())
@@ -91,21 +91,22 @@ def test_fields_must_have_the_same_number_of_tokens(rows, data):
 )
 def test_reasons_name_the_column_and_the_problem(field, kind, row, reason):
     checked = problems(Schema((field,)), **{field.name: pa.array([row], kind)})
-    column, text, _ = checked.found[0]
+    column, text, _ = checked.first_problems[0]
     assert column == field.column and text.startswith(reason)
 
 
 def test_text_that_is_not_a_list_is_quoted():
     column = {"c": pa.array([None], pa.list_(pa.int64())), "raw c": pa.array(["hello you"])}
     checked = problems(Schema((CATEGORY,)), **column)
-    assert checked.found[0][1].startswith("is not a list of integers: 'hello you'; write lists as [a, b], or name")
+    reason = checked.first_problems[0].reason
+    assert reason.startswith("is not a list of integers: 'hello you'; write lists as [a, b], or name")
 
 
 @pytest.mark.parametrize("label", [None, "", "  "])
 def test_an_empty_label_is_refused_only_if_labels_are_needed(label):
     columns = {"label": pa.array([label, "a"]), "c": pa.array([[1], [2]])}
     batch, schema = pa.record_batch(columns), Schema((CATEGORY,), "y")
-    assert inspect(batch, schema).found == {0: ("y", "is empty; fill in the label or remove the row", None)}
+    assert inspect(batch, schema).first_problems == {0: ("y", "is empty; fill in the label or remove the row", None)}
     assert inspect(batch, schema, labelled=False).usable.all()
 
 
@@ -138,7 +139,9 @@ def test_missing_values_are_accepted_if_the_field_allows_them(events, missing):
     category = Field("c", "category", ("c col",), "integer", options={"missing": "value"})
     number = Field("n", "number", ("n col",), width=1, options={"missing": missing})
     checked = inspect(events.columns, Schema((category, number), group_by=("g",)))
-    assert checked.usable.tolist() == [True, False] and checked.found[1].column == "n col"  # infinity is never good
+    assert (
+        checked.usable.tolist() == [True, False] and checked.first_problems[1].column == "n col"
+    )  # infinity is never good
     holes = pa.record_batch({"n": pa.array([[None, math.nan, 1.0]])})
     assert inspect(holes, Schema((number,))).usable.all() and not inspect(holes, Schema((NUMBER,))).usable.any()
 
