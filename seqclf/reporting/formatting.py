@@ -77,7 +77,7 @@ def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int
 
     A line for those left out included, there are at most `most` lines. Two thirds of them are first items.
 
-    >>> ends(range(10), most=4)
+    >>> head_and_tail(range(10), most=4)
     (range(0, 2), 7, range(9, 10))
     """
     if len(items) <= most:
