@@ -92,7 +92,7 @@ def bases() -> dict[str, Base]:
 
 
 def _events(random: np.random.Generator, keys: list[str]) -> Columns:
-    """Return one to four events of each key, shuffled. No amount occurs twice, so that an amount identifies its event."""
+    """Return one to four events of each key, shuffled. Amounts are distinct, so that each identifies its event."""
     rows = [(key, 60 * event + row) for row, key in enumerate(keys) for event in range(1 + row % 4)]
     rows = [rows[index] for index in random.permutation(len(rows))]
     codes = [f"c{value}" for value in random.integers(0, 5, len(rows))]
