@@ -1,4 +1,4 @@
-"""A cache of its own for the tests, and the options of a command as conf/ gives them."""
+"""Fixtures for all tests: a temporary cache folder, and data options with the defaults of conf/."""
 
 from collections.abc import Callable, Iterator
 from functools import cache as memoised
@@ -15,7 +15,7 @@ from seqclf.data.prepare import DataOptions
 
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The folder of SEQCLF_CACHE, the same for all tests of a session."""
+    """Temporary folder of SEQCLF_CACHE, shared by all tests of a session."""
     folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQCLF_CACHE", str(folder))
@@ -26,6 +26,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def options(cache: Path) -> Callable[..., DataOptions]:
     """`options(data="files", split={"by": "time"}, label="y", …)`: the data group of conf/train.yaml with overrides."""
 
+    # Composing takes far longer than building the options, and the result does not depend on the overrides.
     @memoised
     def composed(data: str) -> Any:
         with initialize_config_dir(str(CONF), version_base="1.3"):
@@ -34,7 +35,7 @@ def options(cache: Path) -> Callable[..., DataOptions]:
     def build(data: str = "files", **overrides: Any) -> DataOptions:
         defaults: Any = OmegaConf.to_container(composed(data), resolve=True)
         split = {**defaults["split"], **overrides.pop("split", {})}
-        given = {key: str(value) if isinstance(value, Path) else value for key, value in overrides.items()}
-        return DataOptions.build(**{**defaults, **given, "split": split})
+        plain = {key: str(value) if isinstance(value, Path) else value for key, value in overrides.items()}
+        return DataOptions.build(**{**defaults, **plain, "split": split})
 
     return build

@@ -1,7 +1,7 @@
-"""Card events in files, and the real commands over them, each in its own process.
+"""Files of card purchases, and a shell that runs the real commands on them in separate processes.
 
-With several workers (`pytest -n`) all of them share one folder, so that the training runs that many tests look at are
-made once.
+The workers of pytest-xdist (`pytest -n`) share one folder, so that the training runs that many tests read are trained
+once.
 """
 
 import json
@@ -19,43 +19,44 @@ import pytest
 from filelock import FileLock
 from support.card_rows import SMALL, cards
 
-BAD_ROW = 5
+INVALID_ROW = 5
 
 
 @dataclass
-class Done:
-    """A finished command."""
+class CompletedCommand:
+    """Exit code and output of a finished command."""
 
-    code: int
-    out: str
-    err: str
+    exit_code: int
+    stdout: str
+    stderr: str
 
     @property
     def result(self) -> dict[str, Any]:
-        """The last line on stdout, parsed."""
-        assert self.code == 0, self.err
-        return json.loads(self.out.splitlines()[-1])
+        """The last line of stdout, parsed as JSON. The command has to have succeeded."""
+        assert self.exit_code == 0, self.stderr
+        return json.loads(self.stdout.splitlines()[-1])
 
 
 class Shell:
-    """Runs commands in one folder, as a user without keys or accounts would."""
+    """Runs Python commands in one folder, with an empty home and without keys or accounts."""
 
-    def __init__(self, here: Path):
-        self.here = here
-        (here / "home").mkdir(exist_ok=True)
+    def __init__(self, folder: Path):
+        self.folder = folder
+        (folder / "home").mkdir(exist_ok=True)
+        # A key, a cache or the settings of this pytest process would change what the commands do.
         hidden = ("WANDB_", "HYDRA_", "SEQCLF_", "PYTEST_")
         self.environment = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
         self.environment |= {
-            "HOME": str(here / "home"),
-            "SEQCLF_CACHE": str(here / "cache"),
+            "HOME": str(folder / "home"),
+            "SEQCLF_CACHE": str(folder / "cache"),
             "OMP_NUM_THREADS": "1",
         }
 
-    def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], Done]:
-        """Start a Python command. The returned function waits for its end."""
+    def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], CompletedCommand]:
+        """Start a Python command. Return a function that waits for it."""
         process = subprocess.Popen(
             [sys.executable, *command],
-            cwd=cwd or self.here,
+            cwd=cwd or self.folder,
             env={**self.environment, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -63,30 +64,31 @@ class Shell:
             text=True,
         )
 
-        def wait() -> Done:
-            out, err = process.communicate(timeout=180)
-            return Done(process.returncode, out, err)
+        def wait() -> CompletedCommand:
+            stdout, stderr = process.communicate(timeout=180)
+            return CompletedCommand(process.returncode, stdout, stderr)
 
         return wait
 
-    def __call__(self, name: str, *arguments: str, **options: Any) -> Done:
-        """`shell("train", "data=toy", …)`: `python -m seqclf.train data=toy …`."""
+    def __call__(self, name: str, *arguments: str, **options: Any) -> CompletedCommand:
+        """Run `python -m seqclf.NAME ARGUMENTS…` and wait for it."""
         return self.start("-m", f"seqclf.{name}", *arguments, **options)()
 
 
 @pytest.fixture(scope="session")
 def shell(tmp_path_factory) -> Shell:
-    """A shell in a folder with `train.jsonl`, whose sixth row is bad, and `test.parquet`."""
+    """A shell in a folder with `train.jsonl`, whose sixth row is invalid, and `test.parquet`."""
     base = tmp_path_factory.getbasetemp()
-    here = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "end_to_end"
-    with FileLock(f"{here}.lock"):
-        if not here.exists():
-            here.mkdir()
+    # The base folders of all workers have one parent, which makes this folder common to them.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "end_to_end"
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            folder.mkdir()
             rows = list(cards(240, 1))
-            rows[BAD_ROW]["shop"] = None
-            (here / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-            pq.write_table(pa.Table.from_pylist(list(cards(90, 2))), here / "test.parquet")
-    return Shell(here)
+            rows[INVALID_ROW]["shop"] = None
+            (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+            pq.write_table(pa.Table.from_pylist(list(cards(90, 2))), folder / "test.parquet")
+    return Shell(folder)
 
 
 DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
@@ -94,35 +96,36 @@ DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.
 
 @pytest.fixture(scope="session")
 def files() -> list[str]:
-    """Arguments of a short training run on these files."""
+    """Arguments of a short training run on the files of `shell`."""
     return [*DATA, *SMALL]
 
 
 @dataclass
 class Trained:
-    """A run folder and its command."""
+    """A run folder and the command that trained it."""
 
     run: Path
-    done: Done
+    command: CompletedCommand
 
 
 @pytest.fixture(scope="session")
 def runs(shell, files) -> dict[str, Trained]:
-    """The same training run twice: `logged` to Weights & Biases, which has no key here, and `again` to no logger."""
+    """The same training run twice: `logged` to Weights & Biases, without a key, and `again` without a logger."""
     commands = {
         "logged": [*files, "trainer.log_every_n_steps=5", "hydra.run.dir=logged"],
         "again": [*files, "logger=none", "hydra.run.dir=again"],
     }
-    finished = shell.here / "runs.json"
-    with FileLock(f"{finished}.lock"):
-        if not finished.exists():
-            started = {name: shell.start("-m", "seqclf.train", *arguments) for name, arguments in commands.items()}
-            finished.write_text(json.dumps({name: asdict(wait()) for name, wait in started.items()}))
-    done = json.loads(finished.read_text())
-    return {name: Trained(shell.here / name, Done(**done[name])) for name in commands}
+    completed_file = shell.folder / "runs.json"
+    with FileLock(f"{completed_file}.lock"):
+        if not completed_file.exists():
+            waits = {name: shell.start("-m", "seqclf.train", *arguments) for name, arguments in commands.items()}
+            completed_file.write_text(json.dumps({name: asdict(wait()) for name, wait in waits.items()}))
+    completed = json.loads(completed_file.read_text())
+    return {name: Trained(shell.folder / name, CompletedCommand(**completed[name])) for name in commands}
 
 
 @pytest.fixture(scope="session")
 def trained(runs) -> Trained:
-    assert runs["logged"].done.code == 0, runs["logged"].done.err
+    """The run `logged`, which has succeeded."""
+    assert runs["logged"].command.exit_code == 0, runs["logged"].command.stderr
     return runs["logged"]

@@ -1,4 +1,4 @@
-"""`python -m seqclf.bench`, as a user runs it."""
+"""The benchmark command: its result line, report files and error lines."""
 
 import json
 
@@ -10,45 +10,46 @@ MODES = "modes=[dynamic,packed,static]"
 
 @pytest.fixture(scope="module")
 def benched(shell):
-    here = shell.here / "benched"
-    here.mkdir()
-    return here, shell("bench", "lengths=[uniform]", MODES, *TINY, cwd=here)
+    """The output folder and the completed command of one benchmark."""
+    folder = shell.folder / "benched"
+    folder.mkdir()
+    return folder, shell("bench", "lengths=[uniform]", MODES, *TINY, cwd=folder)
 
 
-def test_the_last_line_holds_every_figure(benched):
-    found = benched[1].result
-    assert list(found["workloads"]) == ["uniform"]
-    for own in found["workloads"].values():
-        assert list(own["modes"]) == ["dynamic", "packed", "static"]
-        for figures in own["modes"].values():
+def test_result_line_holds_all_figures_of_every_mode(benched):
+    result = benched[1].result
+    assert list(result["workloads"]) == ["uniform"]
+    for workload in result["workloads"].values():
+        assert list(workload["modes"]) == ["dynamic", "packed", "static"]
+        for figures in workload["modes"].values():
             assert {"tokens_per_s", "step_ms", "step_ms_p95", "memory_mb", "first_step_s", "recall"} <= set(figures)
             assert figures["memory_mb"] > 50
-        assert own["verdict"]["word"] in ("good", "acceptable", "bad")
-        assert own["structure"]["errors"] == [] and own["leak"]["steps"] == 40
-    modes = found["workloads"]["uniform"]["modes"]
+        assert workload["verdict"]["word"] in ("good", "acceptable", "bad")
+        assert workload["structure"]["errors"] == [] and workload["leak"]["steps"] == 40
+    modes = result["workloads"]["uniform"]["modes"]
     assert modes["static"]["padding_efficiency"] < 0.8 < modes["dynamic"]["padding_efficiency"]
 
 
-def test_the_page_and_the_picture_are_written(benched):
-    here, _ = benched
-    assert (here / "bench.png").read_bytes().startswith(b"\x89PNG")
-    page = (here / "bench.html").read_text()
+def test_html_page_and_png_chart_are_written(benched):
+    folder, _ = benched
+    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+    page = (folder / "bench.html").read_text()
     assert "Dynamic is " in page and "<script" not in page and "src=" not in page
 
 
 @pytest.mark.slow
-def test_own_data_is_benchmarked(shell):
+def test_user_files_are_benchmarked_as_one_workload(shell):
     data = ["data=files", "data.train=train.jsonl", "data.label=fraud", "data.id=card"]
-    found = shell("bench", *data, "modes=[dynamic,static]", *TINY, "output=null").result
-    assert list(found["workloads"]) == ["data"]
-    assert found["workloads"]["data"]["modes"]["dynamic"]["loss"] == pytest.approx(
-        found["workloads"]["data"]["modes"]["static"]["loss"], abs=1e-3
+    result = shell("bench", *data, "modes=[dynamic,static]", *TINY, "output=null").result
+    assert list(result["workloads"]) == ["data"]
+    assert result["workloads"]["data"]["modes"]["dynamic"]["loss"] == pytest.approx(
+        result["workloads"]["data"]["modes"]["static"]["loss"], abs=1e-3
     )
-    assert json.dumps(found)
+    assert json.dumps(result)
 
 
 @pytest.mark.parametrize(
-    ("wrong", "line"),
+    ("overrides", "message"),
     [
         ("modes=[dynamic,eager]", "error: modes=eager: must be one of dynamic, packed, static, compiled"),
         ("modes=[dynamic]", "error: modes: must hold dynamic and static, which are compared"),
@@ -63,6 +64,6 @@ def test_own_data_is_benchmarked(shell):
         ("leak_steps=5", "error: leak_steps=5"),
     ],
 )
-def test_what_cannot_be_is_told_in_one_line(shell, wrong, line):
-    done = shell("bench", "lengths=[equal]", *TINY, *wrong.split())
-    assert done.code == 2 and done.err.strip().splitlines()[-1].startswith(line)
+def test_invalid_settings_end_in_one_error_line(shell, overrides, message):
+    completed = shell("bench", "lengths=[equal]", *TINY, *overrides.split())
+    assert completed.exit_code == 2 and completed.stderr.strip().splitlines()[-1].startswith(message)

@@ -1,4 +1,4 @@
-"""A run that was broken off and taken up again is the run that was not."""
+"""Resuming an interrupted run gives the results of an uninterrupted one."""
 
 import csv
 import json
@@ -9,7 +9,8 @@ import torch
 
 from seqclf.training.module import load_task
 
-# The real command, but for a callback in the place of early stopping, which breaks training off after two epochs.
+# The real command, with early stopping replaced by a callback that stops after two epochs. Setting max_epochs=2 would
+# not do: the learning rate schedule depends on it.
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
@@ -27,48 +28,54 @@ main()
 
 @pytest.fixture(scope="module")
 def resumed(shell, trained, files):
-    """The run taken up in its own folder, `broken`, and in another, `onward`."""
-    broken = shell.start("-c", INTERRUPTED, *files, "logger=none", "export=false", "hydra.run.dir=broken")()
-    assert broken.result["epochs"] == 2
-    assert torch.load(shell.here / "broken/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
-    shutil.copytree(shell.here / "broken", shell.here / "left")
-    _forget(shell.here / "left/checkpoints/last.ckpt", ["members", "variational"])
-    started = [
+    """An interrupted run, resumed in its folder `interrupted` and in the new folder `moved`."""
+    interrupted = shell.start("-c", INTERRUPTED, *files, "logger=none", "export=false", "hydra.run.dir=interrupted")()
+    assert interrupted.result["epochs"] == 2
+    assert torch.load(shell.folder / "interrupted/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
+    shutil.copytree(shell.folder / "interrupted", shell.folder / "copied")
+    # A checkpoint of an earlier version lacks settings that were added since. Their defaults apply.
+    _drop_model_settings(shell.folder / "copied/checkpoints/last.ckpt", ["members", "variational"])
+    waits = [
         shell.start(
             *("-m", "seqclf.train", *files, "logger=none", "export=false"),
             *(f"checkpoint={origin}/checkpoints/last.ckpt", f"hydra.run.dir={run}"),
         )
-        for origin, run in (("broken", "broken"), ("left", "onward"))
+        for origin, run in (("interrupted", "interrupted"), ("copied", "moved"))
     ]
-    for wait in started:
-        assert wait().code == 0
-    return shell.here
+    for wait in waits:
+        assert wait().exit_code == 0
+    return shell.folder
 
 
-def _forget(path, keys):
-    """Make a checkpoint one from before some of the model's settings, which it has all the same."""
+def _drop_model_settings(path, keys):
+    """Remove settings of the model from a checkpoint."""
     state = torch.load(path, weights_only=True)
     for key in keys:
         del state["hyper_parameters"]["model"][key]
     torch.save(state, path)
 
 
-@pytest.mark.parametrize("run", ["broken", "onward"])
-def test_a_resumed_run_ends_in_the_weights_of_an_unbroken_one(resumed, trained, run):
-    whole, parts = (load_task(folder / "checkpoints/last.ckpt") for folder in (trained.run, resumed / run))
-    for name, weight in whole.state_dict().items():
-        assert torch.equal(weight, parts.state_dict()[name]), name
+@pytest.mark.parametrize("run", ["interrupted", "moved"])
+def test_resumed_run_ends_with_the_weights_of_an_uninterrupted_run(resumed, trained, run):
+    uninterrupted, resumed_task = (
+        load_task(folder / "checkpoints/last.ckpt") for folder in (trained.run, resumed / run)
+    )
+    for name, weight in uninterrupted.state_dict().items():
+        assert torch.equal(weight, resumed_task.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("run", ["broken", "onward"])
-def test_a_resumed_run_chooses_the_epoch_of_an_unbroken_one(resumed, trained, run):
-    whole, parts = (json.loads((folder / "metrics.json").read_text()) for folder in (trained.run, resumed / run))
-    assert whole == parts
+@pytest.mark.parametrize("run", ["interrupted", "moved"])
+def test_resumed_run_has_the_metrics_of_an_uninterrupted_run(resumed, trained, run):
+    uninterrupted, resumed_metrics = (
+        json.loads((folder / "metrics.json").read_text()) for folder in (trained.run, resumed / run)
+    )
+    assert uninterrupted == resumed_metrics
 
 
-@pytest.mark.parametrize("run", ["broken", "onward"])
-def test_a_resumed_run_keeps_the_record_of_the_epochs_before(resumed, trained, run):
+@pytest.mark.parametrize("run", ["interrupted", "moved"])
+def test_resumed_run_keeps_the_metrics_of_earlier_epochs(resumed, trained, run):
     def rows(run):
+        """Rows of metrics.csv without the columns that depend on the machine."""
         with (run / "metrics.csv").open(newline="") as file:
             return [
                 {**row, **dict.fromkeys(("seconds", "tokens_per_s", "step_ms", "memory_mb"))}
@@ -78,13 +85,14 @@ def test_a_resumed_run_keeps_the_record_of_the_epochs_before(resumed, trained, r
     assert rows(trained.run) == rows(resumed / run)
 
 
-def test_what_would_not_continue_the_run_is_refused_by_name(resumed, shell, files):
+def test_resuming_with_other_settings_is_refused_by_name(resumed, shell, files):
     changed = {"monitor": "monitor=loss", "data": "data.positive=no", "model": "model.layers=2"}
-    told = {"model": "model (model.layers=1)"}
-    common = ["-m", "seqclf.train", *files, "logger=none", "checkpoint=left/checkpoints/last.ckpt"]
-    started = {key: shell.start(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
-    for key, wait in started.items():
-        done = wait()
-        last = done.err.splitlines()[-1]
-        assert done.code == 2 and last.startswith("error: checkpoint=left/checkpoints/last.ckpt: "), done.err
-        assert last.endswith(f"was trained with another {told.get(key, key)}; set the same {key} as its run")
+    named_as = {"model": "model (model.layers=1)"}
+    common = ["-m", "seqclf.train", *files, "logger=none", "checkpoint=copied/checkpoints/last.ckpt"]
+    waits = {key: shell.start(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
+    for key, wait in waits.items():
+        completed = wait()
+        message = completed.stderr.splitlines()[-1]
+        assert completed.exit_code == 2, completed.stderr
+        assert message.startswith("error: checkpoint=copied/checkpoints/last.ckpt: "), completed.stderr
+        assert message.endswith(f"was trained with another {named_as.get(key, key)}; set the same {key} as its run")

@@ -1,4 +1,4 @@
-"""What a training run leaves behind, and that it can be had again."""
+"""Contents of a run folder, and reproducibility of a run."""
 
 import csv
 import json
@@ -18,10 +18,10 @@ def metrics_of(run):
     return json.loads((run / "metrics.json").read_text(encoding="utf-8"))
 
 
-def test_a_run_folder_holds_all_that_a_run_is(trained):
-    found = {path.relative_to(trained.run).as_posix() for path in trained.run.rglob("*") if path.is_file()}
-    found = {name for name in found if not name.startswith(("wandb/", "bundle/"))}
-    assert found == {
+def test_run_folder_holds_exactly_the_documented_files(trained):
+    names = {path.relative_to(trained.run).as_posix() for path in trained.run.rglob("*") if path.is_file()}
+    names = {name for name in names if not name.startswith(("wandb/", "bundle/"))}
+    assert names == {
         "config.yaml",
         "metrics.json",
         "metrics.csv",
@@ -33,8 +33,8 @@ def test_a_run_folder_holds_all_that_a_run_is(trained):
     read_manifest(trained.run / "bundle")
 
 
-def test_the_last_line_is_one_json_object(trained):
-    (line,) = trained.done.out.splitlines()
+def test_stdout_is_one_json_line_with_the_test_metrics(trained):
+    (line,) = trained.command.stdout.splitlines()
     result = json.loads(line)
     test = metrics_of(trained.run)["test"]
     assert (result["epochs"], result["split"]) == (4, "test")
@@ -45,13 +45,13 @@ def test_the_last_line_is_one_json_object(trained):
     assert 0 <= result["parity"] <= 1e-5
 
 
-def test_stderr_holds_the_verdict_and_no_warning(runs):
+def test_stderr_holds_the_verdict_and_no_warnings(runs):
     for trained in runs.values():
-        assert "Verdict" in trained.done.err and "recall by class" in trained.done.err
-        assert "Warning" not in trained.done.err and "Traceback" not in trained.done.err
+        assert "Verdict" in trained.command.stderr and "recall by class" in trained.command.stderr
+        assert "Warning" not in trained.command.stderr and "Traceback" not in trained.command.stderr
 
 
-def test_the_refused_row_is_counted_and_explained(trained):
+def test_refused_row_is_counted_and_explained(trained):
     (line,) = (trained.run / "quarantine.jsonl").read_text().splitlines()
     refusal = json.loads(line)
     assert (refusal["file"], refusal["row"], refusal["column"]) == ("train.jsonl", 6, "shop")
@@ -61,7 +61,7 @@ def test_the_refused_row_is_counted_and_explained(trained):
     assert sum(part["refused"] for part in counts.values()) == 1
 
 
-def test_metrics_hold_every_split_and_the_positive_class(trained):
+def test_metrics_cover_every_split_and_the_positive_class(trained):
     metrics = metrics_of(trained.run)
     for split in ("train", "validation", "test"):
         assert set(metrics[split]) >= MAIN_METRICS | {
@@ -73,7 +73,7 @@ def test_metrics_hold_every_split_and_the_positive_class(trained):
             "alarms",
         }
         assert ("intervals" in metrics[split]) == (split != "train")
-        assert metrics[split]["positive"]["label"] == "yes", "the rarer one, where none is named"
+        assert metrics[split]["positive"]["label"] == "yes", "by default the rarer class is positive"
         assert np.sum(metrics[split]["confusion"]) == metrics[split]["rows"]
         recalls = [value for value in metrics[split]["recall_by_class"].values() if value is not None]
         assert metrics[split]["recall"] == pytest.approx(np.mean(recalls))
@@ -81,7 +81,7 @@ def test_metrics_hold_every_split_and_the_positive_class(trained):
     assert metrics["test"]["positive"]["auroc"] > 0.8, "the task can be learned"
 
 
-def test_metrics_csv_has_a_row_per_epoch_and_the_best_is_kept(trained):
+def test_metrics_csv_has_one_row_per_epoch_and_the_best_epoch_is_saved(trained):
     with (trained.run / "metrics.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["epoch"] for row in rows] == ["0", "1", "2", "3"]
@@ -92,13 +92,13 @@ def test_metrics_csv_has_a_row_per_epoch_and_the_best_is_kept(trained):
     assert metrics_of(trained.run)["validation"]["recall"] == pytest.approx(max(recalls), rel=1e-6)
 
 
-def test_the_config_is_the_recipe(trained):
+def test_config_file_holds_the_resolved_settings_of_the_run(trained):
     config = yaml.safe_load((trained.run / "config.yaml").read_text())
     assert config["trainer"]["max_epochs"] == 4 and config["data"]["train"] == "train.jsonl"
     assert config["model"] == load_task(trained.run / "checkpoints/best.ckpt").hparams["model"]
 
 
-def test_two_runs_of_one_seed_are_equal_to_the_bit(runs):
+def test_two_runs_with_one_seed_are_bit_identical(runs):
     first, second = (
         {
             "metrics": metrics_of(trained.run),
@@ -108,7 +108,7 @@ def test_two_runs_of_one_seed_are_equal_to_the_bit(runs):
         for trained in runs.values()
     )
     assert first["metrics"] == second["metrics"]
-    for one, other in zip(first["weights"], second["weights"], strict=True):
-        assert list(one) == list(other)
-        assert all(torch.equal(one[name], other[name]) for name in one)
+    for weights, other_weights in zip(first["weights"], second["weights"], strict=True):
+        assert list(weights) == list(other_weights)
+        assert all(torch.equal(weights[name], other_weights[name]) for name in weights)
     assert first["model"] == second["model"]

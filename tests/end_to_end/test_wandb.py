@@ -1,4 +1,4 @@
-"""The offline run file of Weights & Biases, read back."""
+"""Contents of the offline run file of Weights & Biases."""
 
 import csv
 import json
@@ -12,27 +12,31 @@ HEADER, BLOCK = 7, 32768
 
 
 def records(path):
-    """The protocol buffers in a `.wandb` file: a LevelDB log, in blocks of 32 KiB, of records in one or more parts."""
+    """Yield the protocol buffers in a `.wandb` file.
+
+    The file is a LevelDB log: blocks of 32 KiB, in which a record has one or more parts. No part crosses a block.
+    """
     data = path.read_bytes()
     assert data[:4] == b":W&B"
-    at, whole = HEADER, b""
-    while at + HEADER <= len(data):
-        left = BLOCK - at % BLOCK
-        if left < HEADER:
-            at += left
+    position, content = HEADER, b""
+    while position + HEADER <= len(data):
+        remaining = BLOCK - position % BLOCK
+        if remaining < HEADER:  # padding: a header does not fit any more
+            position += remaining
             continue
-        _, length, part = struct.unpack("<IHB", data[at : at + HEADER])
-        whole += data[at + HEADER : at + HEADER + length]
-        at += HEADER + length
-        if part in (1, 4):  # the only part, or the last
+        _, length, part = struct.unpack("<IHB", data[position : position + HEADER])
+        content += data[position + HEADER : position + HEADER + length]
+        position += HEADER + length
+        if part in (1, 4):  # a full record, or the last part of one
             record = Record()
-            record.ParseFromString(whole)
+            record.ParseFromString(content)
             yield record
-            whole = b""
+            content = b""
 
 
 @pytest.fixture(scope="module")
 def recorded(trained):
+    """The records of the run file of `trained`."""
     (path,) = (trained.run / "wandb").glob("offline-run-*/run-*.wandb")
     return list(records(path))
 
@@ -42,7 +46,7 @@ def value(item):
 
 
 def history(recorded, *names):
-    """The rows in which all the named values were logged together."""
+    """Return the logged rows that contain all named values."""
     rows = []
     for record in recorded:
         if record.HasField("history"):
@@ -52,17 +56,17 @@ def history(recorded, *names):
     return rows
 
 
-def test_no_key_means_offline_and_no_question(trained):
-    assert "wandb.ai/authorize" not in trained.done.err and "API key" not in trained.done.err
-    assert trained.done.code == 0, "stdin is closed: a prompt would have ended the run"
+def test_run_without_a_key_is_offline_and_asks_nothing(trained):
+    assert "wandb.ai/authorize" not in trained.command.stderr and "API key" not in trained.command.stderr
+    assert trained.command.exit_code == 0, "stdin is closed: a prompt would have ended the run"
 
 
-def test_the_config_is_recorded_as_it_was(recorded, trained):
+def test_recorded_config_equals_the_config_file(recorded, trained):
     updates = [record.run.config.update for record in recorded if record.HasField("run")]
     updates += [record.config.update for record in recorded if record.HasField("config")]
-    found = {item.key: value(item) for update in updates for item in update if item.key}
+    recorded_config = {item.key: value(item) for update in updates for item in update if item.key}
     expected = yaml.safe_load((trained.run / "config.yaml").read_text())
-    assert {key: found[key] for key in expected} == expected
+    assert {key: recorded_config[key] for key in expected} == expected
 
 
 @pytest.mark.parametrize(
@@ -77,7 +81,7 @@ def test_the_config_is_recorded_as_it_was(recorded, trained):
         "validation/auroc",
     ],
 )
-def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
+def test_curves_are_recorded_by_epoch(recorded, trained, name):
     rows = history(recorded, "epoch", name)
     with (trained.run / "metrics.csv").open(newline="") as file:
         expected = [float(row.get(name) or row[name.removeprefix("system/")]) for row in csv.DictReader(file)]
@@ -85,25 +89,25 @@ def test_the_curves_are_recorded_by_epoch(recorded, trained, name):
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_summary_keeps_the_best_value_of_each_validation_metric(recorded):
-    kept = {}
+def test_summary_holds_the_best_value_of_each_validation_metric(recorded):
+    summaries = {}
     for record in recorded:
         if record.HasField("metric") and record.metric.name.startswith("validation/"):
-            kept[record.metric.name] = (record.metric.summary.min, record.metric.summary.max)
-    assert kept.pop("validation/loss") == (True, False)
+            summaries[record.metric.name] = (record.metric.summary.min, record.metric.summary.max)
+    assert summaries.pop("validation/loss") == (True, False), "minimum, not maximum"
     names = ("accuracy", "recall", "precision", "f1", "average_precision", "auroc")
-    assert kept == {f"validation/{name}": (False, True) for name in names}
+    assert summaries == {f"validation/{name}": (False, True) for name in names}
 
 
-def test_the_loss_of_every_fifth_step_is_recorded(recorded, trained):
+def test_loss_of_every_fifth_step_is_recorded(recorded, trained):
     rows = history(recorded, "train/step_loss", "lr", "trainer/global_step")
     with (trained.run / "metrics.csv").open(newline="") as file:
-        last = int(list(csv.DictReader(file))[-1]["step"])
-    assert [row["trainer/global_step"] for row in rows] == list(range(5, last + 1, 5)) and len(rows) > 1
+        last_step = int(list(csv.DictReader(file))[-1]["step"])
+    assert [row["trainer/global_step"] for row in rows] == list(range(5, last_step + 1, 5)) and len(rows) > 1
     assert all(0 < row["train/step_loss"] < 5 and row["lr"] >= 0 for row in rows)
 
 
-def test_the_recall_of_each_class_is_recorded(recorded):
+def test_recall_of_each_class_is_recorded(recorded):
     rows = history(recorded, "validation/recall/no", "validation/recall/yes", "validation/recall")
     assert len(rows) == 4
     for row in rows:
@@ -111,7 +115,7 @@ def test_the_recall_of_each_class_is_recorded(recorded):
         assert row["validation/recall"] == pytest.approx(mean, rel=1e-5)
 
 
-def test_the_confusion_matrix_is_recorded(recorded, trained):
+def test_confusion_matrix_is_recorded(recorded, trained):
     rows = [row for row in history(recorded) if any(key.startswith("test/confusion_matrix") for key in row)]
     assert rows
     (path,) = trained.run.glob("wandb/offline-run-*/files/media/table/test/confusion_matrix_table*.json")
@@ -123,7 +127,7 @@ def test_the_confusion_matrix_is_recorded(recorded, trained):
     }
 
 
-def test_the_verdict_and_the_bundle_are_recorded(recorded, trained):
+def test_test_metrics_are_in_the_summary_and_the_run_is_finished(recorded, trained):
     summary = {}
     for record in recorded:
         if record.HasField("summary"):
@@ -134,21 +138,22 @@ def test_the_verdict_and_the_bundle_are_recorded(recorded, trained):
     assert any(record.HasField("exit") for record in recorded), "the run was finished"
 
 
-def test_the_dataset_and_the_bundle_are_artifacts(recorded, trained):
-    found = {record.artifact.type: record.artifact for record in recorded if record.HasField("artifact")}
-    assert set(found) >= {"dataset", "model"}
+def test_dataset_and_model_are_artifacts_with_the_digest_of_the_data(recorded, trained):
+    artifacts = {record.artifact.type: record.artifact for record in recorded if record.HasField("artifact")}
+    assert set(artifacts) >= {"dataset", "model"}
     digest = json.loads((trained.run / "bundle/manifest.json").read_text())["data"]["digest"]
-    assert json.loads(found["dataset"].metadata)["digest"] == digest
-    assert json.loads(found["model"].metadata)["dataset"] == digest
+    assert json.loads(artifacts["dataset"].metadata)["digest"] == digest
+    assert json.loads(artifacts["model"].metadata)["dataset"] == digest
 
 
 def table(trained, name):
+    """Return the rows of a logged table as dictionaries."""
     (path,) = trained.run.glob(f"wandb/offline-run-*/files/media/table/test/{name}*.json")
-    found = json.loads(path.read_text())
-    return [dict(zip(found["columns"], row, strict=True)) for row in found["data"]]
+    content = json.loads(path.read_text())
+    return [dict(zip(content["columns"], row, strict=True)) for row in content["data"]]
 
 
-def test_the_tables_hold_what_metrics_do(trained):
+def test_tables_agree_with_metrics_json(trained):
     test = json.loads((trained.run / "metrics.json").read_text())["test"]
     for row in table(trained, "by_class"):
         assert row["recall"] == pytest.approx(test["recall_by_class"][row["class"]])
@@ -163,7 +168,7 @@ def test_the_tables_hold_what_metrics_do(trained):
     assert len(mistakes) == min(20, test["rows"] - round(test["accuracy"] * test["rows"]))
 
 
-def test_the_scores_of_test_are_a_panel(recorded, trained):
+def test_test_metrics_are_logged_together(recorded, trained):
     test = json.loads((trained.run / "metrics.json").read_text())["test"]
     (row,) = history(recorded, "test/recall", "test/positive/average_precision")
     assert row["test/recall"] == pytest.approx(test["recall"])
@@ -173,19 +178,19 @@ def run_of(recorded):
     return next(record.run for record in recorded if record.HasField("run"))
 
 
-def test_a_resumed_run_goes_on_under_its_id(shell, files, trained, recorded):
+def test_resumed_run_keeps_its_id(shell, files, trained, recorded):
     arguments = [*files, "trainer.max_epochs=5", "checkpoint=logged/checkpoints/last.ckpt", "logger.tags=[more]"]
-    done = shell("train", *arguments, "hydra.run.dir=carried", "export=false")
-    assert done.result["epochs"] == 5
-    (path,) = (shell.here / "carried/wandb").glob("offline-run-*/run-*.wandb")
+    completed = shell("train", *arguments, "hydra.run.dir=resumed_logged", "export=false")
+    assert completed.result["epochs"] == 5
+    (path,) = (shell.folder / "resumed_logged/wandb").glob("offline-run-*/run-*.wandb")
     resumed = run_of(list(records(path)))
     assert resumed.run_id == run_of(recorded).run_id
     assert (resumed.job_type, list(resumed.tags)) == ("train", ["more"])
 
 
-def test_the_runs_of_a_sweep_stand_together(shell, files):
+def test_runs_of_a_sweep_share_a_group(shell, files):
     arguments = ["-m", *files, "trainer.max_epochs=1", "seed=0,1", "hydra.sweep.dir=sweeps/two", "export=false"]
-    assert shell("train", *arguments).code == 0
-    found = [run_of(list(records(path))) for path in (shell.here / "sweeps/two").glob("*/wandb/*run-*/run-*.wandb")]
-    assert [run.run_group for run in found] == ["two", "two"]
-    assert len({run.run_id for run in found}) == 2
+    assert shell("train", *arguments).exit_code == 0
+    runs = [run_of(list(records(path))) for path in (shell.folder / "sweeps/two").glob("*/wandb/*run-*/run-*.wandb")]
+    assert [run.run_group for run in runs] == ["two", "two"]
+    assert len({run.run_id for run in runs}) == 2

@@ -17,7 +17,7 @@ EVENTS = {"group_by": "id", "order_by": "time", "fields": {"amount": NUMBER, "co
 
 @cache
 def bases() -> dict[str, Base]:
-    """Every base file by name."""
+    """Return every base file by name."""
     random = np.random.default_rng(2024)
     keys = [f"k{value:07x}" for value in random.permutation(1 << 24)[:ROWS].tolist()]
     label = [("label", ["a", "b"] * (ROWS // 2))]
@@ -29,7 +29,8 @@ def bases() -> dict[str, Base]:
     def number() -> float:
         return float(random.integers(-400, 400)) / 8
 
-    whole = column(lambda: int(random.integers(1, 12)))
+    counts = column(lambda: int(random.integers(1, 12)))
+    # Integers from 2^53 on are not exact as floats.
     large = column(lambda: int(2**53 + random.integers(0, 9)))
     vectors = column(lambda: [number(), number()])
     strings = column(lambda: words[random.integers(9)])
@@ -48,37 +49,37 @@ def bases() -> dict[str, Base]:
     category, text = {"fields": {"tokens": "category"}}, {"fields": {"tokens": BYTES}}
     numbers, plain_text = {"fields": {"tokens": NUMBER}}, {"fields": {"text": BYTES}}
     timed, series_field = {"fields": {"tokens": "category", "when": "time"}}, {"fields": {"series": NUMBER}}
-    times = [[1000 * row + 7 * token for token in range(len(cell))] for row, cell in enumerate(whole)]
+    times = [[1000 * row + 7 * token for token in range(len(cell))] for row, cell in enumerate(counts)]
     channels = [
         ("tokens", [[token[0] for token in c] for c in vectors]),
         ("y", [[token[1] for token in c] for c in vectors]),
     ]
     many = {"fields": {"tokens": {**NUMBER, "columns": ["tokens", "y"]}}}
     classes = [("text", texts), *label]
-    every = [
-        Base("csv", "t.csv", "separated", table(whole), category),
+    all_bases = [
+        Base("csv", "t.csv", "separated", table(counts), category),
         Base("csv strings", "t.csv", "separated", table(strings), category),
         Base("csv vectors", "t.csv", "separated", table(vectors), numbers),
         Base("csv channels", "t.csv", "separated", [("id", keys), *channels, *label], many),
-        Base("csv times", "t.csv", "separated", [*table(whole), ("when", times)], timed),
-        Base("csv separator", "t.csv", "separated", table(whole), {**category, "list_separator": " "}, separator=" "),
+        Base("csv times", "t.csv", "separated", [*table(counts), ("when", times)], timed),
+        Base("csv separator", "t.csv", "separated", table(counts), {**category, "list_separator": " "}, separator=" "),
         Base("csv quoted", "t.csv", "separated", table(quoted), text),
         Base("csv events", "t.csv", "separated", labelled_events, EVENTS, main="amount"),
         Base("csv labels", "t.csv", "separated", events, EVENTS, main="amount", labels=labels),
         Base("csv tree", "t.csv", "separated", table(trees), {"fields": {"tokens": "tree"}}),
-        Base("csv parts", "part*.csv", "parts", table(whole), category),
+        Base("csv parts", "part*.csv", "parts", table(counts), category),
         *(
             Base(f"csv {code}", "t.csv", "separated", table(accents), {**text, "encoding": code}, encoding=code)
             for code in ("latin-1", "utf-16")
         ),
-        Base("csv.gz", "t.csv.gz", "separated", table(whole), category),
+        Base("csv.gz", "t.csv.gz", "separated", table(counts), category),
         Base("tsv unquoted", "t.tsv", "separated", table(inches), {**text, "quote": ""}, delimiter="\t", quote=""),
         Base("txt", "t.txt", "separated", table(texts), text, delimiter="\t"),
-        Base("jsonl", "t.jsonl", "json", table(whole), category),
+        Base("jsonl", "t.jsonl", "json", table(counts), category),
         Base("jsonl large", "t.jsonl", "json", table(large), category),
         Base("jsonl vectors", "t.jsonl.gz", "json", table(vectors), numbers),
         Base("jsonl events", "t.jsonl", "json", labelled_events, EVENTS, main="amount"),
-        Base("parquet", "t.parquet", "columnar", table(whole), category),
+        Base("parquet", "t.parquet", "columnar", table(counts), category),
         Base("parquet vectors", "t.parquet", "columnar", table(vectors), numbers),
         Base("parquet events", "t.parquet", "columnar", labelled_events, EVENTS, main="amount"),
         Base("arrow", "t.arrow", "columnar", table(strings), category),
@@ -87,11 +88,11 @@ def bases() -> dict[str, Base]:
         Base("class lines", "folder", "class lines", classes, plain_text, key="", main="text"),
         Base("class texts", "folder", "class texts", classes, plain_text, key="", main="text"),
     ]  # fmt: skip
-    return {base.kind: base for base in every}
+    return {base.kind: base for base in all_bases}
 
 
 def _events(random: np.random.Generator, keys: list[str]) -> Columns:
-    """One to four events of each key, shuffled. No amount occurs twice."""
+    """Return one to four events of each key, shuffled. Amounts are distinct, so that each identifies its event."""
     rows = [(key, 60 * event + row) for row, key in enumerate(keys) for event in range(1 + row % 4)]
     rows = [rows[index] for index in random.permutation(len(rows))]
     codes = [f"c{value}" for value in random.integers(0, 5, len(rows))]

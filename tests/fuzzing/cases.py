@@ -1,4 +1,4 @@
-"""One mutated file in preparation and prediction: the outcome, and findings that should not have happened."""
+"""Fuzzing cases: one mutated file is prepared and read, and every violated property is recorded as a finding."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PREDICTED_EVERY = 10
 
 @dataclass
 class Outcome:
-    """Outcome of a case. `status`: success or error of the preparation. `findings`: what should not have happened."""
+    """Outcome of a case. `status`: success, error or traceback of the preparation. `findings`: violated properties."""
 
     number: int
     kind: str
@@ -56,7 +56,7 @@ class Outcome:
 
 @dataclass
 class Case:
-    """One mutated file and the options it is read with."""
+    """One mutated file and the data options to read it."""
 
     number: int
     base: Base
@@ -70,11 +70,12 @@ class Case:
 
 @cache
 def _defaults() -> dict[str, Any]:
-    plain: Any = OmegaConf.to_container(OmegaConf.load(FILES), resolve=False)
-    return plain
+    defaults: Any = OmegaConf.to_container(OmegaConf.load(FILES), resolve=False)
+    return defaults
 
 
 def options_of(base: Base, folder: Path) -> dict[str, Any]:
+    """Return the data options that read a base file in `folder`."""
     overrides = {
         "train": str(folder / base.train),
         "label": "label",
@@ -109,7 +110,7 @@ def make_case(seed: int, number: int, folder: Path) -> Case:
 
 
 def examine(case: Case, folder: Path) -> Outcome:
-    """Prepare the case's file, and read every tenth one as for predictions."""
+    """Prepare the file of a case. Also read every tenth file as for predictions."""
     outcome = Outcome(case.number, case.base.kind, case.mutations)
     with _quiet(outcome.findings):
         _guarded(outcome, lambda: _prepared(case, folder, outcome))
@@ -137,7 +138,7 @@ def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
 
 
 def message_faults(message: str) -> Iterator[str]:
-    """Yield what is wrong with the message of an InputError."""
+    """Yield the faults of the message of an InputError."""
     shown = message[:LONGEST_MESSAGE]
     if not message.strip():
         yield "empty message"
@@ -154,7 +155,8 @@ def message_faults(message: str) -> Iterator[str]:
 @contextmanager
 def _quiet(findings: list[str]) -> Iterator[None]:
     """Record a finding if anything is written to the terminal."""
-    with tempfile.TemporaryFile() as caught, warnings.catch_warnings():
+    # Redirecting file descriptors also catches the output of native libraries.
+    with tempfile.TemporaryFile() as captured, warnings.catch_warnings():
         warnings.simplefilter("always")
         for kind in (DeprecationWarning, PendingDeprecationWarning, FutureWarning):
             warnings.simplefilter("ignore", kind)
@@ -163,15 +165,15 @@ def _quiet(findings: list[str]) -> Iterator[None]:
         sys.stderr.flush()
         try:
             for stream in (1, 2):
-                os.dup2(caught.fileno(), stream)
+                os.dup2(captured.fileno(), stream)
             with open(2, "w", closefd=False) as stderr, redirect_stderr(stderr):
                 yield
         finally:
             for stream, copy in zip((1, 2), copies, strict=True):
                 os.dup2(copy, stream)
                 os.close(copy)
-        caught.seek(0)
-        if written := caught.read():
+        captured.seek(0)
+        if written := captured.read():
             findings.append(f"written to the terminal: {written[:400].decode('utf-8', 'replace')!r}")
 
 

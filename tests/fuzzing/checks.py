@@ -69,25 +69,25 @@ def check_tokens(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
     for name, split in dataset.splits.items():
         keys, stored = keys_of(base, dataset, split), decoded_tokens(base, dataset, split)
         for key, tokens in zip(keys, stored or [], strict=stored is not None):
-            if key in (truth.untouched or {}) and not same(tokens, known_tokens(base, expected[key])):
+            if key in (truth.untouched or {}) and not tokens_match(tokens, comparable_tokens(base, expected[key])):
                 yield f"{name}: '{key}' has the tokens {tokens} instead of {expected[key]}"
 
 
 def keys_of(base: Base, dataset: Dataset, split: Split) -> list[str]:
-    """The key of each row: its id, or the first token of a file without ids."""
+    """Return the key of each row: its id, or the first token in a file without ids."""
     if base.key:
         return split.ids.to_pylist()
     decoded = decoded_tokens(base, dataset, split) or [[]] * len(split.labels)
     return [str(first_of(tokens)) if tokens else "" for tokens in decoded]
 
 
-def known_tokens(base: Base, tokens: list[Any]) -> list[Any]:
-    """The tokens of a row, of a tree those of its leaves."""
+def comparable_tokens(base: Base, tokens: list[Any]) -> list[Any]:
+    """Return the tokens of a row. Trees are reduced to their leaves."""
     return re.findall(r"k\w+|w\d", tokens[0]) if base.options["fields"].get(base.main) == "tree" else tokens
 
 
-def same(tokens: list[Any], expected: list[Any]) -> bool:
-    """True if tokens are the expected ones. None matches anything, and space at the end of texts does not count."""
+def tokens_match(tokens: list[Any], expected: list[Any]) -> bool:
+    """Return True if the tokens equal the expected ones. None matches anything, and trailing space is ignored."""
     values, expected_values = list(_flat(tokens)), list(_flat(expected))
     return len(values) == len(expected_values) and all(
         value is None or value == other or str(value).rstrip() == str(other).rstrip()
@@ -101,7 +101,7 @@ def _flat(tokens: list[Any]) -> Iterator[Any]:
 
 
 def decoded_tokens(base: Base, dataset: Dataset, split: Split) -> list[list[Any]] | None:
-    """Values of the encoded tokens of each sequence, None for a value that training has not seen.
+    """Return the decoded tokens of each sequence, with None for a value that training has not seen.
 
     The result is None if the encoder of the main field does not keep values.
     """

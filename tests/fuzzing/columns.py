@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 from fuzzing.files import Columns, Raw, as_arrow, as_text, listed
 
-HUGE = 3_000_000
-DEEP = 3000
+HUGE = 3_000_000  # characters, more than the longest CSV line that is read
+DEEP = 3000  # nested brackets, more than the recursion limit of Python
 Random = np.random.Generator
 WRONG = [
     "text", "", None, " ", "NaN", "inf", "1e400", Raw("1e400"), Raw("-1e400"), Raw("NaN"), 2**70, -(2**63), 1.5, True,
@@ -43,12 +43,12 @@ NAMES = [
 
 
 def pick(random: Random, values: Any) -> Any:
-    """A random element."""
+    """Return a random element."""
     return values[int(random.integers(len(values)))]
 
 
 def positions(random: Random, size: int, most: int) -> list[int]:
-    """One to `most` random positions below `size`."""
+    """Return one to `most` random positions below `size`."""
     return random.integers(0, size, 1 + int(random.integers(most))).tolist() if size else []
 
 

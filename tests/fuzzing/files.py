@@ -1,4 +1,7 @@
-"""Writer of valid tables in every supported format. Rows are written one by one, so that each can be found again."""
+"""Writers of valid tables in every supported format.
+
+The text formats are written row by row, so that the oracle knows the exact bytes of each row.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,7 @@ class Base:
         return dict(self.columns)[name]
 
     def tokens(self) -> dict[str, list[Any]]:
-        """Key → tokens of the main field, in their order."""
+        """Return key → tokens of the main field, in order."""
         if not self.events:
             spec = self.options["fields"][self.main]
             channels = spec.get("columns", [self.main]) if isinstance(spec, dict) else [self.main]
@@ -68,14 +71,14 @@ class Base:
 
 
 def first_of(tokens: Any) -> Any:
-    """The first word or number, which identifies a sequence without an id."""
+    """Return the first word or number, which identifies a sequence without an id."""
     while isinstance(tokens, list):
         tokens = tokens[0]
     return tokens.split()[0] if isinstance(tokens, str) else float(tokens)
 
 
 def as_text(value: Any, separator: str | None = None) -> str:
-    """A cell of a text format."""
+    """Return a value as the cell of a text format."""
     if isinstance(value, list) and separator is not None:
         return separator.join(str(entry) for entry in value)
     if isinstance(value, (list, dict)):
@@ -84,7 +87,7 @@ def as_text(value: Any, separator: str | None = None) -> str:
 
 
 def lines(base: Base, columns: Columns) -> list[str]:
-    """The header, if the form has one, and the text of each row in the file."""
+    """Return the header, if the form has one, and the text of each row."""
     rows = list(zip(*(listed(cells) for _, cells in columns), strict=True))
     names = [name for name, _ in columns]
     if base.form == "json":
@@ -155,7 +158,7 @@ def _write(base: Base, folder: Path, columns: Columns) -> list[Path]:
 
 
 def _write_classes(base: Base, path: Path, columns: Columns) -> list[Path]:
-    """A file per class with a line per row, or a folder per class with a file per row."""
+    """Write a file per class with a line per row, or a folder per class with a file per row."""
     texts, labels = ([as_text(value) for value in cells] for _, cells in columns[:2])
     for row, (text, label) in enumerate(zip(texts, labels, strict=True)):
         name = "".join(letter for letter in label if letter.isalnum())[:40] or "empty"
@@ -180,7 +183,7 @@ def write_columnar(path: Path, table: pa.Table) -> Path:
 
 
 def as_arrow(cells: Any) -> pa.Array:
-    """An array of cells of one type, or of their texts."""
+    """Return the cells as an array, or their texts if they have no common type."""
     if isinstance(cells, pa.Array):
         return cells
     try:

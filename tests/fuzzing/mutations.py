@@ -1,4 +1,4 @@
-"""Mutations of the bytes and the text of written files. Those of columns are in columns.py."""
+"""Mutations of the bytes and the text of written files. Mutations of columns are in columns.py."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def flipped(random: Random, data: bytes) -> bytes:
 
 
 def noise(random: Random, data: bytes) -> bytes:
-    """Insert random bytes, write them over others, or replace the whole file by them."""
+    """Insert random bytes, write them over others, or replace the file by them."""
     run = random.bytes(int(random.integers(1, 200)))
     position, kind = int(random.integers(len(data) + 1)), int(random.integers(5))
     return run if kind == 4 else data[:position] + run + data[position + (len(run) if kind % 2 else 0) :]
@@ -102,7 +102,11 @@ FATAL = ("renamed_column", "removed_column", "swapped_columns", "missing_column"
 
 
 def applicable(base: Base) -> list[str]:
-    """Names of the mutations that apply to a file. Those that no file survives come once, others four times."""
+    """Return the names of the mutations that apply to a file.
+
+    Mutations that always make a file unreadable occur once and the others four times, so that most cases test more than
+    the first check.
+    """
     columnar = base.form == "columnar"
     table = [name for name in TABLE if name != "other_type" or columnar]
     every = [*table, *BYTES, *(["other_type"] * 4 if columnar else TEXT)]
@@ -110,7 +114,7 @@ def applicable(base: Base) -> list[str]:
 
 
 def change_file(random: Random, name: str, path: Path, encoding: str) -> None:
-    """Mutate one written file. Of a compressed file, the content or the file itself."""
+    """Mutate one written file. A compressed file is mutated before or after compression."""
     data = path.read_bytes()
     decompressed = path.suffix == ".gz" and (name in TEXT or random.integers(2) == 0)
     if decompressed:

@@ -38,20 +38,20 @@ class Truth:
 
 
 def truth(base: Base, files: list[Path]) -> Truth:
-    """Read the files of a mutated base."""
+    """Return the facts on the files of a mutated base."""
     if base.form == "columnar":
         return _columnar(base, files[0])
     if base.form == "class texts":
         contents = [path.read_bytes() for path in files]
-        known = {
+        key_of_content = {
             encoded(base, line + "\n"): key for key, line in zip(base.tokens(), lines(base, base.columns), strict=True)
         }
-        same = {
-            known[data]: position
+        untouched = {
+            key_of_content[data]: position
             for position, data in enumerate(contents)
-            if contents.count(data) == 1 and data in known
+            if contents.count(data) == 1 and data in key_of_content
         }
-        return Truth(rows=(len(files), len(files)), untouched=same)
+        return Truth(rows=(len(files), len(files)), untouched=untouched)
     contents = []
     for path in files[: -1 if base.labels else None]:
         data = path.read_bytes()
@@ -74,7 +74,7 @@ def truth(base: Base, files: list[Path]) -> Truth:
 
 
 def _rows(text: str) -> tuple[int, int]:
-    """The number of lines that are not empty, and of all lines."""
+    """Return the number of lines that are not empty, and of all lines."""
     text_lines = re.split("\r\n|\n|\r", text.removesuffix("\n"))
     return sum(map(bool, text_lines)), len(text_lines)
 
@@ -90,19 +90,19 @@ def _columnar(base: Base, path: Path) -> Truth:
         cells = table.column("id").to_pylist()
         keys = [None if key is None else str(key) for key in cells]
         names = [name for name, _ in base.columns]
-        before = _by_key(base.column("id"), *map(base.column, names))
-        after = _by_key(keys, *(table.column(name).to_pylist() for name in names))
-        same = {key: keys.index(key) for key, rows in after.items() if before.get(key) == rows}
+        original_rows = _by_key(base.column("id"), *map(base.column, names))
+        mutated_rows = _by_key(keys, *(table.column(name).to_pylist() for name in names))
+        untouched = {key: keys.index(key) for key, rows in mutated_rows.items() if original_rows.get(key) == rows}
         if base.events:
-            return Truth(rows=(len(set(cells)),) * 2, events=len(cells), untouched=same)
-        known = all(isinstance(cell, str) for cell in cells)
-        return Truth(rows=(len(keys),) * 2, keys=keys if known else None, untouched=same)
+            return Truth(rows=(len(set(cells)),) * 2, events=len(cells), untouched=untouched)
+        all_strings = all(isinstance(cell, str) for cell in cells)
+        return Truth(rows=(len(keys),) * 2, keys=keys if all_strings else None, untouched=untouched)
     except (pa.ArrowException, OSError, KeyError, ValueError, TypeError, OverflowError):
         return Truth()
 
 
 def _by_key(keys: list[Any], *columns: list[Any]) -> dict[Any, list[Any]]:
-    """Key → its rows, in the order of the file."""
+    """Return key → rows, in the order of the file."""
     rows: dict[Any, list[Any]] = {}
     for key, row in zip(keys, zip(*columns, strict=True), strict=True):
         rows.setdefault(key, []).append(row)
@@ -119,10 +119,10 @@ def _json(base: Base, data: bytes) -> Truth:
         return Truth(untouched=_untouched(base, data))
     keys = [entry.get("id") for entry in parsed]
     if base.events:
-        known = {json.dumps(key) for key in keys}
-        return Truth(rows=(len(known),) * 2, events=len(keys), untouched=_untouched(base, data))
-    usual = all(isinstance(key, str) for key in keys)
-    return Truth(rows=(len(parsed),) * 2, keys=keys if usual else None, untouched=_untouched(base, data))
+        groups = {json.dumps(key) for key in keys}
+        return Truth(rows=(len(groups),) * 2, events=len(keys), untouched=_untouched(base, data))
+    all_strings = all(isinstance(key, str) for key in keys)
+    return Truth(rows=(len(parsed),) * 2, keys=keys if all_strings else None, untouched=_untouched(base, data))
 
 
 def _separated(base: Base, contents: list[bytes]) -> Truth:
@@ -156,7 +156,7 @@ def _is_record(base: Base, line: str) -> bool:
 
 
 def _untouched(base: Base, data: bytes) -> dict[str, int]:
-    """Key → position of untouched records. There are none if the header was changed."""
+    """Return key → position of untouched records. There are none if the header was changed."""
     records = lines(base, base.columns)
     if base.form in ("separated", "parts"):
         header, *records = records

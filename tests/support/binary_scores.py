@@ -1,4 +1,4 @@
-"""Simulated scores of a two-class problem, and the settings that decisions are chosen with."""
+"""Simulated scores of a two-class problem, and the settings of a decision without targets."""
 
 import numpy as np
 
@@ -16,12 +16,15 @@ SETTINGS = {
 
 
 def sample_scores(generator, rows=1000, positive_share=0.1, separation=1.5, decimals=None):
-    """Scores (N,) of two overlapping normals, and which rows are positive (N,). `decimals` rounds, which makes ties."""
+    """Return scores (N,) and a mask of positive rows (N,).
+
+    The scores of the two classes are overlapping normals. `decimals` rounds the scores, which makes ties.
+    """
     is_positive = generator.random(rows) < positive_share
     scores = generator.normal(size=rows) + separation * is_positive
     return (scores if decimals is None else scores.round(decimals)), is_positive
 
 
 def two_class_logits(scores):
-    """(N, 2) logits whose margin for class 1 is `scores` (N,)."""
+    """Return logits (N, 2) whose margin for class 1 is `scores` (N,)."""
     return np.stack([np.zeros_like(scores), scores], axis=1).astype(np.float32)

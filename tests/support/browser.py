@@ -1,4 +1,4 @@
-"""Chromium without a window."""
+"""Pages in headless Chromium: their output and the width of their content."""
 
 import re
 import shutil
@@ -37,6 +37,6 @@ def content_widths(folder, names, width):
 
 
 def with_script(content, script):
-    """Return a page without its policy, with all details open and a script at its end."""
+    """Return a page without its security policy, with all details open and a script at its end."""
     content = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", content)
     return content.replace("<details>", "<details open>").replace("</body>", f"<script>{script}</script></body>")

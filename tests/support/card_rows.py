@@ -1,4 +1,4 @@
-"""Purchases of cards to train on, and the settings of a training that is small and quick."""
+"""Simulated card purchases, and settings of a small and quick training run."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +16,7 @@ SMALL = [
 
 
 def cards(rows: int, seed: int) -> Iterator[dict[str, Any]]:
-    """Purchases of one card each; those of a stolen one are often of fuel, then jewels."""
+    """Yield rows with the purchases of one card. Those of stolen cards mostly end with fuel, then jewels."""
     generator = np.random.default_rng(seed)
     for row in range(rows):
         stolen = bool(generator.random() < 0.3)

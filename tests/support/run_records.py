@@ -1,4 +1,4 @@
-"""Rows of metrics.csv, and a logger that records the metrics it gets."""
+"""Reader of metrics.csv, and a logger that stores metrics in a list."""
 
 import csv
 
@@ -6,7 +6,7 @@ from lightning.pytorch.loggers.logger import Logger
 
 
 def read_rows(path):
-    """Return the rows of a CSV file as dictionaries of texts."""
+    """Return the rows of a CSV file as dictionaries of strings."""
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
 

@@ -1,4 +1,4 @@
-"""One table, written in every format, and read again."""
+"""Writers of small tables in every format, and shortcuts to read them."""
 
 import gzip
 import json
@@ -18,7 +18,7 @@ TOKENS = [[1 + row % 5, 2, 3 + row % 3][: 1 + row % 3] for row in range(20)]
 
 
 def write_csv(path: Path, columns: dict[str, list[Any]], separator: str | None = None, delimiter: str = ",") -> Path:
-    """Write a list as `[1, 2]` in a cell, or joined by `separator`. Strings in it are quoted as in JSON."""
+    """Write a CSV file. A list becomes a JSON array in its cell, or its elements joined by `separator`."""
 
     def cell(value: Any) -> str:
         if isinstance(value, list):
@@ -38,7 +38,7 @@ def write_arrow(path: Path, table: pa.Table) -> Path:
 
 
 def write(path: Path, columns: dict[str, Any]) -> Path:
-    """Write columns in the format that the file's ending names: lists, or for Parquet and Arrow also Arrow arrays."""
+    """Write columns in the format of the file extension. Cells are lists, or Arrow arrays for Parquet and Arrow."""
     kind = path.suffixes[0]
     if kind == ".csv":
         return write_csv(path, columns)
@@ -59,12 +59,12 @@ def write_lines(path: Path, lines: list[str], encoding: str = "utf-8") -> Path:
 
 
 def simple(**extra: Any) -> dict[str, Any]:
-    """20 good rows of two classes: `tokens`, `label` and the `extra` columns."""
+    """Return 20 valid rows of two classes: `tokens`, `label` and the `extra` columns."""
     return {"tokens": TOKENS, "label": LABELS, **extra}
 
 
 def read(source: Source, schema: Schema, **options: Any) -> list[SourceRows]:
-    """All rows of a source. `options` are those of `SourceReader.read`."""
+    """Return all rows of a source. `options` are those of `SourceReader.read`."""
     with SourceReader(source) as reader:
         return list(reader.read(schema, **options))
 
@@ -75,12 +75,12 @@ def column_types(source: Source) -> dict[str, str]:
 
 
 def sample(source: Source, rows: int) -> pa.Table:
-    """The first rows without malformed lines, as training looks at them."""
+    """Return the first rows without malformed lines, from which training infers the schema."""
     with SourceReader(source, keep_malformed=True) as reader:
         return reader.sample(rows)
 
 
 def cells(path: Path, **options: Any) -> dict[str, list[Any]]:
-    """Every column of a file. `options` are those of `Source`."""
+    """Return every column of a file. `options` are those of `Source`."""
     with SourceReader(Source(str(path), "data.train", **options)) as reader:
         return reader.select(["*"]).to_pydict()
