@@ -18,7 +18,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
 
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
     from seqclf.benchmark.settings import build_settings
-    from seqclf.bundle.writers import check_output_path
+    from seqclf.bundle.row_writers import check_output_path
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
     from seqclf.reporting.bench.tables import show_machine, show_workload

@@ -16,7 +16,7 @@ def main(config: DescribeConfig) -> dict[str, Any]:
     """Prepare the dataset, survey it, print the survey and write its page."""
     import time
 
-    from seqclf.bundle.writers import check_output_path
+    from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
     from seqclf.reporting.console import console, show_dataset
     from seqclf.reporting.describe.page import write_page

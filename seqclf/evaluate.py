@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
 def main(config: EvaluateConfig) -> dict[str, Any]:
     """Predict `data.test` and compare with its labels."""
+    from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
-    from seqclf.bundle.writers import check_output_path
     from seqclf.data.storage.dataset import check_positive
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split

@@ -27,8 +27,8 @@ def main(config: PredictConfig) -> dict[str, Any]:
         raise InputError(f"csv_guard=true: is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
         raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+    from seqclf.bundle.row_writers import check_output
     from seqclf.bundle.runtime import Classifier
-    from seqclf.bundle.writers import check_output
 
     if config.output is not None:
         check_output(Path(config.output))
@@ -57,7 +57,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> dict[str, Any
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
 
     from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
-    from seqclf.bundle.writers import open_writer
+    from seqclf.bundle.row_writers import open_writer
     from seqclf.data.reading.reader import count_rows
 
     source, output = _files(classifier, config)

@@ -1,5 +1,6 @@
 """Fixtures for all tests: a temporary cache folder, and data options with the defaults of conf/."""
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import cache as memoised
 from pathlib import Path
@@ -39,3 +40,11 @@ def options(cache: Path) -> Callable[..., DataOptions]:
         return DataOptions.build(**{**defaults, **plain, "split": split})
 
     return build
+
+
+@pytest.fixture(autouse=True)
+def denormal_numbers() -> Iterator[None]:
+    """Undo `torch.set_flush_denormal`, a switch of the process that Hypothesis refuses to draw floats under."""
+    yield
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_flush_denormal(False)

@@ -19,7 +19,7 @@ from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
-from seqclf.data.splitting.duplicates import sequence_keys
+from seqclf.data.splitting.content_keys import sequence_keys
 from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.validation.quarantine import Quarantine

@@ -280,7 +280,7 @@ def test_choices_are_those_of_the_code_that_reads_them():
     assert model_options.POOLING_NAMES == POOLINGS
     assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.METHODS
     assert get_args(options.WandbOptions.model_fields["mode"].annotation) == loggers.MODES
-    assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTHS) == LENGTHS_NAMES
+    assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTH_DISTRIBUTIONS) == LENGTHS_NAMES
 
 
 def test_the_precisions_are_lightnings():

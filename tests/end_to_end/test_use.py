@@ -245,5 +245,5 @@ def test_bundle_contains_a_model_card(shell, trained):
     assert f"| this model, test | {test['positive']['recall']:.4f} |" in card
     assert "| train | 192 | 1 | 0 |" in card, "rows used, refused, truncated"
     assert "1 of 329 rows repeat an earlier row" in card
-    assert "Sequences of more than 13 steps were not scored." in card
+    assert "Sequences of more than 13 tokens were not evaluated." in card
     assert "data.label=fraud" in card and "None" not in card

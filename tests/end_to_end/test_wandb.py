@@ -164,7 +164,7 @@ def test_tables_agree_with_metrics_json(trained):
     curve = table(trained, "precision_recall")
     assert all(0 <= row["recall"] <= 1 and 0 <= row["precision"] <= 1 for row in curve) and len(curve) > 5
     mistakes = table(trained, "predictions")
-    assert all(row["label"] != row["decided"] for row in mistakes)
+    assert all(row["label"] != row["predicted"] for row in mistakes)
     assert len(mistakes) == min(20, test["rows"] - round(test["accuracy"] * test["rows"]))
 
 

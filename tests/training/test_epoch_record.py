@@ -41,7 +41,7 @@ def test_the_recorded_validation_covers_every_row(task, fit, batches, tmp_path):
     expected = classification_metrics(labels, softmax(logits), module.classes, None)
     last = read_rows(tmp_path / "metrics.csv")[-1]
     for name in ("loss", "accuracy", "recall", "precision", "f1", "average_precision", "auroc"):
-        assert float(last[f"validation/{name}"]) == pytest.approx(expected[name], rel=1e-5)
+        assert float(last[f"validation/{name}"]) == pytest.approx(getattr(expected, name), rel=1e-5)
 
 
 def test_every_logger_gets_the_speed_of_each_epoch(task, fit, splits, tmp_path):

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 
+from seqclf.data.reading.times import time_in_seconds
 from seqclf.data.schema.cell_types import MISSING_WORDS
-from seqclf.data.schema.fields import UNITS, Field
+from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 
@@ -17,9 +18,6 @@ LABEL, ID = "label", "id"
 KEY, FILE, ROW = "split key", "in file", "row number"
 SHOWN_CHARACTERS = 40  # of a cell, in an error message
 WHOLE = r"regexp_full_match(trim({entry}), '[+-]?[0-9]+([.]0*)?')"
-DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
-OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
-SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
 WHOLE_NUMBERS = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
 
 
@@ -82,31 +80,6 @@ def is_missing_sql(text: str) -> str:
     """True for text that says nothing: null, blank, or a word such as NA. The rule of `record_batches.ids_or_null`."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
-
-
-def seconds_sql(text: str, unit: str = "second") -> str:
-    """Text as seconds: a number of `unit`, a date or time (with an offset from UTC, if it ends with one), or hours and
-    minutes (47:30). Null for any other text.
-    """
-    # The patterns are needed because DuckDB's casts ignore whatever follows a time, an offset or PM too.
-    return (
-        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
-        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
-        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN epoch(TRY_CAST({text} AS TIMESTAMPTZ)) "
-        f"WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN epoch(TRY_CAST({text} || ':00' AS INTERVAL)) "
-        f"WHEN regexp_full_match({text}, '{SPAN}') THEN epoch(TRY_CAST({text} AS INTERVAL)) END)"
-    )
-
-
-def time_in_seconds(value: str, kind: str, unit: str) -> str:
-    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
-    if kind in ("VARCHAR", "JSON"):
-        return seconds_sql(value, unit)
-    if kind == "DATE":
-        return f"epoch(CAST({value} AS TIMESTAMP))"
-    if kind.startswith(("TIME", "INTERVAL")):
-        return f"epoch({value})"
-    return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
 
 
 def plain(column: str, types: dict[str, str], table: str = "") -> str:

@@ -9,9 +9,8 @@ from seqclf.data.reading.casts import (
     number,
     plain,
     quote_identifier,
-    seconds_sql,
-    time_in_seconds,
 )
+from seqclf.data.reading.times import seconds_sql, time_in_seconds
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import is_missing_sql, quote_identifier, seconds_sql
+from seqclf.data.reading.casts import is_missing_sql, quote_identifier
+from seqclf.data.reading.times import seconds_sql
 from seqclf.data.splitting import assignment, leakage
 from seqclf.errors import InputError
 

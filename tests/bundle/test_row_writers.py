@@ -6,7 +6,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.writers import check_output, open_writer
+from seqclf.bundle.row_writers import check_output, open_writer
 from seqclf.errors import InputError
 
 TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None], "probability": [0.1, 1 / 3, None]})
