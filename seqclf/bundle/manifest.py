@@ -19,7 +19,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision
 from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
-FORMAT = 1
+FORMAT = 2  # 1: before tokens were called tokens in the schema of a bundle
 NAME = "manifest.json"
 MODEL = "model.onnx"
 MOST_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory

@@ -97,5 +97,5 @@ def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     manifest = json.loads((bundle / "manifest.json").read_text())
     write_manifest(bundle, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"of format 99, this seqclf reads 1"):
+    with pytest.raises(InputError, match=r"of format 99, this seqclf reads 2"):
         read_manifest(bundle)
