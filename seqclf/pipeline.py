@@ -198,12 +198,12 @@ def _trusted_packages(config: dict[str, Any]) -> set[str]:
 
 
 def _is_launched_rank(trainer: pl.Trainer) -> bool:
-    """Whether Lightning's launcher started this process and watches its exit code."""
+    """Return True if Lightning's launcher started this process. It watches the exit code."""
     environment = getattr(trainer.strategy, "cluster_environment", None)
     return not trainer.is_global_zero and isinstance(environment, LightningEnvironment)
 
 
 def _resume_advice(last: Path, resumed: Path | None) -> str:
-    """How to continue a terminated run. Names only a checkpoint that exists."""
+    """Return the advice after a termination. Names only a checkpoint that exists."""
     checkpoint = next((path for path in (last, resumed) if path is not None and path.is_file()), None)
     return "no step was trained; start again" if checkpoint is None else f"resume with checkpoint={checkpoint}"

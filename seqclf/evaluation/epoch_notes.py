@@ -50,6 +50,6 @@ def epoch_note(
 
 
 def _rises(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:
-    """Whether a loss rises (`sign` 1) or falls (-1) noticeably from each row to the next."""
+    """Return True if a loss rises (`sign` 1) or falls (-1) noticeably from each row to the next."""
     values = [sign * float(row[name]) for row in rows]
     return all(later > earlier + NOTICEABLE for earlier, later in pairwise(values))

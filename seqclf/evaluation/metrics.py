@@ -1,4 +1,7 @@
-"""Classification metrics of one split. Pure numpy, so that trainer and bundle compute the same numbers."""
+"""Classification metrics of one split. Pure numpy, so that the end of training and `evaluate` give the same numbers.
+
+The metrics of each epoch are collected with torchmetrics (`training/epoch_metrics.py`).
+"""
 
 from __future__ import annotations
 

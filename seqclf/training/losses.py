@@ -50,10 +50,7 @@ def weigh_classes(
 
 
 class RowLoss(nn.Module):
-    """Base class: the weighted mean over a batch of `costs`, which each loss defines.
-
-    `effective_beta` has a default because checkpoints of older versions lack it.
-    """
+    """Base class: the weighted mean over a batch of `costs`, which each loss defines."""
 
     weights: Tensor | None
 
@@ -63,7 +60,7 @@ class RowLoss(nn.Module):
         class_counts: Sequence[int],
         *,
         class_weights: str | Mapping[str, float] | None,
-        effective_beta: float = 0.999,
+        effective_beta: float,
     ):
         super().__init__()
         self.register_buffer("weights", weigh_classes(class_weights, classes, class_counts, effective_beta))
@@ -89,7 +86,7 @@ class CrossEntropy(RowLoss):
         class_counts: Sequence[int],
         *,
         class_weights: str | Mapping[str, float] | None,
-        effective_beta: float = 0.999,
+        effective_beta: float,
         label_smoothing: float,
     ):
         super().__init__(classes, class_counts, class_weights=class_weights, effective_beta=effective_beta)
@@ -108,7 +105,7 @@ class Focal(RowLoss):
         class_counts: Sequence[int],
         *,
         class_weights: str | Mapping[str, float] | None,
-        effective_beta: float = 0.999,
+        effective_beta: float,
         gamma: float,
     ):
         super().__init__(classes, class_counts, class_weights=class_weights, effective_beta=effective_beta)
@@ -136,7 +133,7 @@ class LogitAdjusted(RowLoss):
         class_counts: Sequence[int],
         *,
         class_weights: str | Mapping[str, float] | None,
-        effective_beta: float = 0.999,
+        effective_beta: float,
         tau: float,
         label_smoothing: float,
     ):

@@ -29,7 +29,12 @@ MODEL = {
     "number_noise": 0.1,
     "members": 1,
 }
-LOSS = {"_target_": "seqclf.training.losses.CrossEntropy", "class_weights": None, "label_smoothing": 0.0}
+LOSS = {
+    "_target_": "seqclf.training.losses.CrossEntropy",
+    "class_weights": None,
+    "effective_beta": 0.999,
+    "label_smoothing": 0.0,
+}
 OPTIMIZER = {
     "_target_": "torch.optim.AdamW",
     "lr": 0.01,
