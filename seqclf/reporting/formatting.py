@@ -7,6 +7,7 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 NO_VALUE = "-"  # a cell without a value
+LONGEST_WARNING = 400  # characters
 
 
 def percent(share: float) -> str:
@@ -70,6 +71,17 @@ def listed(values: Sequence[object], most: int = 8) -> str:
     """
     shown = ", ".join(shortened(value, 40) for value in values[:most])
     return f"{shown}, … {len(values):,} in all" if len(values) > most else shown
+
+
+def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]:
+    """Return the warnings, shortened. Of more than `most`, return the first and a line that counts the others.
+
+    >>> warning_lines(["a", "b", "c"], most=2)
+    ['a', 'b', 'and 1 more warnings']
+    """
+    shown = [shortened(line, LONGEST_WARNING) for line in warnings[:most]]
+    left_out = len(warnings) - len(shown)
+    return [*shown, f"and {left_out:,} more warnings"] if left_out else shown
 
 
 def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:

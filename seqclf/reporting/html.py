@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
-from seqclf.reporting.formatting import number, percent, score, shortened
+from seqclf.reporting.formatting import head_and_tail, number, percent, probability_text, shortened
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
 LONG_TABLE = 25  # rows; longer tables are folded
 
@@ -57,10 +60,11 @@ def bar(share: float) -> Bar:
 
 @dataclass(frozen=True)
 class Table:
-    """A table for the macro `show`.
+    """A table for the macro `show_table`.
 
-    `columns`: heading → "text", "number" or "bar", whose cells are `Bar`s. `strong`: index of a row in bold. `stacked`:
-    on phones the cells of a row stand below each other. `folded`: title behind which the table is hidden at first.
+    `columns`: heading → "text", "number" or "bar", whose cells are `Bar`s. Of two empty headings, write one as a space.
+    `strong`: index of a row in bold. `stacked`: on phones the cells of a row stand below each other. `folded`: title
+    behind which a table of more than `LONG_TABLE` rows is hidden at first.
     """
 
     columns: Mapping[str, str]
@@ -74,6 +78,40 @@ class Table:
         """Classes of the style sheet. A table with bars fills the width of the page."""
         return " ".join(["full"] * ("bar" in self.columns.values()) + ["stacked"] * self.stacked)
 
+    @property
+    def is_folded(self) -> bool:
+        return self.folded is not None and len(self.rows) > LONG_TABLE
+
+
+def limited_rows(rows: Sequence[Sequence[object]], most: int) -> list[Sequence[object]]:
+    """Return the first rows and the last few, with a line that counts those left out, so that a page stays small.
+
+    >>> limited_rows([["a"], ["b"], ["c"], ["d"], ["e"]], most=4)
+    [['a'], ['b'], ['… 2 more'], ['e']]
+    """
+    first, left_out, last = head_and_tail(rows, most)
+    gap = [[f"… {left_out:,} more"]] if left_out else []
+    return [*first, *gap, *last]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a page: a template of `reporting/templates`, its variables, and the JavaScript file that it needs."""
+
+    template: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    script: str | None = None
+
+
+def render_sections(template: str, sections: Sequence[Section], *, title: str, summary: str) -> str:
+    """Render a page whose template shows the finished `sections` in turn.
+
+    Each section is rendered with its own variables alone, so that two sections cannot mix theirs up.
+    """
+    parts = [Markup(environment().get_template(part.template).render(part.context)) for part in sections]
+    script = "".join((TEMPLATES / part.script).read_text(encoding="utf-8") for part in sections if part.script)
+    return render_page(template, title=title, summary=summary, script=script, sections=parts)
+
 
 def render_page(template: str, *, title: str, summary: str, script: str = "", **context: Any) -> str:
     """Render a template that extends `base.html`.
@@ -85,20 +123,29 @@ def render_page(template: str, *, title: str, summary: str, script: str = "", **
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = policy.replace("inline'\"", f"inline'; script-src 'sha256-{digest}'\"")
     shell = {"title": title, "summary": summary, "policy": Markup(policy), "script": Markup(script)}
-    return _environment().get_template(template).render(**shell, **context) + "\n"
+    return environment().get_template(template).render(**shell, **context) + "\n"
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent / "templates"),
+def environment() -> Environment:
+    """Return the environment of all templates. It escapes every value that is not `Markup`."""
+    # Imported here, because a command that writes no page should not wait for it.
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    templates = Environment(
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,  # a misspelt name fails instead of leaving a gap in the page
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "percent": percent, "score": score, "shortened": shortened}
-    return environment
+    templates.filters |= {
+        "number": number,
+        "percent": percent,
+        "probability": probability_text,
+        "shortened": shortened,
+    }
+    return templates
 
 
 def _clipped(share: float) -> float:
@@ -107,53 +154,3 @@ def _clipped(share: float) -> float:
 
 def _css_percent(share: float) -> str:
     return f"{100 * share:.1f}%"
-
-
-# Functions for the run report, which builds its page in Python. They render the same macros.
-
-Html = Markup
-
-
-def text(value: object) -> Markup:
-    """Return any value as markup. Only what is not yet `Markup` is escaped."""
-    return escape(value)
-
-
-def page(title: object, summary: object, parts: Iterable[object], script: str = "") -> str:
-    """Render a document of finished parts."""
-    return render_page("parts.html", title=str(title), summary=str(summary), script=script, parts=list(parts))
-
-
-def section(heading: object, *parts: object) -> Markup:
-    return _macro("section", heading, caller=lambda: Markup("\n").join(escape(part) for part in parts))
-
-
-def paragraph(value: object, soft: bool = False) -> Markup:
-    return Markup('<p class="soft">{}</p>' if soft else "<p>{}</p>").format(value)
-
-
-def alerts(lines: Iterable[object]) -> Markup:
-    """Return a box with one line for each problem."""
-    return _macro("alerts", list(lines))
-
-
-def table(
-    columns: Mapping[str, str], rows: Iterable[Sequence[object]], strong: int | None = None, stacked: bool = False
-) -> Markup:
-    """Return the markup of a `Table`."""
-    return _macro("show", Table(columns, list(rows), strong, stacked))
-
-
-def folded(title: object, part: object) -> Markup:
-    """Return content that opens with a click on its title."""
-    return _macro("folded", title, caller=lambda: escape(part))
-
-
-def picture(narrow: Markup, broad: Markup, description: object) -> Markup:
-    """Return one picture for phones and one for wide windows, with a description in words."""
-    return _macro("picture", narrow, broad, description)
-
-
-def _macro(name: str, *arguments: object, **options: object) -> Markup:
-    macro: Any = getattr(_environment().get_template("macros.html").module, name)
-    return Markup(str(macro(*arguments, **options)).strip("\n"))

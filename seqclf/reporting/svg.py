@@ -6,13 +6,27 @@ import io
 import re
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
 # Figures are drawn in these placeholders, which become the colours of the page and so follow light and dark mode.
 INK, FILL, MARK, SOFT = "#010101", "#020202", "#030303", "#040404"
 PAGE_COLOURS = {INK: "currentColor", FILL: "var(--fill)", MARK: "var(--mark)", SOFT: "var(--soft)"}
+NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide window
+
+
+class Picture(NamedTuple):
+    """A figure at both widths, for the macro `picture`. The style sheet hides one of them."""
+
+    narrow: Markup
+    broad: Markup
+    description: str
+
+
+def picture(draw: Callable[[float], Markup], description: str) -> Picture:
+    """Return a figure for phones and for wide windows. `draw`: width in inches → SVG. `description`: in words."""
+    return Picture(draw(NARROW_IN), draw(BROAD_IN), description)
 
 
 def render_svg(draw: Callable[[Any], None], width_in: float, height_in: float) -> Markup:

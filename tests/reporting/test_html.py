@@ -1,12 +1,28 @@
-"""Tables and bars as markup."""
+"""Tables, sections and pages as markup."""
 
 import base64
 import hashlib
 import re
+import subprocess
+import sys
 
+import pytest
+from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from seqclf.reporting.html import Bar, bar, page, section, table
+from seqclf.reporting.html import LONG_TABLE, Bar, Section, Table, bar, environment, render_page, render_sections
+
+EVIL = "<script>alert(1)</script>"
+
+
+def markup(source, **context):
+    """Render a template that uses the macros."""
+    imports = "{% from 'macros.html' import alerts, folded, section, show_picture, show_table %}"
+    return environment().from_string(imports + source).render(**context)
+
+
+def table_markup(*arguments, **options):
+    return markup("{{ show_table(table) }}", table=Table(*arguments, **options))
 
 
 def test_bars_stay_inside_their_cell():
@@ -16,25 +32,59 @@ def test_bars_stay_inside_their_cell():
 
 
 def test_short_rows_end_with_one_wide_cell():
-    markup = table(dict.fromkeys("abc", "number"), [[1, 2, 3], ["more"]])
-    assert markup.count("<td") == 5 and 'colspan="2"' in markup
+    content = table_markup(dict.fromkeys("abc", "number"), [[1, 2, 3], ["more"]])
+    assert content.count("<td") == 5 and 'colspan="2"' in content
 
 
 def test_strong_rows_stacked_cells_and_bars_are_marked():
-    markup = table({"name": "text", "": "bar"}, [["a", bar(0.25)], ["b", bar(1.0)]], strong=1, stacked=True)
-    assert 'class="full stacked"' in markup and markup.count('<tr class="strong">') == 1
-    assert '<td class="text" data-name="name">a</td>' in markup and "width:25.0%" in markup
+    content = table_markup({"name": "text", "": "bar"}, [["a", bar(0.25)], ["b", bar(1.0)]], strong=1, stacked=True)
+    assert 'class="full stacked"' in content and content.count('<tr class="strong">') == 1
+    assert '<td class="text" data-name="name">a</td>' in content and "width:25.0%" in content
+
+
+@pytest.mark.parametrize("rows", [LONG_TABLE, LONG_TABLE + 1])
+def test_only_long_tables_are_folded(rows):
+    content = table_markup({"name": "text"}, [["a"]] * rows, folded="All")
+    assert ("<details><summary>All</summary>" in content) == (rows > LONG_TABLE)
+    assert "<details>" not in table_markup({"name": "text"}, [["a"]] * rows)
 
 
 def test_everything_but_markup_is_escaped():
-    markup = section("<b>heading", "<i>text", Markup("<p>paragraph</p>"))
-    assert "&lt;b&gt;heading" in markup and "&lt;i&gt;text" in markup and "<p>paragraph</p>" in markup
+    content = markup(
+        "{% call section(heading) %}{{ text }}{{ paragraph }}{% endcall %}",
+        heading="<b>heading",
+        text="<i>text",
+        paragraph=Markup("<p>paragraph</p>"),
+    )
+    assert "&lt;b&gt;heading" in content and "&lt;i&gt;text" in content and "<p>paragraph</p>" in content
+
+
+def test_headings_cells_alerts_and_titles_are_escaped():
+    table = Table({EVIL: "text"}, [[EVIL]] * (LONG_TABLE + 1), stacked=True, folded=EVIL)
+    content = markup("{{ show_table(table) }}{{ alerts([evil]) }}", table=table, evil=EVIL)
+    assert "<script" not in content and content.count("&lt;script&gt;") == 3 + 2 * len(table.rows)
+    assert "<script" not in render_page("run.html", title=EVIL, summary=EVIL, sections=[])
 
 
 def test_a_page_allows_its_own_script_alone():
     script = "document.title = 1 < 2 ? 'yes' : 'no';"
-    content = page("title", "summary", [], script)
+    content = render_page("run.html", title="title", summary="summary", script=script, sections=[])
     (embedded,) = re.findall(r"<script>(.*?)</script>", content, flags=re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(embedded.encode()).digest()).decode()
     assert embedded == script and f"script-src 'sha256-{digest}'" in content
-    assert "script" not in page("title", "summary", [])
+    assert "script" not in render_page("run.html", title="title", summary="summary", sections=[])
+
+
+def test_a_section_sees_its_own_variables_alone():
+    sections = [Section("run/data.html", {"warnings": ["a < b"]}), Section("run/data.html")]
+    with pytest.raises(UndefinedError, match="'warnings' is undefined"):
+        render_sections("run.html", sections, title="title", summary="summary")
+    content = render_sections("run.html", sections[:1], title="title", summary="summary")
+    assert content.count("<section>") == 1 and "<li>a &lt; b</li>" in content
+
+
+def test_the_template_engine_loads_with_the_first_page_only():
+    modules = ("seqclf.reporting.run.page", "seqclf.reporting.describe.page", "seqclf.reporting.bench.page")
+    script = f"import sys, {', '.join(modules)}; print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "False"

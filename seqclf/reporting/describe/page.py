@@ -7,18 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from seqclf.reporting.describe import content
 from seqclf.reporting.describe.length_histogram import is_geometric, length_picture
-from seqclf.reporting.describe.rows import (
-    baseline_rows,
-    by_size,
-    cutting_limits,
-    imbalance,
-    last_split,
-    single_field_rows,
-    truncation_text,
-)
-from seqclf.reporting.formatting import NO_VALUE, head_and_tail, listed, number, percent, score, shortened
-from seqclf.reporting.html import LONG_TABLE, Bar, Table, bar, render_page
+from seqclf.reporting.formatting import NO_VALUE, listed, number, percent, score, shortened, warning_lines
+from seqclf.reporting.html import Bar, Table, bar, limited_rows, render_page
+from seqclf.reporting.svg import picture
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.length_statistics import LengthSummary
 from seqclf.survey.survey import DatasetSurvey
@@ -27,13 +20,8 @@ from seqclf.system.atomic_files import write_output
 
 MAX_ROWS = 100  # of a table, so that a page of thousands of classes stays below a megabyte
 MAX_WARNINGS = 100
-LONGEST_WARNING = 400  # characters
-NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide window
 PERCENTILES = ("p5", "p50", "p95", "max")
 METRIC_HEADINGS = {"recall": "macro recall", "f1": "macro F1", "auroc": "AUROC"}
-
-# Headings are the keys of a table's columns, so of two empty headings one is a space.
-Rows = list[Sequence[object]]
 
 
 def write_page(survey: DatasetSurvey, path: Path) -> None:
@@ -42,12 +30,12 @@ def write_page(survey: DatasetSurvey, path: Path) -> None:
         **_length_context(survey),
         **_field_context(survey),
         **_baseline_context(survey),
-        "warnings": _warnings(survey),
-        "imbalance": imbalance(survey),
+        "warnings": warning_lines(survey.warnings, MAX_WARNINGS),
+        "imbalance": content.imbalance(survey),
         "class_table": _class_table(survey),
         "padding": survey.batches,
         "padding_table": _padding_table(survey),
-        "truncation": truncation_text(survey),
+        "truncation": content.truncation_text(survey),
         "limit_table": _limit_table(survey),
         "leaks": survey.leaks,
         "leak_table": _leak_table(survey),
@@ -60,7 +48,7 @@ def write_page(survey: DatasetSurvey, path: Path) -> None:
 
 def survey_summary(survey: DatasetSurvey) -> str:
     """Describe the data in one sentence."""
-    lengths, largest = survey.lengths.all_rows, by_size(survey)[0]
+    lengths, largest = survey.lengths.all_rows, content.by_size(survey)[0]
     length_range = f"{number(lengths.min)} to {number(lengths.max)} tokens, half of them at most {number(lengths.p50)}"
     return (
         f"{number(lengths.rows)} sequences in {number(len(survey.classes))} classes, of {length_range}; the largest "
@@ -68,30 +56,17 @@ def survey_summary(survey: DatasetSurvey) -> str:
     )
 
 
-def _warnings(survey: DatasetSurvey) -> list[str]:
-    shown = [shortened(line, LONGEST_WARNING) for line in survey.warnings[:MAX_WARNINGS]]
-    left_out = len(survey.warnings) - len(shown)
-    return [*shown, f"and {left_out:,} more warnings"] if left_out else shown
-
-
-def _limited(rows: Sequence[Sequence[object]]) -> Rows:
-    """Keep the first rows and the last few, so that the page stays small."""
-    first, left_out, last = head_and_tail(rows, MAX_ROWS)
-    gap = [[f"… {left_out:,} more"]] if left_out else []
-    return [*first, *gap, *last]
-
-
 def _class_table(survey: DatasetSurvey) -> Table:
-    splits, classes = list(survey.rows), by_size(survey)
+    splits, classes = list(survey.rows), content.by_size(survey)
     largest_share = classes[0].share
-    rows: Rows = []
+    rows: list[Sequence[object]] = []
     for counts in classes:
         positive = " (positive)" if counts.label == survey.positive else ""
         label = shortened(counts.label, 40) + positive
         rows_by_split = [number(counts.rows[split]) for split in splits]
         rows.append([label, bar(counts.share / largest_share), percent(counts.share), *rows_by_split])
     columns = {"class": "text", "": "bar", "share": "number", **dict.fromkeys(splits, "number")}
-    return Table(columns, _limited(rows))
+    return Table(columns, limited_rows(rows, MAX_ROWS))
 
 
 def _length_context(survey: DatasetSurvey) -> dict[str, Any]:
@@ -104,19 +79,18 @@ def _length_context(survey: DatasetSurvey) -> dict[str, Any]:
         strip = Bar(position(summary.p5), position(summary.p95), position(summary.p50))
         return [label, strip, *(number(getattr(summary, name)) for name in PERCENTILES)]
 
-    labels = [counts.label for counts in by_size(survey) if counts.label in lengths.by_class]
-    class_rows = _limited([row(shortened(label, 40), lengths.by_class[label]) for label in labels])
+    labels = [counts.label for counts in content.by_size(survey) if counts.label in lengths.by_class]
+    class_rows = limited_rows([row(shortened(label, 40), lengths.by_class[label]) for label in labels], MAX_ROWS)
     columns = {"class": "text", "p5 to p95, and median": "bar", **dict.fromkeys(PERCENTILES, "number")}
-    folded = "Lengths by class" if len(class_rows) > LONG_TABLE else None
+    rows = [row("all rows", overall), *class_rows]
+    description = (
+        f"Histogram of the lengths: median {number(overall.p50)}, 5% below {number(overall.p5)}, 5% above "
+        f"{number(overall.p95)}"
+    )
     return {
         "geometric_bins": geometric,
-        "narrow_histogram": length_picture(lengths, NARROW_IN),
-        "broad_histogram": length_picture(lengths, BROAD_IN),
-        "histogram_text": (
-            f"Histogram of the lengths: median {number(overall.p50)}, 5% below {number(overall.p5)}, 5% above "
-            f"{number(overall.p95)}"
-        ),
-        "length_table": Table(columns, [row("all rows", overall), *class_rows], strong=0, folded=folded),
+        "histogram": picture(lambda width_in: length_picture(lengths, width_in), description),
+        "length_table": Table(columns, rows, strong=0, folded="Lengths by class"),
     }
 
 
@@ -139,7 +113,7 @@ def _padding_table(survey: DatasetSurvey) -> Table:
 def _limit_table(survey: DatasetSurvey) -> Table:
     rows = [
         [number(trial.max_length), percent(trial.cut_rows), percent(trial.lost_tokens)]
-        for trial in cutting_limits(survey)
+        for trial in content.cutting_limits(survey)
     ]
     return Table(dict.fromkeys(("if max_length were", "rows cut", "tokens lost"), "number"), rows)
 
@@ -147,7 +121,7 @@ def _limit_table(survey: DatasetSurvey) -> Table:
 def _field_context(survey: DatasetSurvey) -> dict[str, Any]:
     headings = ("field", "kind", "columns", "read as", "categories", "unknown", "constant")
     columns = dict.fromkeys(headings, "text") | {"categories": "number"}
-    rows = _limited([_field_row(*item) for item in survey.fields.items()])
+    rows = limited_rows([_field_row(*item) for item in survey.fields.items()], MAX_ROWS)
     shares = [
         (channel, name, share)
         for name, field in survey.fields.items()
@@ -177,12 +151,12 @@ def _field_row(name: str, field: FieldStatistics) -> list[object]:
 def _missing_table(shares: list[tuple[str, str, float]]) -> Table:
     """List channel, field and share of the training tokens without a value, the largest share first."""
     one_field = len({name for _, name, _ in shares}) == 1
-    rows: Rows = []
+    rows: list[Sequence[object]] = []
     for channel, name, share in sorted(shares, key=lambda entry: -entry[2]):
         title = channel if one_field else f"{channel} ({name})"
         rows.append([shortened(title), bar(share), percent(share)])
-    folded = "Each channel" if len(rows) > LONG_TABLE else None
-    return Table({"channel": "text", "": "bar", "missing": "number"}, _limited(rows), folded=folded)
+    columns = {"channel": "text", "": "bar", "missing": "number"}
+    return Table(columns, limited_rows(rows, MAX_ROWS), folded="Each channel")
 
 
 def _leak_table(survey: DatasetSurvey) -> Table:
@@ -211,11 +185,11 @@ def _leakage_table(survey: DatasetSurvey) -> Table:
         return [shortened(leakage.column), f"{leakage.auroc:.3f}", verdict]
 
     rows = [row(leakage) for leakage in sorted(survey.columns, key=lambda leakage: not leakage.revealing)]
-    return Table({"column": "text", "AUROC": "number", "": "text"}, _limited(rows))
+    return Table({"column": "text", "AUROC": "number", "": "text"}, limited_rows(rows, MAX_ROWS))
 
 
 def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
-    scores_by_model = baseline_rows(survey)
+    scores_by_model = content.baseline_rows(survey)
     if not scores_by_model or survey.baseline is None:
         return {"baseline_table": None}
     rows = [
@@ -225,12 +199,14 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
         ]
         for name in next(iter(scores_by_model.values()))
     ]
-    single_fields = [[shortened(name), bar(recall), score(recall)] for name, recall in single_field_rows(survey)]
+    single_fields = limited_rows(
+        [[shortened(name), bar(recall), score(recall)] for name, recall in content.single_field_rows(survey)], MAX_ROWS
+    )
     return {
-        "last_split": last_split(survey),
+        "last_split": content.last_split(survey),
         "baseline_model": survey.baseline["model"],
         "baseline_table": Table({"": "text", **dict.fromkeys(scores_by_model, "number")}, rows),
-        "single_field_table": Table({"field": "text", "": "bar", "macro recall": "number"}, _limited(single_fields)),
+        "single_field_table": Table({"field": "text", "": "bar", "macro recall": "number"}, single_fields),
     }
 
 

@@ -9,22 +9,22 @@ from rich.text import Text
 
 from seqclf.data.splitting.leakage import leak_lines
 from seqclf.reporting.console import MOST_CLASSES, console
-from seqclf.reporting.describe.rows import (
-    baseline_rows,
-    by_size,
-    cutting_limits,
-    imbalance,
-    last_split,
-    single_field_rows,
-    truncation_text,
+from seqclf.reporting.describe import content
+from seqclf.reporting.formatting import (
+    NO_VALUE,
+    head_and_tail,
+    listed,
+    number,
+    percent,
+    score,
+    shortened,
+    warning_lines,
 )
-from seqclf.reporting.formatting import NO_VALUE, head_and_tail, listed, number, percent, score, shortened
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.survey import DatasetSurvey
 
 PERCENTILES = ("p5", "p50", "p95", "max")
-LONGEST_WARNING = 400  # characters
 SHORT_HEADINGS = {"positive_recall": "pos. recall", "average_precision": "avg. prec."}
 
 
@@ -35,9 +35,8 @@ def show_survey(survey: DatasetSurvey) -> None:
     _show_fields(survey)
     _show_baseline(survey)
     already_shown = leak_lines(survey.leaks)  # by show_dataset
-    for line in survey.warnings:
-        if line not in already_shown:
-            _print_line(f"data: {shortened(line, LONGEST_WARNING)}", "yellow")
+    for line in warning_lines([line for line in survey.warnings if line not in already_shown]):
+        _print_line(f"data: {line}", "yellow")
 
 
 def _print_line(line: str, style: str = "") -> None:
@@ -65,7 +64,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         percentiles = [number(getattr(summary, name)) if summary else NO_VALUE for name in PERCENTILES]
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
-    first, left_out, last = head_and_tail(by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
+    first, left_out, last = head_and_tail(content.by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split]["used"]) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
@@ -74,7 +73,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
     rows += map(class_row, last)
     _print_line("rows by class, and percentiles of their lengths:")
     _print_table(["class", *splits, "share", *PERCENTILES], rows)
-    ratio = imbalance(survey)
+    ratio = content.imbalance(survey)
     if ratio is not None and ratio > 1:
         ordered = sorted(survey.classes, key=lambda counts: -counts.rows["train"])
         largest, smallest = (shortened(counts.label, 40) for counts in (ordered[0], ordered[-1]))
@@ -89,10 +88,10 @@ def _show_padding_and_truncation(survey: DatasetSurvey) -> None:
         f"{number(batches.batches)} batches of {number(batches.rows_per_batch)} rows; "
         f"{percent(batches.padding_efficiency_static)} if all were padded to the longest"
     )
-    _print_line(f"truncation: {truncation_text(survey)}")
+    _print_line(f"truncation: {content.truncation_text(survey)}")
     limits = [
         f"max_length={trial.max_length} {percent(trial.cut_rows)} of rows, {percent(trial.lost_tokens)} of tokens"
-        for trial in cutting_limits(survey)
+        for trial in content.cutting_limits(survey)
     ]
     if limits:
         _print_line(f"  would cut: {'; '.join(limits)}")
@@ -128,13 +127,14 @@ def _field_row(name: str, field: FieldStatistics) -> list[str]:
 
 def _show_baseline(survey: DatasetSurvey) -> None:
     """Print the scores of the order-blind models on the last split."""
-    rows = baseline_rows(survey)
+    rows = content.baseline_rows(survey)
     if not rows or survey.baseline is None:
         return
-    _print_line(f"without the order of the tokens, on {last_split(survey)}; to beat: {survey.baseline['model']}")
+    split, best_model = content.last_split(survey), survey.baseline["model"]
+    _print_line(f"without the order of the tokens, on {split}; to beat: {best_model}")
     names = list(next(iter(rows.values())))
     headings = ["model", *(SHORT_HEADINGS.get(name, name) for name in names)]
     _print_table(headings, ([model, *(score(scores.get(name)) for name in names)] for model, scores in rows.items()))
-    single_fields = [f"{shortened(name, 28)} {recall:.4f}" for name, recall in single_field_rows(survey)]
+    single_fields = [f"{shortened(name, 28)} {recall:.4f}" for name, recall in content.single_field_rows(survey)]
     if single_fields:
         _print_line(f"recall of each field alone: {listed(single_fields, MOST_CLASSES)}")

@@ -6,17 +6,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
-from seqclf.reporting.html import Html
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, render_svg
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MOST_POINTS = 300  # of a curve
+CURVE_IN = 5.0  # width of a precision-recall curve or a reliability diagram
 
 
 def learning_curves(
     history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
-) -> Html:
+) -> Markup:
     """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line."""
     side_by_side = width_in > 6
 
@@ -40,7 +41,7 @@ def learning_curves(
     return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
 
 
-def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
+def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
     """Precision-recall curve of `score` (N,) for the rows of `truth` (N,) bool.
 
     The axes go from 0 to 1 and fill the box `MARGIN`, where the page places its dot.
@@ -65,7 +66,7 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> H
     return render_svg(draw, width_in, width_in * 0.72)
 
 
-def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Html:
+def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
     """Reliability diagram: share of rows where `truth` (N,) is true by `score` (N,), in ten bins of equal size."""
     # Bins of equal size: with rare positives, bins of equal width would be nearly empty but for the first.
     order = np.argsort(score, kind="stable")

@@ -12,6 +12,8 @@ from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
 from seqclf.reporting.run.mistakes import Mistake
 
+MAX_ROWS = 60  # of a table with a row for each class or epoch
+
 
 @dataclass(frozen=True, kw_only=True)
 class Report:

@@ -12,9 +12,9 @@ import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, recall_score, roc_auc_score
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
-from seqclf.reporting.describe.page import LONGEST_WARNING, MAX_WARNINGS, write_page
-from seqclf.reporting.describe.rows import majority_scores
-from seqclf.reporting.formatting import number, percent, shortened
+from seqclf.reporting.describe.content import majority_scores
+from seqclf.reporting.describe.page import MAX_WARNINGS, write_page
+from seqclf.reporting.formatting import LONGEST_WARNING, number, percent, shortened
 from seqclf.reporting.html import POLICY
 
 VOID = {"meta", "br", "use", "path", "stop"}

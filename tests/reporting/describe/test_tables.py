@@ -5,7 +5,7 @@ import pytest
 
 from seqclf.data.splitting.leakage import leak_lines
 from seqclf.reporting.console import MOST_CLASSES, console
-from seqclf.reporting.describe.rows import majority_scores
+from seqclf.reporting.describe.content import majority_scores
 from seqclf.reporting.describe.tables import show_survey
 from seqclf.reporting.formatting import number, percent
 

@@ -3,10 +3,13 @@
 import json
 import re
 import time
+from collections import Counter
 from dataclasses import replace
+from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import escape
 from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, with_script
 
 from seqclf.evaluation.calibration import fit_temperature
@@ -15,8 +18,9 @@ from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs,
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import write_report
 from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.sections.data import MAX_WARNINGS
+from seqclf.reporting.run.sections.threshold import operating_points
 from seqclf.reporting.run.summary import headline
-from seqclf.reporting.run.threshold_slider import operating_points
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
 SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
@@ -77,10 +81,20 @@ def reports():
     }
 
 
-@pytest.fixture
-def pages(reports, tmp_path):
+@pytest.fixture(scope="module")
+def rendered(reports, tmp_path_factory):
+    """The text of each page by file name. Drawing the figures takes most of the time, so it is done once."""
+    folder = tmp_path_factory.mktemp("rendered")
     for name, report in reports.items():
-        write_report(report, tmp_path / name)
+        write_report(report, folder / name)
+    return {name: (folder / name).read_text(encoding="utf-8") for name in reports}
+
+
+@pytest.fixture
+def pages(rendered, tmp_path):
+    """A folder with all pages, which a test may change."""
+    for name, content in rendered.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
     return tmp_path
 
 
@@ -95,6 +109,75 @@ def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
         assert EVIL not in content
         assert not re.search(r"(src|href)=[\"'](?!#)", content)
         assert "http" not in content.replace("http-equiv", "")
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the attribute names of a page."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.attributes = Counter(), set()
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def report_with(text, has_positive):
+    """Report that holds `text` in each position that comes from data, files or configuration."""
+    labels = (f"no {text}", f"yes {text}")
+    positive = labels[1] if has_positive else None
+    report = simulated_report(rows=400, labels=labels, positive=positive, decision=Decision(positive=positive))
+    return replace(
+        report,
+        title=text,
+        mistakes=[mistake._replace(id=text, tokens=text) for mistake in report.mistakes],
+        history=[{**row, "observation": text} for row in report.history],
+        warnings=[text],
+        config={**report.config, "note": text},
+        versions={text: text},
+    )
+
+
+@pytest.mark.parametrize("evil", [EVIL, "</script><b onclick='x'>", '"><b onclick=x>', "{{ 7 * 7 }} {% raw %}"])
+@pytest.mark.parametrize("has_positive", [True, False])
+def test_text_from_outside_never_becomes_markup(tmp_path, evil, has_positive):
+    """A page with hostile text has the tags and attributes of one with harmless text in the same positions."""
+    parsed = []
+    for text in ("harmless", evil):
+        write_report(report_with(text, has_positive), tmp_path / "report.html")
+        content = (tmp_path / "report.html").read_text(encoding="utf-8")
+        (title,) = re.findall(r"<h1>(.*?)</h1>", content)
+        assert title == str(escape(text))
+        parsed.append(Tags(content))
+    harmless, hostile = parsed
+    assert hostile.tags == harmless.tags and hostile.attributes == harmless.attributes
+    assert hostile.tags["script"] == (2 if has_positive else 0), "the slider's script and its data"
+
+
+def test_sections_stand_in_a_fixed_order(rendered):
+    headings = {name: re.findall("<h2>(.*?)</h2>", content) for name, content in rendered.items()}
+    common = ["Recall by class", "By length", "Calibration", "Worst errors", "Data", "Provenance"]
+    assert headings["two_classes.html"] == ["Verdict", "Threshold", "Epochs", "Confusion", *common]
+    assert headings["three_classes.html"] == ["Verdict", "Epochs", "Confusion", *common]
+    assert headings["many_classes.html"] == ["Verdict", "Epochs", "Largest confusions", *common]
+
+
+def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
+    without = {"history": (), "best_epoch": None, "config": None, "calibration": None, "baseline": None}
+    write_report(replace(reports["two_classes.html"], **without, versions={}, warnings=[]), tmp_path / "page.html")
+    page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "Epochs" not in page and "Calibration error" in page and "Nothing about the data stood out." in page
+    assert page.endswith("Provenance -")
+
+
+def test_warnings_beyond_the_limit_are_counted(reports, tmp_path):
+    warnings = [f"warning {index}" for index in range(MAX_WARNINGS + 3)]
+    write_report(replace(reports["two_classes.html"], warnings=warnings), tmp_path / "page.html")
+    page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"warning {MAX_WARNINGS - 1} and 3 more warnings" in page
 
 
 def test_a_report_takes_less_than_five_seconds(reports, tmp_path):

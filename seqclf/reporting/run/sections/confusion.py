@@ -1,0 +1,47 @@
+"""Confusion matrix of a report, or a list of the largest errors where there are many classes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from seqclf.reporting.formatting import shortened
+from seqclf.reporting.html import Section, Table
+from seqclf.reporting.run.report import Report
+
+MAX_CLASSES = 12  # of a matrix that fits a phone
+MAX_ERRORS = 25
+
+
+class MatrixRow(NamedTuple):
+    """Rows of one true class by predicted class: a count, and its share of the class in percent."""
+
+    label: str
+    cells: list[tuple[int, int]]
+
+
+def confusion_section(report: Report) -> Section:
+    """Return the matrix, or the largest errors of more than `MAX_CLASSES` classes."""
+    matrix = np.array(report.metrics.confusion)
+    if len(report.classes) > MAX_CLASSES:
+        return Section("run/largest_confusions.html", {"table": _largest_errors(matrix, report.classes)})
+    rows = [MatrixRow(label, _cells(counts.tolist())) for label, counts in zip(report.classes, matrix, strict=True)]
+    return Section("run/confusion.html", {"classes": report.classes, "rows": rows})
+
+
+def _cells(counts: list[int]) -> list[tuple[int, int]]:
+    """Return counts with shares of their row. Shares of all rows would hide the errors of rare classes."""
+    total = max(1, sum(counts))
+    return [(count, round(100 * count / total)) for count in counts]
+
+
+def _largest_errors(matrix: np.ndarray, classes: list[str]) -> Table:
+    errors = [
+        (int(matrix[truth, predicted]), classes[truth], classes[predicted])
+        for truth, predicted in zip(*np.nonzero(matrix), strict=True)
+        if truth != predicted
+    ]
+    largest = sorted(errors, reverse=True)[:MAX_ERRORS]
+    rows = [[shortened(truth, 40), shortened(predicted, 40), f"{count:,}"] for count, truth, predicted in largest]
+    return Table({"is": "text", "predicted as": "text", "rows": "number"}, rows)

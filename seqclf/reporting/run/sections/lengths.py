@@ -1,0 +1,31 @@
+"""Metrics of a report by the length of the sequences."""
+
+from __future__ import annotations
+
+from seqclf.evaluation.slices import SliceMetrics
+from seqclf.reporting.formatting import number, score
+from seqclf.reporting.html import Section, Table, bar
+from seqclf.reporting.run.report import Report
+
+
+def lengths_section(report: Report) -> Section:
+    """Return a row for each range of lengths, and one for the truncated rows."""
+    metrics = report.metrics
+    slices: list[tuple[str, SliceMetrics]] = [(f"{part.low:,} to {part.high:,}", part) for part in metrics.by_length]
+    if metrics.truncated is not None:
+        slices.append(("truncated", metrics.truncated))
+    if report.positive is None:
+        names, counts = ["recall", "accuracy", "f1"], ["rows"]
+    else:
+        names, counts = ["recall", "precision", "average_precision"], ["rows", "positive rows"]
+    rows = [[title, *_cells(part, names)] for title, part in slices]
+    headings = [name.replace("_", " ") for name in names] + counts
+    table = Table({"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}, rows)
+    return Section("run/lengths.html", {"positive": report.positive, "table": table})
+
+
+def _cells(part: SliceMetrics, names: list[str]) -> list[object]:
+    block = part if part.positive is None else part.positive
+    sizes = [part.rows] if part.positive is None else [part.rows, part.positive.rows]
+    scores = [score(getattr(block, name)) for name in names]
+    return [bar(block.recall or 0.0), *scores, *map(number, sizes)]

@@ -1,0 +1,32 @@
+"""Worst mistakes of a report: wrong rows with the lowest probability of their true label."""
+
+from __future__ import annotations
+
+from seqclf.reporting.formatting import number, percent, shortened
+from seqclf.reporting.html import Section, Table
+from seqclf.reporting.run.report import Report
+
+COLUMNS = {
+    "id": "text",
+    "is": "text",
+    "predicted as": "text",
+    "probability of its label": "number",
+    "tokens": "number",
+    "sequence": "text",
+}
+
+
+def mistakes_section(report: Report) -> Section:
+    """Return a row for each mistake, the lowest probability first."""
+    rows = [
+        [
+            shortened(mistake.id, 30),
+            shortened(mistake.label, 30),
+            shortened(mistake.predicted, 30),
+            percent(mistake.probability),
+            number(mistake.length),
+            shortened(mistake.tokens, 600),
+        ]
+        for mistake in report.mistakes
+    ]
+    return Section("run/mistakes.html", {"split": report.split, "table": Table(COLUMNS, rows, stacked=True)})

@@ -1,0 +1,20 @@
+"""Provenance of a report: cost of the training, versions and configuration."""
+
+from __future__ import annotations
+
+import yaml
+
+from seqclf.reporting.html import Section
+from seqclf.reporting.run.report import Report
+
+
+def provenance_section(report: Report) -> Section:
+    """Return what an evaluation knows too, its versions, and for a training run also cost and configuration."""
+    config = report.config
+    context = {
+        "epochs": len(report.history),
+        "last_epoch": report.history[-1] if report.history else None,
+        "versions": report.versions,
+        "config": None if config is None else yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True),
+    }
+    return Section("run/provenance.html", context)

@@ -1,0 +1,82 @@
+"""Threshold slider of a report: recall, precision and alerts at every threshold, and the precision-recall curve."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqclf.reporting.formatting import probability_text
+from seqclf.reporting.html import Section
+from seqclf.reporting.run.figures import CURVE_IN, MARGIN, precision_recall
+from seqclf.reporting.run.report import Report
+
+POINTS = 100  # quantiles of the scores, of the positive rows and of all rows
+# The box of the axes, in shares of the figure. The script places its dot in it as `_dot` does.
+BOX = {
+    "left": MARGIN["left"],
+    "width": MARGIN["right"] - MARGIN["left"],
+    "bottom": MARGIN["bottom"],
+    "height": MARGIN["top"] - MARGIN["bottom"],
+}
+
+
+class OperatingPoint(NamedTuple):
+    """Metrics at a threshold. `precision` is None without alerts. `alerts` is their share of all rows."""
+
+    threshold: float
+    recall: float
+    precision: float | None
+    alerts: float
+
+
+def threshold_section(report: Report) -> Section | None:
+    """Return the slider at the threshold of the decision. None where a class has no row, so that no curve exists."""
+    positive, index = report.metrics.positive, report.positive_index
+    if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
+        return None
+    is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
+    points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
+    context = {
+        "positive": report.positive,
+        "last": len(points) - 1,
+        "current": current,
+        "point": points[current],
+        "curve": precision_recall(is_positive, score, CURVE_IN),
+        "dot": _dot(points[current]),
+        "state": _script_state(points),
+    }
+    return Section("run/threshold.html", context, script="run/threshold.js")
+
+
+def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: float) -> tuple[list[OperatingPoint], int]:
+    """Return operating points by rising threshold, and the index of `threshold` among them.
+
+    `is_positive`: (N,) bool. `score`: (N,) probabilities of the positive label.
+    """
+    # Quantiles of all rows alone would skip the range where rare positives lie.
+    shares = np.linspace(0, 1, POINTS)
+    all_rows = np.quantile(score, shares, method="nearest")
+    positive_rows = np.quantile(score[is_positive], shares, method="nearest") if is_positive.any() else all_rows
+    # The last threshold is above every score, so that the slider ends without alerts.
+    thresholds = np.unique([*all_rows, *positive_rows, threshold, np.nextafter(score.max(), 2)])
+    points = []
+    for value in thresholds.tolist():
+        is_alert = score >= value
+        alerts, hits = int(is_alert.sum()), int((is_alert & is_positive).sum())
+        recall = hits / max(1, int(is_positive.sum()))
+        points.append(OperatingPoint(value, recall, hits / alerts if alerts else None, alerts / len(score)))
+    return points, int(np.searchsorted(thresholds, threshold))
+
+
+def _dot(point: OperatingPoint) -> dict[str, str]:
+    """Return where the point lies on the curve, as CSS lengths from the figure's left and top."""
+    precision = 1.0 if point.precision is None else point.precision
+    left = BOX["left"] + point.recall * BOX["width"]
+    up = BOX["bottom"] + precision * BOX["height"]
+    return {"left": f"{100 * left:.2f}%", "top": f"{100 * (1 - up):.2f}%"}
+
+
+def _script_state(points: list[OperatingPoint]) -> dict[str, Any]:
+    """Return what `threshold.js` reads. Thresholds are formatted here, so that page and terminal show the same text."""
+    return {"points": points, "texts": [probability_text(point.threshold) for point in points], **BOX}
