@@ -14,6 +14,11 @@ from seqclf.config.command import CONF
 from seqclf.data.prepare import DataOptions
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start with the end-to-end tests: a file of long tests that comes last would keep one worker busy alone."""
+    items.sort(key=lambda item: "end_to_end" not in item.path.parts)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Temporary folder of SEQCLF_CACHE, shared by all tests of a session."""

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 from support.card_rows import SMALL, cards
+from support.commands import CommandServer
 
 INVALID_ROW = 5
 
@@ -52,8 +54,12 @@ class Shell:
             "OMP_NUM_THREADS": "1",
         }
 
+    @cached_property
+    def server(self) -> CommandServer:
+        return CommandServer(self.environment)
+
     def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], CompletedCommand]:
-        """Start a Python command. Return a function that waits for it."""
+        """Start `python COMMAND…` in a new process. Return a function that waits for it."""
         process = subprocess.Popen(
             [sys.executable, *command],
             cwd=cwd or self.folder,
@@ -70,9 +76,14 @@ class Shell:
 
         return wait
 
-    def __call__(self, name: str, *arguments: str, **options: Any) -> CompletedCommand:
-        """Run `python -m seqclf.NAME ARGUMENTS…` and wait for it."""
-        return self.start("-m", f"seqclf.{name}", *arguments, **options)()
+    def fork(self, name: str, *arguments: str, cwd: Path | None = None) -> Callable[[], CompletedCommand]:
+        """Start `seqclf.NAME ARGUMENTS…` in a fork of the server. Return a function that waits for it."""
+        wait = self.server.start(f"seqclf.{name}", *arguments, cwd=cwd or self.folder)
+        return lambda: CompletedCommand(*wait())
+
+    def __call__(self, name: str, *arguments: str, cwd: Path | None = None) -> CompletedCommand:
+        """Run `seqclf.NAME ARGUMENTS…` in a fork of the server and wait for it."""
+        return self.fork(name, *arguments, cwd=cwd)()
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,7 @@ def benched(shell):
     return folder, shell("bench", "lengths=[uniform]", MODES, *TINY, cwd=folder)
 
 
+@pytest.mark.slow
 def test_result_line_holds_all_figures_of_every_mode(benched):
     result = benched[1].result
     assert list(result["workloads"]) == ["uniform"]
@@ -30,6 +31,7 @@ def test_result_line_holds_all_figures_of_every_mode(benched):
     assert modes["static"]["padding_efficiency"] < 0.8 < modes["dynamic"]["padding_efficiency"]
 
 
+@pytest.mark.slow
 def test_html_page_and_png_chart_are_written(benched):
     folder, _ = benched
     assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")

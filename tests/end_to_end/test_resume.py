@@ -36,8 +36,8 @@ def resumed(shell, trained, files):
     # A checkpoint of an earlier version lacks settings that were added since. Their defaults apply.
     _drop_model_settings(shell.folder / "copied/checkpoints/last.ckpt", ["members", "variational"])
     waits = [
-        shell.start(
-            *("-m", "seqclf.train", *files, "logger=none", "export=false"),
+        shell.fork(
+            *("train", *files, "logger=none", "export=false"),
             *(f"checkpoint={origin}/checkpoints/last.ckpt", f"hydra.run.dir={run}"),
         )
         for origin, run in (("interrupted", "interrupted"), ("copied", "moved"))
@@ -88,8 +88,8 @@ def test_resumed_run_keeps_the_metrics_of_earlier_epochs(resumed, trained, run):
 def test_resuming_with_other_settings_is_refused_by_name(resumed, shell, files):
     changed = {"monitor": "monitor=loss", "data": "data.positive=no", "model": "model.layers=2"}
     named_as = {"model": "model (model.layers=1)"}
-    common = ["-m", "seqclf.train", *files, "logger=none", "checkpoint=copied/checkpoints/last.ckpt"]
-    waits = {key: shell.start(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
+    common = ["train", *files, "logger=none", "checkpoint=copied/checkpoints/last.ckpt"]
+    waits = {key: shell.fork(*common, override, f"hydra.run.dir=other-{key}") for key, override in changed.items()}
     for key, wait in waits.items():
         completed = wait()
         message = completed.stderr.splitlines()[-1]

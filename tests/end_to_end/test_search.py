@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 pytest.importorskip("optuna")
+pytestmark = pytest.mark.slow
 
 SPACE = "search.space={optimizer.lr: {low: 1e-3, high: 1e-1, log: true}, model.pooling: [last, max]}"
 

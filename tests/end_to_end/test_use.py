@@ -35,7 +35,8 @@ def rows(shell):
 @pytest.fixture(scope="module")
 def predicted(shell, trained, rows):
     """The predictions of `rows` by the command."""
-    completed = shell("predict", "bundle=logged/bundle", "input=new.parquet", "output=out/scores.parquet")
+    command = ["-m", "seqclf.predict", "bundle=logged/bundle", "input=new.parquet", "output=out/scores.parquet"]
+    completed = shell.start(*command)()
     assert completed.result["rows"] == 91 and completed.result["refused"] == 1
     assert completed.stderr == ""
     return pq.read_table(shell.folder / "out/scores.parquet").to_pylist()

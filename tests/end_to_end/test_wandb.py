@@ -178,6 +178,7 @@ def run_of(recorded):
     return next(record.run for record in recorded if record.HasField("run"))
 
 
+@pytest.mark.slow
 def test_resumed_run_keeps_its_id(shell, files, trained, recorded):
     arguments = [*files, "trainer.max_epochs=5", "checkpoint=logged/checkpoints/last.ckpt", "logger.tags=[more]"]
     completed = shell("train", *arguments, "hydra.run.dir=resumed_logged", "export=false")
@@ -188,6 +189,7 @@ def test_resumed_run_keeps_its_id(shell, files, trained, recorded):
     assert (resumed.job_type, list(resumed.tags)) == ("train", ["more"])
 
 
+@pytest.mark.slow
 def test_runs_of_a_sweep_share_a_group(shell, files):
     arguments = ["-m", *files, "trainer.max_epochs=1", "seed=0,1", "hydra.sweep.dir=sweeps/two", "export=false"]
     assert shell("train", *arguments).exit_code == 0

@@ -8,6 +8,8 @@ import yaml
 
 import seqclf
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(seqclf.__file__).parents[1]
 
 
@@ -45,8 +47,9 @@ def test_installed_package_trains_from_the_config_in_the_wheel(shell, installed,
     text = conf.read_text(encoding="utf-8")
     assert "\nseed: 0 " in text
     conf.write_text(text.replace("\nseed: 0 ", "\nseed: 7 "), encoding="utf-8")
-    completed = shell(
-        "train",
+    completed = shell.start(
+        "-m",
+        "seqclf.train",
         "data=toy",
         "data.generator.rows={train: 120, validation: 40, test: 40}",
         "trainer.max_epochs=1",
@@ -55,7 +58,7 @@ def test_installed_package_trains_from_the_config_in_the_wheel(shell, installed,
         "hydra.run.dir=run",
         cwd=tmp_path,
         PYTHONPATH=str(installed),
-    )
+    )()
     assert completed.result["split"] == "test"
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 7
     assert (tmp_path / "run/bundle/manifest.json").is_file()

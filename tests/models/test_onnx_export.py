@@ -14,7 +14,12 @@ from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_input
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
-VARIANTS = list(itertools.product(("lstm", "gru", "rnn"), (False, True), POOLINGS))
+CELLS = list(itertools.product(("lstm", "gru", "rnn"), (False, True)))
+QUICK = {(*cell, POOLINGS[index % len(POOLINGS)]) for index, cell in enumerate(CELLS)}  # each cell, each pooling
+VARIANTS = [
+    pytest.param(*variant, marks=[] if variant in QUICK else pytest.mark.slow)
+    for variant in ((*cell, pooling) for cell in CELLS for pooling in POOLINGS)
+]
 TOLERANCE = 1e-5
 
 
