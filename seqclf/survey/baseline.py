@@ -43,7 +43,7 @@ def fit_baseline(
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
     >>> sequences = Ragged(offsets=np.arange(0, 17, 2), fields={"token": np.array([1, 2, 2, 2] * 4)})
-    >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), rows=rows)
+    >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), row_numbers=rows)
     >>> fields = [{"name": "token", "kind": "category", "size": 3}]
     >>> baseline = fit_baseline({"train": split, "test": split}, fields, num_classes=2)
     >>> baseline.probabilities["logistic regression"]["test"].argmax(axis=1)

@@ -73,4 +73,4 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
 
 def _with_one_field(split: Split, name: str) -> Split:
     sequences = Ragged(split.sequences.offsets, {name: split.sequences.fields[name]})
-    return Split(sequences, split.labels, split.ids, split.rows)
+    return Split(sequences, split.labels, split.ids, split.row_numbers)

@@ -89,7 +89,7 @@ def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
         constant=bool(is_constant.all()),
         missing=missing,
         constant_channels=constant_channels,
-        extremes=encoder.extremes() if field.kind == "number" else None,  # type: ignore[attr-defined]
+        extremes=encoder.outlier_warnings() if field.kind == "number" else None,  # type: ignore[attr-defined]
     )
 
 

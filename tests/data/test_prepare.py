@@ -45,7 +45,7 @@ def test_encoders_see_only_the_training_split(make, tmp_path):
     numbers = [[float(token) for token in row] for row in TOKENS]
     dataset = make(simple(x=numbers), test=path)
     train = dataset.splits["train"]
-    training_rows = [TOKENS[row - 1] for row in train.rows]
+    training_rows = [TOKENS[row - 1] for row in train.row_numbers]
     assert set(dataset.encoders["tokens"].state()["values"]) == {token for row in training_rows for token in row}
     tokens = np.array([token for row in training_rows for token in row], float)
     assert dataset.encoders["x"].state() == {
@@ -60,7 +60,7 @@ def test_every_row_keeps_its_tokens_label_id_and_number(make):
     values = [None, *dataset.encoders["tokens"].state()["values"]]
     seen = []
     for split in dataset.splits.values():
-        for tokens, label, id_, row in zip(sequences(split), split.labels, split.ids, split.rows, strict=True):
+        for tokens, label, id_, row in zip(sequences(split), split.labels, split.ids, split.row_numbers, strict=True):
             assert [values[token] for token in tokens] == TOKENS[row - 1]
             assert dataset.classes[label] == LABELS[row - 1] and id_.as_py() == f"r{row - 1}"
             seen.append(row)
@@ -104,7 +104,7 @@ def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_p
 def test_long_sequences_are_cut_and_counted(make, side):
     dataset = make(simple(), max_length=2, truncate=side, split={"validation": 0.2, "test": 0.2})
     for name, split in dataset.splits.items():
-        uncut = [TOKENS[row - 1] for row in split.rows]
+        uncut = [TOKENS[row - 1] for row in split.row_numbers]
         values = [None, *dataset.encoders["tokens"].state()["values"]]
         cut = [row[:2] if side == "keep_first" else row[-2:] for row in uncut]
         assert [[values[token] for token in tokens] for tokens in sequences(split)] == cut
@@ -196,7 +196,7 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
     for name, encoder in dataset.encoders.items():
         values, train = [None, *encoder.state()["values"]], dataset.splits["train"]
         tokens = [values[token] for token in train.sequences.fields[name]]
-        assert tokens == [one for row in train.rows for one in (list(dataset.encoders).index(name), row - 1)]
+        assert tokens == [one for row in train.row_numbers for one in (list(dataset.encoders).index(name), row - 1)]
 
 
 @pytest.mark.parametrize("by", ["group", "distinct"])
@@ -204,7 +204,7 @@ def test_groups_and_equal_sequences_stay_in_one_split(make, by):
     user = [f"user {row % 7}" for row in range(20)]
     dataset = make(simple(user=user), split={"by": by, "column": "user", "validation": 0.3, "test": 0.2})
     groups = [
-        {user[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
+        {user[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.row_numbers}
         for split in dataset.splits.values()
     ]
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
@@ -217,7 +217,7 @@ def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     user = [kind(row // 2) if row % 5 == 0 else missing for row in range(200)]
     table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "user": user}
     dataset = make(table, split={"by": by, "column": "user", "validation": 0.25, "folds": 4, "test": 0.25})
-    assert all(0.12 < len(split.rows) / 200 < 0.63 for split in dataset.splits.values())
+    assert all(0.12 < len(split.row_numbers) / 200 < 0.63 for split in dataset.splits.values())
     assert dataset.leaks["without_group"] == 160
     line = "160 rows have no value in data.split.column; each is a group of its own"
     assert line in leak_lines(dataset.leaks)
@@ -240,7 +240,7 @@ def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
     def split_of_each(order, name):
         table = {column: [values[row] for row in order] for column, values in simple(user=user).items()}
         dataset = make(table, name, split={"by": by, "column": "user", "validation": 0.3, "folds": 3, "fold": 1})
-        rows = ((user[order[row - 1]], part) for part, split in dataset.splits.items() for row in split.rows)
+        rows = ((user[order[row - 1]], part) for part, split in dataset.splits.items() for row in split.row_numbers)
         return dict(rows)
 
     orders = [np.random.default_rng(seed).permutation(20) for seed in range(3)]
@@ -259,7 +259,7 @@ def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
 )
 def test_the_latest_rows_validate(make, times):
     dataset = make(simple(when=times), split={"by": "time", "column": "when"})
-    assert sorted(dataset.splits["validation"].rows) == [1, 2, 3, 4]
+    assert sorted(dataset.splits["validation"].row_numbers) == [1, 2, 3, 4]
 
 
 def test_labels_that_are_whole_numbers_are_sorted_as_numbers(make):
@@ -291,7 +291,7 @@ def test_the_rarer_of_two_classes_is_positive_by_default(make):
 def test_ids_of_any_type_are_kept_as_text(make, ids):
     dataset = make(simple(key=ids), name="t.arrow", id="key")
     for split in dataset.splits.values():
-        for text, row in zip(split.ids.to_pylist(), split.rows, strict=True):
+        for text, row in zip(split.ids.to_pylist(), split.row_numbers, strict=True):
             value = ids[int(row) - 1].as_py()
             assert (text is None) == (value is None)
             assert not isinstance(value, (int, str, Decimal)) or text == str(value)

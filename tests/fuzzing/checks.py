@@ -47,7 +47,7 @@ def check_order(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
     """Yield a finding unless rows keep the order of the file, groups that of their keys, and ids their rows."""
     untouched = truth.untouched or {}
     for name, split in dataset.splits.items():
-        rows, keys = split.rows.tolist(), keys_of(base, dataset, split)
+        rows, keys = split.row_numbers.tolist(), keys_of(base, dataset, split)
         if base.events:
             if keys != sorted(keys):
                 yield f"{name}: groups are not in order: {keys}"

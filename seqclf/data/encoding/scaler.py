@@ -225,7 +225,7 @@ class Scaler(Encoder):
             raise InputError(f"{key} must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
 
-    def extremes(self) -> list[str]:
+    def outlier_warnings(self) -> list[str]:
         """Return a warning for each channel in which training held outliers, with the range they are moved to."""
         if self.scales.limits is None:
             return []

@@ -32,7 +32,7 @@ def rows_of(folder, **options):
     for batch in read(Source(str(folder), "data.train", **options), schema):
         texts, labels = (batch.columns.column(name).to_pylist() for name in ("text", "label"))
         files = [batch.file_of(position).rsplit("/", 1)[1] for position in range(len(texts))]
-        rows += zip(texts, labels, batch.rows.tolist(), files, strict=True)
+        rows += zip(texts, labels, batch.row_numbers.tolist(), files, strict=True)
     return rows
 
 
@@ -171,7 +171,7 @@ def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, 
             (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
     data_options = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
     schema = Schema((Field("text", "text", ("text",)),), "label")
-    assert [len(batch.rows) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
+    assert [len(batch.row_numbers) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
     listings = []
     monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
     prepare(data_options)
