@@ -139,7 +139,7 @@ def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetr
     """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
     if not config.baseline:
         return None
-    tokens = sum(counts["tokens"] for counts in dataset.report.values())
+    tokens = sum(counts.tokens for counts in dataset.report.values())
     if tokens > config.baseline_limit:
         console.print(
             f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config.baseline_limit:,}"

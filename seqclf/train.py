@@ -28,8 +28,7 @@ def _with_group(config: TrainConfig) -> TrainConfig:
 
 def _train(config: TrainConfig) -> dict[str, Any] | None:
     from seqclf.data.prepare import prepare
-    from seqclf.data.splitting.leakage import leak_lines
-    from seqclf.reporting.console import console, show_dataset, warn
+    from seqclf.reporting.console import console, show_dataset, show_warnings
     from seqclf.survey.survey import survey_dataset
     from seqclf.training.check_targets import check_targets
 
@@ -37,9 +36,7 @@ def _train(config: TrainConfig) -> dict[str, Any] | None:
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
-    for line in survey.warnings:
-        if line not in leak_lines(dataset.leaks):  # `show_dataset` has printed those
-            warn(line)
+    show_warnings(survey)
     from seqclf import pipeline  # loads Lightning, which only good data needs
 
     run = run_folder()

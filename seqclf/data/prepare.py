@@ -106,7 +106,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     digests, report = writer.run(staged, splits, groups)
     for name, rows in staged.items():
         if rows.source.listing is not None and rows.source.listing.hidden:
-            report[name]["hidden_files"] = len(rows.source.listing.hidden)
+            report[name].hidden_files = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
     # The digest is of what a model sees, and not of paths, ids or counts: the same data from other files has the same.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
@@ -114,8 +114,8 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         "schema": schema.to_dict(),
         "classes": classes,
         "splits": list(digests),
-        "report": report,
-        "leaks": leaks,
+        "report": {name: counts.to_dict() for name, counts in report.items()},
+        "leaks": leaks.to_dict(),
         "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
         "reader": {key: getattr(options, key) for key in ("header", "encoding", "quote", "delimiter")},
     }

@@ -11,8 +11,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.ranking import RankingCurve, ranking_curve, ranking_metrics
+from seqclf.system.json_result import JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
 TOP_K = (2, 3, 5)

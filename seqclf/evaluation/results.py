@@ -8,13 +8,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
 from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.system.json_result import JsonResult
 
 MOST_MISTAKES = 20  # shown in a report
 
@@ -101,15 +103,15 @@ class RunMetrics:
     """Content of metrics.json.
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
-    the threshold. `data` and `leaks`: the dataset's report.
+    the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share.
     """
 
     splits: Mapping[str, SplitMetrics]
     decision: Decision
     calibration: Calibration
     baseline: BaselineMetrics | None
-    data: Mapping[str, Any]
-    leaks: Mapping[str, Any]
+    data: Mapping[str, SplitCounts]
+    leaks: LeakReport
     holdout_rows: int
     trained_steps: int
 
@@ -120,9 +122,9 @@ class RunMetrics:
             **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
             "decision": self.decision.to_dict(),
             "calibration": self.calibration.to_dict(),
-            "data": dict(self.data),
+            "data": {split: counts.to_dict() for split, counts in self.data.items()},
             "holdout": {"rows": self.holdout_rows},
-            "leaks": dict(self.leaks),
+            "leaks": self.leaks.to_dict(),
             "step": self.trained_steps,
         }
 

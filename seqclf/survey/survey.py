@@ -7,7 +7,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
+from seqclf.data.splitting.leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.baseline_scores import score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.dataset_warnings import dataset_warnings
@@ -22,22 +24,22 @@ from seqclf.survey.truncation import TruncationSurvey, survey_truncation
 class DatasetSurvey:
     """Everything that `describe` shows of a dataset.
 
-    `rows`: the counts of the dataset's report, by split. `ignored`: columns that no field reads. `leaks`: the report of
-    `seqclf.data.splitting.leakage`. `columns`: target leakage of the ignored columns. `baseline`: the result of
-    `score_baseline`. `single_field_recall`: the result of `score_single_fields`. The last two are None, and `columns`
-    is empty, in a survey without a baseline. `warnings`: one line for each problem.
+    `rows`: counts by split. `ignored`: columns that no field reads. `leaks`: counts of what splits share. `columns`:
+    target leakage of the ignored columns. `single_field_recall`: the result of `score_single_fields`. `baseline` and
+    `single_field_recall` are None, and `columns` is empty, in a survey without a baseline. `warnings`: one line for
+    each problem.
     """
 
     name: str
     classes: list[ClassCounts]
     positive: str | None
-    rows: dict[str, dict[str, int]]
+    rows: dict[str, SplitCounts]
     lengths: LengthStatistics
     truncation: TruncationSurvey
     batches: PaddingSurvey
     fields: dict[str, FieldStatistics]
     ignored: list[str]
-    leaks: dict[str, Any]
+    leaks: LeakReport
     columns: list[ColumnLeakage] = field(default_factory=list)
     baseline: dict[str, Any] | None = None
     single_field_recall: dict[str, float] | None = None
@@ -50,13 +52,13 @@ class DatasetSurvey:
             "name": self.name,
             "classes": [counts.to_dict() for counts in self.classes],
             "positive": self.positive,
-            "rows": self.rows,
+            "rows": {split: counts.to_dict() for split, counts in self.rows.items()},
             "lengths": self.lengths.to_dict(),
             "truncation": self.truncation.to_dict(),
             "batches": asdict(self.batches),
             "fields": {name: statistics.to_dict() for name, statistics in self.fields.items()},
             "ignored": self.ignored,
-            "leaks": self.leaks,
+            "leaks": self.leaks.to_dict(),
             "columns": [leakage.to_dict() for leakage in self.columns],
             "baseline": self.baseline,
             **alone,
@@ -76,7 +78,7 @@ def survey_dataset(
         name=options.name,
         classes=count_classes(labels, dataset.classes),
         positive=dataset.positive,
-        rows={name: dict(counts) for name, counts in dataset.report.items()},
+        rows=dataset.report,
         lengths=measure_lengths(dataset),
         truncation=survey_truncation(dataset),
         batches=survey_padding(dataset, batching),

@@ -51,7 +51,7 @@ def survey_truncation(dataset: Dataset) -> TruncationSurvey:
     return TruncationSurvey(
         max_length=dataset.schema.max_length,
         truncate=dataset.schema.truncate,
-        cut_rows={name: counts["truncated"] for name, counts in dataset.report.items()},
+        cut_rows={name: counts.truncated for name, counts in dataset.report.items()},
         trials=[try_limit(lengths, limit) for limit in limits],
     )
 

@@ -16,7 +16,6 @@ from seqclf.data import prepare as preparation
 from seqclf.data.caching.cache import CONTENT
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
-from seqclf.data.splitting.leakage import leak_lines
 from seqclf.errors import InputError
 
 
@@ -52,7 +51,7 @@ def test_encoders_see_only_the_training_split(make, tmp_path):
         "mean": [pytest.approx(tokens.mean())],
         "deviation": [pytest.approx(tokens.std())],
     }
-    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_tokens"] == 2
+    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"].unknown_tokens == 2
 
 
 def test_every_row_keeps_its_tokens_label_id_and_number(make):
@@ -78,7 +77,7 @@ def test_input_rows_are_used_plus_refused(options, tmp_path_factory, kinds, test
     split = {"validation": 0.2, "test": 0.0 if tested else 0.2}
     test = path if tested else None
     dataset = prepare(options(train=path, test=test, label="label", max_bad_share=1, split=split))
-    total = sum(counts["used"] + counts["refused"] for counts in dataset.report.values())
+    total = sum(counts.used + counts.refused for counts in dataset.report.values())
     assert total == len(kinds) * (2 if tested else 1)
     bad = [row + 1 for row, kind in enumerate(kinds) if kind != "good"] * (2 if tested else 1)
     written = dataset.folder / "quarantine.jsonl"
@@ -89,7 +88,7 @@ def test_input_rows_are_used_plus_refused(options, tmp_path_factory, kinds, test
 def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_path):
     path = write(tmp_path / "test.csv", {"tokens": [[1]] * 20, "label": [*LABELS[:19], "zebra"]})
     dataset = make(simple(), test=path)
-    assert dataset.report["test"]["refused"] == 1 and dataset.report["test"]["used"] == 19
+    assert dataset.report["test"].refused == 1 and dataset.report["test"].used == 19
     assert json.loads((dataset.folder / "quarantine.jsonl").read_text()) == {
         "file": str(path),
         "row": 20,
@@ -108,8 +107,8 @@ def test_long_sequences_are_cut_and_counted(make, side):
         values = [None, *dataset.encoders["tokens"].state()["values"]]
         cut = [row[:2] if side == "keep_first" else row[-2:] for row in uncut]
         assert [[values[token] for token in tokens] for tokens in sequences(split)] == cut
-        assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in uncut)
-        assert dataset.report[name]["tokens"] == sum(map(len, cut))
+        assert dataset.report[name].truncated == sum(len(row) > 2 for row in uncut)
+        assert dataset.report[name].tokens == sum(map(len, cut))
 
 
 def test_a_long_sequence_stops_the_run_by_default(make, tmp_path):
@@ -218,9 +217,9 @@ def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "user": user}
     dataset = make(table, split={"by": by, "column": "user", "validation": 0.25, "folds": 4, "test": 0.25})
     assert all(0.12 < len(split.row_numbers) / 200 < 0.63 for split in dataset.splits.values())
-    assert dataset.leaks["without_group"] == 160
+    assert dataset.leaks.without_group == 160
     line = "160 rows have no value in data.split.column; each is a group of its own"
-    assert line in leak_lines(dataset.leaks)
+    assert line in dataset.leaks.warnings()
 
 
 def test_groups_of_rows_without_one_do_not_depend_on_the_order():

@@ -14,7 +14,9 @@ from seqclf.data.caching.checksums import DamagedError, verify
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
 from seqclf.data.schema.schema import Schema
+from seqclf.data.splitting.leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
 from seqclf.system.stored_state import COUNT, Each, require
 
@@ -27,9 +29,9 @@ class Dataset:
     """An encoded dataset.
 
     `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
-    `report`: counts of rows, refusals, truncations, tokens and unknown tokens by split. `leaks`: counts of what splits
-    share (see `leakage.find_leaks`). `digest`: hash of the encoded content. `reader`: options with which text files
-    were read. `reused`: the dataset was prepared by an earlier run.
+    `report`: counts of rows, refusals and tokens by split. `leaks`: counts of what splits share. `digest`: hash of the
+    encoded content. `reader`: options with which text files were read. `reused`: the dataset was prepared by an earlier
+    run.
     """
 
     folder: Path
@@ -38,8 +40,8 @@ class Dataset:
     positive: str | None
     encoders: dict[str, Encoder]
     splits: dict[str, Split]
-    report: dict[str, Any]
-    leaks: dict[str, Any]
+    report: dict[str, SplitCounts]
+    leaks: LeakReport
     digest: str
     reader: dict[str, Any]
     reused: bool
@@ -92,14 +94,26 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
         schema = Schema.from_dict(state["schema"])
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
-        stored = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
+        report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
+        leaks = LeakReport.from_dict(state["leaks"])
+        stored = {key: state[key] for key in ("classes", "digest", "reader")}
         # Checked here, as an index beyond the classes would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     positive = _positive(positive, stored["classes"], splits["train"].labels)
-    return Dataset(folder, schema, positive=positive, encoders=encoders, splits=splits, reused=reused, **stored)
+    return Dataset(
+        folder=folder,
+        schema=schema,
+        positive=positive,
+        encoders=encoders,
+        splits=splits,
+        report=report,
+        leaks=leaks,
+        reused=reused,
+        **stored,
+    )
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:

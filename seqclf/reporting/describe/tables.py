@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from seqclf.data.splitting.leakage import leak_lines
-from seqclf.reporting.console import MOST_CLASSES, console
+from seqclf.reporting.console import MOST_CLASSES, console, show_warnings
 from seqclf.reporting.describe.rows import (
     baseline_rows,
     by_size,
@@ -24,25 +23,21 @@ from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.survey import DatasetSurvey
 
 PERCENTILES = ("p5", "p50", "p95", "max")
-LONGEST_WARNING = 400  # characters
 SHORT_HEADINGS = {"positive_recall": "pos. recall", "average_precision": "avg. prec."}
 
 
 def show_survey(survey: DatasetSurvey) -> None:
-    """Print classes with their lengths, padding, fields and baseline, then the warnings not yet printed."""
+    """Print classes with their lengths, padding, fields and baseline, then the warnings."""
     _show_classes(survey)
     _show_padding_and_truncation(survey)
     _show_fields(survey)
     _show_baseline(survey)
-    already_shown = leak_lines(survey.leaks)  # by show_dataset
-    for line in survey.warnings:
-        if line not in already_shown:
-            _print_line(f"data: {shortened(line, LONGEST_WARNING)}", "yellow")
+    show_warnings(survey)  # last, where a reader of the terminal looks first
 
 
-def _print_line(line: str, style: str = "") -> None:
+def _print_line(line: str) -> None:
     """Print a line without markup, since it may hold labels and column names."""
-    console.print(Text(line, style), soft_wrap=True)
+    console.print(Text(line), soft_wrap=True)
 
 
 def _print_table(headings: Iterable[str], rows: Iterable[Iterable[str]], text_columns: int = 1) -> None:
@@ -66,7 +61,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
     first, left_out, last = head_and_tail(by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
-    totals = [number(survey.rows[split]["used"]) for split in splits]
+    totals = [number(survey.rows[split].used) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
     if left_out:

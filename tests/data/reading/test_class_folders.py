@@ -96,8 +96,8 @@ def test_every_file_is_used_or_refused_by_name_or_counted_as_hidden(options, tmp
     refused = list(map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines()))
     assert {entry["file"] for entry in refused} == {str(folder / name) for name in stray}
     counts = dataset.report.values()
-    assert sum(split["used"] + split["refused"] for split in counts) == len(DEEP) + len(stray)
-    assert dataset.report["train"]["hidden_files"] == len(hidden)
+    assert sum(split.used + split.refused for split in counts) == len(DEEP) + len(stray)
+    assert dataset.report["train"].hidden_files == len(hidden)
     assert dataset.classes == ["neg", "pos"]
 
 
@@ -112,9 +112,9 @@ def test_an_empty_file_of_a_class_is_refused_by_name(options, folder):
 
 def test_new_files_outside_the_class_folders_make_the_cache_stale(options, tmp_path):
     folder = tree(tmp_path / "t", DEEP)
-    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 0
+    assert prepare(options(train=folder, label="label")).report["train"].refused == 0
     tree(folder, {"README.md": "about"})
-    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 1
+    assert prepare(options(train=folder, label="label")).report["train"].refused == 1
 
 
 def test_a_class_without_files_is_named(options, tmp_path):

@@ -56,7 +56,7 @@ def test_missing_values_can_be_filled(options, tmp_path):
     path = write_lines(tmp_path / "t.ts", [*HEADER, *rows])
     fields = {"series": {"kind": "number", "scale": "none", "missing": "last"}}
     dataset = prepare(options(train=path, label="label", fields=fields))
-    assert dataset.report["train"]["refused"] == 0
+    assert dataset.report["train"].refused == 0
     split = next(split for split in dataset.splits.values() if 4 in split.row_numbers)
     position = split.row_numbers.tolist().index(4)
     tokens = split.sequences.fields["series"][split.sequences.offsets[position] : split.sequences.offsets[position + 1]]

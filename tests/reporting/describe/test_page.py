@@ -85,7 +85,7 @@ def test_page_shows_target_leakage_duplicates_and_constant_fields(surveyed, page
     write_page(surveyed, page)
     text = read(page).text
     assert f"outcome {surveyed.columns[0].auroc:.3f} gives the label away" in text
-    duplicates = surveyed.leaks["rows"] - surveyed.leaks["distinct"]
+    duplicates = surveyed.leaks.repeated
     assert duplicates and f"rows that repeat an earlier row {duplicates} {percent(duplicates / 60)}" in text
     assert "all of it" in text  # the field that never changes
 
