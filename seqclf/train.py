@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command, run_folder, sweep_name
 
 if TYPE_CHECKING:
+    from seqclf.pipeline import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
 
 @command("train", "seqclf.training.options.TrainConfig")
-def main(config: TrainConfig) -> dict[str, Any] | None:
+def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     """Prepare, train, score, export."""
     from seqclf.system.run_lock import claim_run_folder
 
@@ -26,7 +27,7 @@ def _with_group(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})
 
 
-def _train(config: TrainConfig) -> dict[str, Any] | None:
+def _train(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     from seqclf.data.prepare import prepare
     from seqclf.reporting.console import console, show_dataset, show_warnings
     from seqclf.survey.survey import survey_dataset

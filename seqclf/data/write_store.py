@@ -87,6 +87,7 @@ class StoreWriter:
                 self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
                 digests[name] = part.digest()
             self._report(origin, source, parts)
+        # In the order of SPLITS, because the digest of the dataset hashes them in their order.
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
 from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
-from seqclf.system.json_result import JsonResult
+from seqclf.system.json_result import JsonObject, JsonResult
 
 MOST_MISTAKES = 20  # shown in a report
 
@@ -115,7 +115,7 @@ class RunMetrics:
     holdout_rows: int
     trained_steps: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
         return {
             **{split: metrics.to_dict() for split, metrics in self.splits.items()},
@@ -193,6 +193,7 @@ def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, appl
     """Calibration error of each split without and with `temperature`."""
     errors = {}
     for split, rows in outputs.items():
+        # A temperature of 1 leaves the logits as they are.
         before, after = (calibration_error(rows.labels, softmax(rows.logits / scale)) for scale in (1.0, temperature))
         errors[split] = CalibrationErrors(before=before, after=after)
     return Calibration(temperature=temperature, applied=applied, ece=errors)

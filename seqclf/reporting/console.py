@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
@@ -16,8 +16,9 @@ from seqclf.reporting.formatting import shortened
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.run.summary import dependence
 
-if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey
+if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or PyTorch
     from seqclf.survey.survey import DatasetSurvey
+    from seqclf.training.epoch_record import EpochRow
 
 # Labels and paths may look like markup.
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -67,17 +68,18 @@ def show_warnings(survey: DatasetSurvey) -> None:
         console.print(f"data: {shortened(line, LONGEST_WARNING)}", style="yellow", soft_wrap=True)
 
 
-def show_epoch(row: dict[str, Any], monitor: str) -> None:
+def show_epoch(row: EpochRow, monitor: str) -> None:
     """Print a line per epoch. `monitor`: the validation metric that decides which one is best."""
-    parts = [f"epoch {row['epoch']:>3}"]
+    scores = row.scores
+    parts = [f"epoch {row.epoch:>3}"]
     for split in ("train", "validation"):
-        if f"{split}/loss" in row:
-            parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
-    if "validation/accuracy" in row:
+        if f"{split}/loss" in scores:  # an epoch may have no validation
+            parts.append(f"{split} loss {scores[f'{split}/loss']:.4f} recall {scores[f'{split}/recall']:.4f}")
+    if "validation/accuracy" in scores:
         names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
-        values = {name.replace("_", " "): row.get(f"validation/{name}") for name in names}
+        values = {name.replace("_", " "): scores.get(f"validation/{name}") for name in names}
         parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
-    parts.append(f"{row['tokens_per_s']:,.0f} tokens/s  {row['observation']}")
+    parts.append(f"{row.speed.tokens_per_s:,.0f} tokens/s  {row.observation}")
     console.print("  ".join(parts), soft_wrap=True)
 
 

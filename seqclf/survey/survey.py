@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
 from seqclf.data.splitting.leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.split_counts import SplitCounts
-from seqclf.survey.baseline_scores import score_baseline, score_single_fields
+from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.dataset_warnings import dataset_warnings
 from seqclf.survey.field_statistics import FieldStatistics, measure_field
@@ -18,6 +18,7 @@ from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
 from seqclf.survey.padding import PaddingSurvey, survey_padding
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
 from seqclf.survey.truncation import TruncationSurvey, survey_truncation
+from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,11 @@ class DatasetSurvey:
     ignored: list[str]
     leaks: LeakReport
     columns: list[ColumnLeakage] = field(default_factory=list)
-    baseline: dict[str, Any] | None = None
+    baseline: BaselineScores | None = None
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values that JSON can hold. The recalls of single fields are under `alone`."""
         alone = {} if self.single_field_recall is None else {"alone": self.single_field_recall}
         return {
@@ -55,12 +56,12 @@ class DatasetSurvey:
             "rows": {split: counts.to_dict() for split, counts in self.rows.items()},
             "lengths": self.lengths.to_dict(),
             "truncation": self.truncation.to_dict(),
-            "batches": asdict(self.batches),
+            "batches": self.batches.to_dict(),
             "fields": {name: statistics.to_dict() for name, statistics in self.fields.items()},
             "ignored": self.ignored,
             "leaks": self.leaks.to_dict(),
             "columns": [leakage.to_dict() for leakage in self.columns],
-            "baseline": self.baseline,
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **alone,
             "warnings": self.warnings,
         }
@@ -86,6 +87,7 @@ def survey_dataset(
         ignored=list(dataset.schema.ignored),
         leaks=dataset.leaks,
     )
+    # Each of these fits models or reads the source again, which takes longer than the rest of the survey.
     if baseline:
         survey = replace(
             survey,
@@ -93,4 +95,5 @@ def survey_dataset(
             baseline=score_baseline(dataset),
             single_field_recall=score_single_fields(dataset),
         )
+    # Last, because warnings are about everything above.
     return replace(survey, warnings=dataset_warnings(survey))

@@ -73,6 +73,7 @@ def _is_plain_archive(path: Path) -> bool:
 
 def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     try:
+        # Settings end up in the manifest, which is JSON: a tensor among them would fail only there.
         json.dumps(hyper)
     except (TypeError, ValueError, RecursionError):
         raise InputError("hyper_parameters must be plain texts, numbers and lists") from None

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.errors import InputError
-from seqclf.tuning.space import as_overrides, suggest
+from seqclf.tuning.space import TrialSettings, as_overrides, suggest
 
 if TYPE_CHECKING:
     from seqclf.tuning.options import SearchOptions
@@ -25,7 +25,7 @@ class Trial:
     """A trial that has ended. `settings`: value by dotted key. `value`: of the metric, None if the trial failed."""
 
     number: int
-    settings: dict[str, Any]
+    settings: TrialSettings
     value: float | None
     error: str | None
 

@@ -129,7 +129,7 @@ def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
     assert survey.baseline == score_baseline(dataset)
     assert list(dataset.folder.glob("baseline-*.json"))
-    assert survey.baseline["models"][survey.baseline["model"]]["test"]["recall"] == 1.0
+    assert survey.baseline.best["test"].recall == 1.0
 
 
 def test_survey_dict_is_plain_json(survey):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.tree_parser import Tree, parse
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
@@ -88,12 +88,12 @@ class TreeTokenizer(Encoder):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> EncoderState:
         return {"tokens": self.tokens, "tags": self.tags}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"tokens": [str], "tags": [str]})
         self.tokens, self.tags = state["tokens"], state["tags"]

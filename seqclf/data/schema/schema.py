@@ -24,6 +24,7 @@ from seqclf.data.schema.cell_types import (
 )
 from seqclf.data.schema.fields import RESERVED_NAMES, Field, check_option, event_field, named_field, stored_field
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import SIZE, Where, one_of, require
 
 INFERENCE_ROWS = 1000
@@ -69,7 +70,7 @@ class Schema:
         keys += [("data.order_by", column) for column in self.order_by]
         return keys + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the schema as plain JSON values."""
         # JSON turns tuples into lists, so the result equals what is read back from a file.
         return json.loads(json.dumps(asdict(self)))

@@ -184,6 +184,7 @@ def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
     chunks: list[pa.Array] = []
     for rows in sources:
         chunks += [pa.nulls(len(rows), pa.string())] if rows.ids is None else rows.ids.chunks
+    # Null has the code 0, which becomes -1: rows without an id share none.
     return codes_by_appearance(pa.chunked_array(chunks)) - 1
 
 

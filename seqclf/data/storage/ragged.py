@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -112,6 +112,13 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
     return Ragged(offsets, {name: values[tokens] for name, values in sequences.fields.items()})
 
 
+class ArrayFormat(TypedDict):
+    """Format of an array in a file of raw bytes: NumPy's name of its type, its shape without the first dimension."""
+
+    dtype: str
+    shape: list[int]
+
+
 class SplitWriter:
     """Appends encoded rows to a new folder, with one batch in memory at a time.
 
@@ -122,7 +129,7 @@ class SplitWriter:
         folder.mkdir(parents=True)
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
-        self.formats: dict[str, dict[str, Any]] = {}  # array → dtype, and shape without the first dimension
+        self.formats: dict[str, ArrayFormat] = {}  # by the name of the array
         # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
         self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
         self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))

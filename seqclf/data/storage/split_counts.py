@@ -17,6 +17,7 @@ class SplitCounts(JsonResult):
     sequence or on a malformed line. Folders only: `hidden_files`, which were not read.
     """
 
+    # Absent where the source can have no such rows, while a 0 is written: nothing was lost.
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"events", "refused_events", "hidden_files"})
 
     used: int = 0

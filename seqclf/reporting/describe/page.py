@@ -228,7 +228,7 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
     single_fields = [[shortened(name), bar(recall), score(recall)] for name, recall in single_field_rows(survey)]
     return {
         "last_split": last_split(survey),
-        "baseline_model": survey.baseline["model"],
+        "baseline_model": survey.baseline.model,
         "baseline_table": Table({"": "text", **dict.fromkeys(scores_by_model, "number")}, rows),
         "single_field_table": Table({"field": "text", "": "bar", "macro recall": "number"}, _limited(single_fields)),
     }

@@ -126,7 +126,7 @@ def _show_baseline(survey: DatasetSurvey) -> None:
     rows = baseline_rows(survey)
     if not rows or survey.baseline is None:
         return
-    _print_line(f"without the order of the tokens, on {last_split(survey)}; to beat: {survey.baseline['model']}")
+    _print_line(f"without the order of the tokens, on {last_split(survey)}; to beat: {survey.baseline.model}")
     names = list(next(iter(rows.values())))
     headings = ["model", *(SHORT_HEADINGS.get(name, name) for name in names)]
     _print_table(headings, ([model, *(score(scores.get(name)) for name in names)] for model, scores in rows.items()))

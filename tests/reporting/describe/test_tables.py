@@ -42,10 +42,10 @@ def test_tables_show_padding_constant_fields_and_the_baseline(printed_lines, sur
     assert "all of it" in text
     majority = majority_scores(surveyed)
     assert cells(lines, "majority class")[2:] == [f"{value:.4f}" for value in majority.values()]
-    for model, by_split in surveyed.baseline["models"].items():
-        metrics, positive = by_split["test"], by_split["test"]["positive"]
-        macro = [metrics["accuracy"], metrics["recall"], metrics["f1"]]
-        scores = [*macro, positive["recall"], positive["average_precision"], positive["auroc"]]
+    for model, by_split in surveyed.baseline.models.items():
+        metrics, positive = by_split["test"], by_split["test"].positive
+        macro = [metrics.accuracy, metrics.recall, metrics.f1]
+        scores = [*macro, positive.recall, positive.average_precision, positive.auroc]
         assert cells(lines, model)[2:] == [f"{value:.4f}" for value in scores]
 
 
