@@ -65,6 +65,7 @@ class StoreWriter:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
+        # Id 0 is the unknown value of all of these, so unknown tokens are counted without their vocabularies.
         self.vocabularies = [name for name, encoder in encoders.items() if encoder.spec()["kind"] == "category"]
         self.report: dict[str, SplitCounts] = {}
         self.checksums: dict[str, Blocks] = {}  # path in `target` → checksums of the file

@@ -160,6 +160,7 @@ def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
     rarest = int(np.bincount(codes)[np.unique(codes)].min())
     folds = StratifiedKFold(min(MAX_FOLDS, rarest), shuffle=True, random_state=0)
     classes, targets = np.unique(codes, return_inverse=True)
+    # Of rows that the tree has not seen: any column of unique values tells seen rows apart.
     probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
     scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
     return float(np.mean(scores))

@@ -78,6 +78,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         tags=settings["tags"],
         job_type=settings["job_type"],
         notes=settings["notes"],
+        # A resumed run continues its curves.
         id=_earlier_id(config.get("checkpoint")),
         resume="allow",
         dir=str(run),
@@ -86,6 +87,7 @@ def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float
         settings=wandb.Settings(
             console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
         ),
+        # The runs of a multirun share a process.
         reinit="finish_previous",
     )
 

@@ -117,6 +117,7 @@ def run_trials(
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
     """Run a training command. Return its metric and no error, or None and the last line of its error."""
+    # Not in this process: a trial may run out of memory, and its settings of PyTorch must not reach the next one.
     command = [
         sys.executable,
         "-m",

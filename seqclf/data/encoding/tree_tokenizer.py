@@ -68,12 +68,14 @@ class TreeTokenizer(Encoder):
                 counts.update(tokens)
                 tags.update(tree.tags)
         frequent = [token for token, count in counts.items() if count >= self.field.option("min_count")]
+        # Ties are broken by token, so that ids do not depend on the order of rows.
         self.tokens = sorted(frequent, key=lambda token: (-counts[token], token))[: self.field.option("max_size")]
         self.tags = sorted(tags - {""}) if self.labelled else []
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
         label_of = {tag: label for label, tag in enumerate(self.tags)}
+        # Parents begin with an empty array, as a batch without rows has nothing else to concatenate.
         lengths, ids, parents, labels = [], [], [np.empty(0, np.int32)], []
         for tree, tokens in self._trees(record_batch.column(self.field.name)):
             lengths.append(len(tokens))

@@ -123,6 +123,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])
+        # Mapped and not read: a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
         report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}

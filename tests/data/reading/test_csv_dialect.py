@@ -98,7 +98,7 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     assert refused["line"] == position + 1 and refused["reason"].startswith(reason)
     counts = dataset.report
     assert counts["train"].refused == 1
-    assert sum(split["used"] for split in counts.values()) == len(lines) - 1
+    assert sum(split.used for split in counts.values()) == len(lines) - 1
 
 
 @pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
