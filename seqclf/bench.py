@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
     from seqclf.benchmark.options import BenchConfig
+    from seqclf.system.json_result import JsonObject
 
 
 @command("bench", "seqclf.benchmark.options.BenchConfig")
-def main(config: BenchConfig) -> dict[str, Any]:
+def main(config: BenchConfig) -> JsonObject:
     """Time the modes, watch memory, change the structure, rate dynamic graphs, and write the page and the picture."""
     import time
 
@@ -26,6 +27,7 @@ def main(config: BenchConfig) -> dict[str, Any]:
 
     started = time.perf_counter()
     output = Path(config.output) if config.output else None
+    # Before minutes of timing.
     if output:
         check_output_path(output.with_suffix(".html"))
     plain = config.model_dump()

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
     from seqclf.survey.options import DescribeConfig
+    from seqclf.system.json_result import JsonObject
 
 
 @command("describe", "seqclf.survey.options.DescribeConfig")
-def main(config: DescribeConfig) -> dict[str, Any]:
+def main(config: DescribeConfig) -> JsonObject:
     """Prepare the dataset, survey it, print the survey and write its page."""
     import time
 

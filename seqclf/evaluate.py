@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
 from seqclf.errors import InputError
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source
     from seqclf.evaluation.results import SplitMetrics, SplitOutputs
+    from seqclf.system.json_result import JsonObject
 
 
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
-def main(config: EvaluateConfig) -> dict[str, Any]:
+def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
@@ -31,6 +32,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
+    # First of all: a path that cannot be written must not cost the predictions of a long file.
     for path in (output, report):
         if path is not None:
             check_output_path(path)
@@ -40,6 +42,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     positive = options.positive or classifier.manifest["positive"]
     if positive is not None:
         check_positive(positive, classifier.classes)
+    # A threshold refers to the positive label, which the data options may set.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
     if refused:
@@ -49,7 +52,7 @@ def main(config: EvaluateConfig) -> dict[str, Any]:
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
         _write_report(report, title, classifier, positive, outputs, mistakes, refused, metrics)
-    result = {**metrics.to_dict(), "refused": len(refused)}
+    result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
     if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
     return result
@@ -61,6 +64,7 @@ def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions
     from seqclf.data.prepare import with_generated
 
     schema = classifier.schema
+    # Another quote or encoding than in training would give other tokens, and metrics of other data.
     trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
     missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}
     return with_generated(DataOptions.build(**{**config.data, **missing, "group_by": schema.group_by}))

@@ -6,20 +6,21 @@ import json
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import choose_decision, uses_holdout
-from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.results import (
     BaselineMetrics,
     Evaluation,
     RunMetrics,
+    SplitMetrics,
     SplitOutputs,
     calibration_of,
     evaluate_split,
@@ -39,6 +40,18 @@ from seqclf.training.wandb_summary import RunSummary
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
 
+class RunVerdict(NamedTuple):
+    """Metrics of the `split` that a run is judged by, its bundle and the largest error of the exported model.
+
+    The last two are None without an export.
+    """
+
+    split: str
+    metrics: SplitMetrics
+    bundle: Path | None
+    parity: float | None
+
+
 def evaluate_and_export(
     config: TrainConfig,
     dataset: Dataset,
@@ -48,8 +61,8 @@ def evaluate_and_export(
     logger: Logger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
-) -> dict[str, Any]:
-    """Evaluate a task, export it, and write metrics.json, report and logs. Returns the summary of the run."""
+) -> RunVerdict:
+    """Evaluate a task, export it, and write metrics.json, report and logs."""
     evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history))
     split = evaluation.split
     result = evaluation.metrics[split]
@@ -70,7 +83,7 @@ def evaluate_and_export(
     bundle = run / "bundle" if config.export else None
     parity = None
     if bundle is not None:
-        parity = write_bundle(task, bundle, metrics.to_dict())["max_error"]
+        parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, evaluation)
     try:
@@ -80,13 +93,7 @@ def evaluate_and_export(
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
     summary = RunSummary(config.data.name, dataset, evaluation, mistakes, bundle)
     log_verdict(logger, summary, config.logger.model_dump())
-    return {
-        "bundle": bundle and str(bundle),
-        "split": split,
-        "independent": not result.used_for,
-        **{name: round(getattr(result, name), 6) for name in MAIN_METRICS},
-        "parity": parity,
-    }
+    return RunVerdict(split, result, bundle, parity)
 
 
 def _evaluate(
@@ -97,6 +104,7 @@ def _evaluate(
     Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
     """
     outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
+    # Without held-out rows validation sets the threshold and the temperature, which `used_for` then says.
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     settings = config.decision.model_dump()
     decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
@@ -126,7 +134,7 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
     return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
 
 
-def _used_for(settings: dict[str, Any], rule: str, epochs: int) -> list[str]:
+def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
     """Choices that the validation rows made about the model, so that their metrics flatter it."""
     used = ["epoch"] if epochs > 1 else []
     if not uses_holdout(settings, rule):
@@ -139,12 +147,11 @@ def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetr
     """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
     if not config.baseline:
         return None
-    tokens = sum(counts["tokens"] for counts in dataset.report.values())
+    tokens = sum(counts.tokens for counts in dataset.report.values())
     if tokens > config.baseline_limit:
         console.print(
             f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config.baseline_limit:,}"
         )
         return None
     baseline = score_baseline(dataset)
-    metrics = baseline["models"][baseline["model"]][split]
-    return BaselineMetrics.from_dict({"model": baseline["model"], "split": split, **metrics})
+    return BaselineMetrics(**vars(baseline.best[split]), model=baseline.model, split=split)

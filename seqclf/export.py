@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from seqclf.config.command import command
+from seqclf.system.json_result import JsonObject, JsonResult
 
 if TYPE_CHECKING:
     from seqclf.bundle.options import ExportConfig
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExportResult(JsonResult):
+    """The JSON line of `export`. `parity`: largest error over the `cells` of the parity grid."""
+
+    bundle: str
+    decision: str
+    parity: float
+    cells: int
+
+
 @command("export", "seqclf.bundle.options.ExportConfig")
-def main(config: ExportConfig) -> dict[str, Any]:
+def main(config: ExportConfig) -> ExportResult:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
     from seqclf.export_bundle import write_bundle
     from seqclf.reporting.console import console
@@ -30,12 +42,12 @@ def main(config: ExportConfig) -> dict[str, Any]:
     written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
-    proof = write_bundle(task, Path(config.bundle), written)
+    parity = write_bundle(task, Path(config.bundle), written)
     rule = written.get("decision", {}).get("rule", "argmax")
-    return {"bundle": config.bundle, "decision": rule, "parity": proof["max_error"], "cells": len(proof["cells"])}
+    return ExportResult(bundle=config.bundle, decision=rule, parity=parity.max_error, cells=len(parity.cells))
 
 
-def _read_mapping(path: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
+def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
     """Return the mapping in a file of a run, empty where the file is missing or holds something else."""
     try:
         content = parse(path.read_text(encoding="utf-8"))

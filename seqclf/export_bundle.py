@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from seqclf.bundle import manifest, parity
+from seqclf.bundle.parity import Parity
 from seqclf.bundle.runtime import open_session
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.storage.dataset import described_encoders
@@ -20,6 +21,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.reporting.model_card import model_card
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
+from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import error_context
 from seqclf.system.versions import package_versions
 from seqclf.training.module import SequenceTask
@@ -27,8 +29,8 @@ from seqclf.training.module import SequenceTask
 PARITY_SEED = 0
 
 
-def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Export a task to `folder`, compare it with PyTorch over the parity grid, and return the result of `parity.check`.
+def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> Parity:
+    """Export a task to `folder` and compare it with PyTorch over the parity grid.
 
     `run_metrics`: content of the run's metrics.json. If it is empty, the bundle predicts the most probable label and
     has no metrics. The folder appears only when it is complete. It replaces an earlier bundle, but nothing else.
@@ -39,6 +41,7 @@ def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any
     if existing == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
         raise InputError(f"bundle={folder}: exists and is not a bundle; name another folder")
     dataset = task.hparams["dataset"]
+    # Both may come from anywhere, and checking them is quick. The export is not.
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
     content = _manifest_content(task, run_metrics)
@@ -53,8 +56,8 @@ def _write(
     folder: Path,
     run_metrics: Mapping[str, Any],
     encoders: Mapping[str, Encoder],
-    content: dict[str, Any],
-) -> dict[str, Any]:
+    content: JsonObject,
+) -> Parity:
     dataset = task.hparams["dataset"]
     with scratch_folder(folder.parent, ".exporting-") as work:
         target = work / "bundle"
@@ -64,8 +67,9 @@ def _write(
             (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
         export_onnx(task.model, dataset["fields"], target / "model.onnx")
         result = _check_parity(task, target)
-        content["parity"] = {key: result[key] for key in ("max_error", "tolerance")}
+        content["parity"] = {"max_error": result.max_error, "tolerance": result.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
+        # Last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)
         _replace(target, folder, work / "earlier")
     return result
@@ -83,10 +87,11 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
         raise
 
 
-def _check_parity(task: SequenceTask, target: Path) -> dict[str, Any]:
+def _check_parity(task: SequenceTask, target: Path) -> Parity:
     """Write `parity.npz` and `parity.json`. Raises InputError if the exported model differs from PyTorch."""
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
+    # On the CPU in float32, as the bundle is checked: a GPU or bf16 differs by more than the tolerance.
     model = task.model.cpu().float().eval()
     for cell, lengths, time in parity.grid(generator):
         inputs = example_inputs(task.hparams["dataset"]["fields"], lengths, time, generator)
@@ -96,17 +101,17 @@ def _check_parity(task: SequenceTask, target: Path) -> dict[str, Any]:
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
-    (target / "parity.json").write_text(json.dumps(result, indent=1) + "\n")
-    if not result["passed"]:
-        worst = max(result["cells"], key=lambda cell: result["cells"][cell])
+    (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
+    if not result.passed:
+        worst = max(result.cells, key=lambda cell: result.cells[cell])
         raise InputError(
-            f"the exported model differs from PyTorch by {result['max_error']:.2g} (allowed {result['tolerance']:.0e}, "
+            f"the exported model differs from PyTorch by {result.max_error:.2g} (allowed {result.tolerance:.0e}, "
             f"worst in {worst}); the checkpoint stays usable, please report this with it"
         )
     return result
 
 
-def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> dict[str, Any]:
+def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {
         field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]

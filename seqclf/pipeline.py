@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -21,13 +20,15 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.instantiate import package_of
+from seqclf.config.instantiate import Config, package_of
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
 from seqclf.evaluation.decision import parse_rule
+from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.reporting.console import console, show_epoch
 from seqclf.system.atomic_files import write_output
+from seqclf.system.json_result import JsonResult
 from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training import callbacks
@@ -52,16 +53,49 @@ IGNORED_WARNINGS = (
 )
 
 
-def train(config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Sequence[str] = ()) -> dict[str, Any] | None:
+@dataclass(frozen=True, kw_only=True)
+class TrainResult(JsonResult):
+    """The JSON line of `train`.
+
+    `split`: the one that the model is judged by, with its main metrics. `independent`: its rows chose nothing about the
+    model. `bundle` and `parity`, the largest error of the exported model, are None without an export.
+    """
+
+    run: str
+    epochs: int
+    bundle: str | None
+    split: str
+    independent: bool
+    loss: float
+    accuracy: float
+    recall: float
+    precision: float
+    f1: float
+    parity: float | None
+    train_s: float
+    total_s: float
+
+
+@dataclass(frozen=True)
+class FastDevRunResult(JsonResult):
+    """The JSON line of `train trainer.fast_dev_run=…`, which evaluates nothing."""
+
+    run: str
+    fast_dev_run: bool = True
+
+
+def train(
+    config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Sequence[str] = ()
+) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run` and returns the summary that the command prints; None on ranks other than 0.
-    `data_warnings`: those of the survey, for the report.
+    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
     _set_up(config)
     rule, _ = parse_rule(plain["decision"], dataset.classes, dataset.positive)
+    # Before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, plain["decision"], rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
@@ -80,15 +114,16 @@ def train(config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Seque
         if not trainer.is_global_zero:
             return None
         if config.trainer["fast_dev_run"]:
-            return {"run": str(run), "fast_dev_run": True}
+            return FastDevRunResult(str(run))
         trained_s = time.perf_counter() - started
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
         if not checkpoint:
             raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
+        # Read back from its file: what is evaluated and exported is what anyone else will load.
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        summary = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
+        verdict = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
     except Terminated as end:
         if _is_launched_rank(trainer):
             end.code = 0  # the launcher kills rank 0, which may still be writing, if another rank fails
@@ -96,10 +131,17 @@ def train(config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Seque
         raise
     finally:
         finish(logger)
-    total_s = time.perf_counter() - started
-    epochs = len(hooks.record.history)
-    times = {"train_s": round(trained_s, 2), "total_s": round(total_s, 2)}
-    return {"run": str(run), "epochs": epochs, **summary, **times}
+    return TrainResult(
+        run=str(run),
+        epochs=len(hooks.record.history),
+        bundle=None if verdict.bundle is None else str(verdict.bundle),
+        split=verdict.split,
+        independent=not verdict.metrics.used_for,
+        **{name: round(getattr(verdict.metrics, name), 6) for name in MAIN_METRICS},
+        parity=verdict.parity,
+        train_s=round(trained_s, 2),
+        total_s=round(time.perf_counter() - started, 2),
+    )
 
 
 @dataclass(frozen=True)
@@ -135,7 +177,7 @@ def _set_up(config: TrainConfig) -> None:
     pl.seed_everything(config.seed, workers=True, verbose=False)
 
 
-def _make_task(config: dict[str, Any], dataset: Dataset) -> SequenceTask:
+def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
     task = SequenceTask(
         dataset.description(),
         config["model"],
@@ -150,11 +192,12 @@ def _make_task(config: dict[str, Any], dataset: Dataset) -> SequenceTask:
     return task
 
 
-def _make_trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) -> pl.Trainer:
+def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
     show_bar = settings["enable_progress_bar"] and console.is_terminal
     fixed = {
         "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if show_bar else hooks,
         "enable_progress_bar": show_bar,
+        # Opened later, on rank 0 alone, when the settings are known to be possible.
         "logger": False,
         "default_root_dir": run,
         "plugins": [AtomicCheckpointIO()],
@@ -172,9 +215,7 @@ def _make_trainer(settings: dict[str, Any], hooks: list[Callback], run: Path) ->
     return trainer
 
 
-def _open_run(
-    config: dict[str, Any], dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer
-) -> Logger | None:
+def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> Logger | None:
     """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
     logger = make_logger(config["logger"], run, config)
     resumed = is_resumed(run, config["checkpoint"])
@@ -192,7 +233,7 @@ def _open_run(
     return logger
 
 
-def _trusted_packages(config: dict[str, Any]) -> set[str]:
+def _trusted_packages(config: Config) -> set[str]:
     """Packages that the user's config names. Their code has run already."""
     return {package_of(config[part]["_target_"]) for part in ("model", "loss")}
 

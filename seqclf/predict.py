@@ -6,11 +6,13 @@ import itertools
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.bundle.options import PredictConfig
@@ -18,8 +20,28 @@ if TYPE_CHECKING:
     from seqclf.data.reading.sources import Source
 
 
+@dataclass(frozen=True, kw_only=True)
+class PredictedSequence(JsonResult):
+    """The JSON line of `predict sequence=…`."""
+
+    prediction: str
+    probability: float
+    probabilities: dict[str, float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PredictedFile(JsonResult):
+    """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction."""
+
+    output: str
+    rows: int
+    refused: int
+    seconds: float
+    rows_per_s: float
+
+
 @command("predict", "seqclf.bundle.options.PredictConfig")
-def main(config: PredictConfig) -> dict[str, Any]:
+def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence, or a file."""
     if (config.sequence is None) == (config.input is None):
         raise InputError("give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
@@ -30,6 +52,7 @@ def main(config: PredictConfig) -> dict[str, Any]:
     from seqclf.bundle.row_writers import check_output
     from seqclf.bundle.runtime import Classifier
 
+    # Before the model is loaded and the input read, which may take hours.
     if config.output is not None:
         check_output(Path(config.output))
     classifier = Classifier(config.bundle, device=config.device, threads=config.threads, threshold=config.threshold)
@@ -38,20 +61,21 @@ def main(config: PredictConfig) -> dict[str, Any]:
     return predict_file(classifier, config)
 
 
-def predict_text(classifier: Classifier, text: str) -> dict[str, Any]:
+def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
     """Predict one sequence: a text, a JSON list of tokens, or a JSON object of lists by field."""
     from rich.console import Console
 
     result = classifier.predict([classifier.parse(text)])[0]
-    if result["error"]:
+    label, probability, probabilities = result["prediction"], result["probability"], result["probabilities"]
+    if label is None or probability is None or probabilities is None:
         raise InputError(f"sequence={text}: {result['error']}")
     console = Console(stderr=True, highlight=False)
-    for label, probability in sorted(result["probabilities"].items(), key=lambda item: -item[1]):
-        console.print(f"{probability:8.4f}  {label}")
-    return {key: result[key] for key in ("prediction", "probability", "probabilities")}
+    for name, share in sorted(probabilities.items(), key=lambda item: -item[1]):
+        console.print(f"{share:8.4f}  {name}")
+    return PredictedSequence(prediction=label, probability=probability, probabilities=probabilities)
 
 
-def predict_file(classifier: Classifier, config: PredictConfig) -> dict[str, Any]:
+def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
     """Predict every row of `input` and write one row to `output` for each, in the same order."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
@@ -74,6 +98,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> dict[str, Any
         unknown_total = bar.disable or classifier.schema.group_by
         progress = bar.add_task("rows", total=None if unknown_total else count_rows(source))
         stream = classifier.predict_source(source)
+        # The output needs the type of the ids, which only the first rows tell.
         first = next(stream, None)
         if first is None:
             raise InputError(f"{source}: has no rows; give a file with a row per sequence")
@@ -88,13 +113,13 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> dict[str, Any
                 refused += sum(error is not None for error in predictions.errors)
                 bar.update(progress, completed=rows)
     seconds = time.perf_counter() - started
-    return {
-        "output": str(output),
-        "rows": rows,
-        "refused": refused,
-        "seconds": round(seconds, 3),
-        "rows_per_s": round(rows / seconds, 1),
-    }
+    return PredictedFile(
+        output=str(output),
+        rows=rows,
+        refused=refused,
+        seconds=round(seconds, 3),
+        rows_per_s=round(rows / seconds, 1),
+    )
 
 
 def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command, run_folder, typed_overrides
 
 if TYPE_CHECKING:
     from seqclf.tuning.options import SearchConfig
+    from seqclf.tuning.outcome import SearchResult
 
 
 @command("search", "seqclf.tuning.options.SearchConfig")
-def main(config: SearchConfig) -> dict[str, Any]:
+def main(config: SearchConfig) -> SearchResult:
     """Run trials, report each, write the best settings."""
     from seqclf.system.run_lock import locked
 
@@ -19,9 +20,8 @@ def main(config: SearchConfig) -> dict[str, Any]:
         return _search(config)
 
 
-def _search(config: SearchConfig) -> dict[str, Any]:
+def _search(config: SearchConfig) -> SearchResult:
     import shlex
-    from dataclasses import asdict
 
     from seqclf.reporting.console import console
     from seqclf.tuning.outcome import BEST, SearchResult, draw_trials, trial_line, trials_table, write_best
@@ -44,7 +44,7 @@ def _search(config: SearchConfig) -> dict[str, Any]:
     console.print(trials_table(trials, options.metric))
     again = shlex.join(["python", "-m", "seqclf.train", *overrides, *as_overrides(best.settings)])
     console.print(f"best: {folder / BEST}, or\n  {again}", soft_wrap=True)
-    return asdict(SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings))
+    return SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from seqclf.config.command import command, run_folder, sweep_name
 
 if TYPE_CHECKING:
+    from seqclf.pipeline import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
 
 @command("train", "seqclf.training.options.TrainConfig")
-def main(config: TrainConfig) -> dict[str, Any] | None:
+def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     """Prepare, train, score, export."""
     from seqclf.system.run_lock import claim_run_folder
 
@@ -26,10 +27,9 @@ def _with_group(config: TrainConfig) -> TrainConfig:
     return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})
 
 
-def _train(config: TrainConfig) -> dict[str, Any] | None:
+def _train(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     from seqclf.data.prepare import prepare
-    from seqclf.data.splitting.leakage import leak_lines
-    from seqclf.reporting.console import console, show_dataset, warn
+    from seqclf.reporting.console import console, show_dataset, show_warnings
     from seqclf.survey.survey import survey_dataset
     from seqclf.training.check_targets import check_targets
 
@@ -37,9 +37,7 @@ def _train(config: TrainConfig) -> dict[str, Any] | None:
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
-    for line in survey.warnings:
-        if line not in leak_lines(dataset.leaks):  # `show_dataset` has printed those
-            warn(line)
+    show_warnings(survey)
     from seqclf import pipeline  # loads Lightning, which only good data needs
 
     run = run_folder()

@@ -16,6 +16,8 @@ from seqclf.benchmark.rating import Rating, rate_dynamic
 from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, dataset_workload, generate_workload
+from seqclf.config.instantiate import Config
+from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class WorkloadResult:
     structure: StructureChanges
     rating: Rating
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, in the form of the command's last line."""
         timings = {name: timing.to_dict() for name, timing in self.timings.items()}
         return {
@@ -54,10 +56,10 @@ class BenchmarkResult:
     """Results of all workloads. `model`: arguments of the network."""
 
     machine: Machine
-    model: dict[str, Any]
+    model: Config
     workloads: list[WorkloadResult]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, with the workloads by name."""
         workloads = {result.name: result.to_dict() for result in self.workloads}
         return {"machine": asdict(self.machine), "model": self.model, "workloads": workloads}
@@ -98,6 +100,7 @@ def run_workload(
     if settings.device == "cpu":  # on a GPU, time_modes has measured the memory of the device
         peaks = measure_peaks(workload, list(timings), settings, torch.get_num_threads())
         timings = {name: replace(timing, **asdict(peaks[name])) for name, timing in timings.items()}
+    # The dynamic mode alone, as its shapes change with every step: what grows is a cache by shape.
     growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)
     structure = train_changing_structures(workload, settings)
     return WorkloadResult(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from seqclf.config.instantiate import Config
 
 
 class Mode(NamedTuple):
@@ -29,7 +31,7 @@ MODES = {
 class BenchmarkSettings(NamedTuple):
     """Settings that all modes share. `model`: arguments of `SequenceClassifier`, except `layout`."""
 
-    model: dict[str, Any]
+    model: Config
     learning_rate: float
     device: str
     precision: str

@@ -9,6 +9,7 @@ import torch
 
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS
+from seqclf.config.instantiate import Config
 from seqclf.errors import InputError
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
@@ -23,6 +24,7 @@ def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
         raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
     if config["runtime"]["threads"]:
         torch.set_num_threads(config["runtime"]["threads"])
+    # As in training, or the denormal gradients of long sequences would be timed.
     torch.set_flush_denormal(config["runtime"]["flush_denormal"])
     return BenchmarkSettings(
         model=model_without_noise(config["model"]),
@@ -33,7 +35,7 @@ def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
     )
 
 
-def model_without_noise(model_config: Mapping[str, Any]) -> dict[str, Any]:
+def model_without_noise(model_config: Mapping[str, Any]) -> Config:
     """Return the arguments of `SequenceClassifier` in a config of conf/model, except `layout`.
 
     Dropout and other noise is off, so that all modes compute the same numbers. An ensemble becomes one network.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
@@ -11,13 +11,14 @@ import torch
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
+from seqclf.system.json_result import JsonObject, JsonResult
 
 REFERENCE_MODE = "static"
 GRAPH_PAIRS = 24  # forward passes with and without autograd graph
 
 
 @dataclass(frozen=True)
-class ModeTiming:
+class ModeTiming(JsonResult):
     """Figures of one mode.
 
     `first_step_s`: seconds of the first step beyond a later one, for warming up and compiling. `tokens_per_s`: without
@@ -27,6 +28,8 @@ class ModeTiming:
     run. `memory_mb`: peak memory of the process, or on a GPU of the device. `step_memory_mb`: what training added to
     the process. `round_seconds`: (R,) seconds of each round, not part of the report.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"time_ratio", "memory_mb", "step_memory_mb"})
 
     first_step_s: float
     compiled_graphs: int
@@ -43,11 +46,18 @@ class ModeTiming:
     step_memory_mb: float | None = None
     round_seconds: tuple[float, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, without those that were not measured on this device."""
-        values = asdict(self)
+        values = super().to_dict()
         del values["round_seconds"]
-        return {name: value for name, value in values.items() if value is not None or name == "graph_ms"}
+        return values
+
+
+class WarmUp(NamedTuple):
+    """Cost of the first step of a mode: its seconds beyond a later step, and the graphs that were compiled."""
+
+    first_step_s: float
+    compiled_graphs: int
 
 
 def time_modes(
@@ -59,24 +69,21 @@ def time_modes(
     machine that slows down over time slows all of them.
     """
     trainers: dict[str, ModeTrainer] = {}
-    warm_up: dict[str, dict[str, Any]] = {}
+    warm_ups: dict[str, WarmUp] = {}
     errors: dict[str, str] = {}
     for name in modes:
         # All modes stay in memory until the last round, or the rounds could not be interleaved.
         try:
-            trainers[name], warm_up[name] = _warm_up(name, workload, settings)
+            trainers[name], warm_ups[name] = _warm_up(name, workload, settings)
         except Exception as error:  # such as a missing compiler: the other modes still have their figures
             errors[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
     seconds = _run_rounds(trainers, rounds)
-    timings = {
-        name: ModeTiming(**warm_up[name], **_step_figures(trainer, seconds[name]), **_memory_figures(trainer))
-        for name, trainer in trainers.items()
-    }
+    timings = {name: _timing(trainer, warm_ups[name], seconds[name]) for name, trainer in trainers.items()}
     return _with_time_ratios(timings), errors
 
 
-def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, dict[str, Any]]:
-    """Run every step once, which compiles. Return the trainer and the cost of its first step."""
+def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, WarmUp]:
+    """Run every step once, which compiles."""
     # Graphs of earlier modes would be reused, and counted as those of this one.
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
@@ -84,7 +91,7 @@ def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tupl
     seconds = [trainer.step(rows) for rows in workload.batches]
     graphs = torch._dynamo.utils.counters["stats"].get("unique_graphs", 0)
     later = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
-    return trainer, {"first_step_s": seconds[0] - later, "compiled_graphs": int(graphs)}
+    return trainer, WarmUp(first_step_s=seconds[0] - later, compiled_graphs=int(graphs))
 
 
 def _run_rounds(trainers: dict[str, ModeTrainer], rounds: int) -> dict[str, np.ndarray]:
@@ -100,34 +107,37 @@ def _run_rounds(trainers: dict[str, ModeTrainer], rounds: int) -> dict[str, np.n
     return {name: np.array(values) for name, values in seconds.items()}
 
 
-def _step_figures(trainer: ModeTrainer, seconds: np.ndarray) -> dict[str, Any]:
+def _timing(trainer: ModeTrainer, warm_up: WarmUp, seconds: np.ndarray) -> ModeTiming:
     """Summarize (rounds, steps) seconds, and measure what the trained model gives."""
     workload = trainer.workload
     tokens = int(workload.split.sequences.lengths[np.concatenate(workload.batches)].sum())
     round_seconds = seconds.sum(axis=1)
     graph_ms = _graph_ms(trainer)
-    loss, recall = trainer.evaluate()
+    loss, recall = trainer.evaluate()  # before the memory is measured, which takes one more step
     # Medians, so that a pause of the machine during one step does not decide.
-    return {
-        "tokens_per_s": tokens / float(np.median(round_seconds)),
-        "step_ms": 1e3 * float(np.median(seconds)),
-        "step_ms_mean": 1e3 * float(np.median(seconds.mean(axis=1))),
-        "step_ms_p95": 1e3 * float(np.percentile(seconds, 95)),
-        "padding_efficiency": trainer.padding_efficiency(),
-        "graph_ms": graph_ms,
-        "loss": loss,
-        "recall": recall,
-        "round_seconds": tuple(round_seconds.tolist()),
-    }
+    return ModeTiming(
+        first_step_s=warm_up.first_step_s,
+        compiled_graphs=warm_up.compiled_graphs,
+        tokens_per_s=tokens / float(np.median(round_seconds)),
+        step_ms=1e3 * float(np.median(seconds)),
+        step_ms_mean=1e3 * float(np.median(seconds.mean(axis=1))),
+        step_ms_p95=1e3 * float(np.percentile(seconds, 95)),
+        padding_efficiency=trainer.padding_efficiency(),
+        graph_ms=graph_ms,
+        loss=loss,
+        recall=recall,
+        memory_mb=_device_peak_mb(trainer),
+        round_seconds=tuple(round_seconds.tolist()),
+    )
 
 
-def _memory_figures(trainer: ModeTrainer) -> dict[str, Any]:
+def _device_peak_mb(trainer: ModeTrainer) -> float | None:
     """Return the peak memory of the largest step on a GPU. On the CPU, `seqclf.benchmark.memory` measures it."""
     if trainer.settings.device != "cuda":
-        return {}
+        return None
     torch.cuda.reset_peak_memory_stats()
     trainer.step(trainer.workload.longest_batch)
-    return {"memory_mb": torch.cuda.max_memory_allocated() / 1e6}
+    return torch.cuda.max_memory_allocated() / 1e6
 
 
 def _graph_ms(trainer: ModeTrainer) -> float | None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Ragged, Split
 from seqclf.errors import InputError
@@ -35,7 +36,7 @@ class Workload(NamedTuple):
     name: str
     split: Split
     classes: list[str]
-    fields: list[dict[str, Any]]
+    fields: list[FieldSpec]
     batches: list[np.ndarray]
     longest_batch: np.ndarray
 
@@ -63,7 +64,7 @@ def generate_workload(length_distribution: str, sequences: int, batch_size: int,
     tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
     rows = np.arange(sequences)
     split = Split(Ragged(offsets, {"token": tokens}), labels, pa.array(rows.astype(str)), rows)
-    fields = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
+    fields: list[FieldSpec] = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
     return Workload(length_distribution, split, ["first", "second"], fields, step_batches, longest_batch)
 

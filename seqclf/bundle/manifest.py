@@ -17,6 +17,7 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision
+from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
 FORMAT = 2  # 1: before tokens were called tokens in the schema of a bundle
@@ -62,7 +63,7 @@ def encoder_file(field: str) -> str:
     return f"encoders/{field}.json"
 
 
-def write_manifest(folder: Path, content: dict[str, Any]) -> None:
+def write_manifest(folder: Path, content: JsonObject) -> None:
     """Write a manifest with the hash of every file that is in `folder` now."""
     # Sorted, so that the same files give the same manifest on every file system.
     paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
@@ -72,7 +73,7 @@ def write_manifest(folder: Path, content: dict[str, Any]) -> None:
     (folder / NAME).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> JsonObject:
     """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
     remedy = "copy the bundle again, or export it anew"
     if not folder.is_dir():
@@ -157,7 +158,7 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _digest(manifest: dict[str, Any]) -> str:
+def _digest(manifest: JsonObject) -> str:
     # Sorted keys without layout: a manifest that was only reformatted keeps its digest.
     content = {key: value for key, value in manifest.items() if key != "digest"}
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from seqclf.system.json_result import JsonResult
 
 TOLERANCE = 1e-5  # float32 kernels of both runtimes add in different orders
 # Sizes of 1 reveal dimensions that the export has fixed or squeezed.
@@ -35,12 +38,22 @@ def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]
             yield f"B{batch}_T{time}_{name}", lengths, time
 
 
-def check(session: Any, path: Path) -> dict[str, Any]:
-    """Run every cell of a `parity.npz` through an ONNX Runtime session.
+@dataclass(frozen=True, kw_only=True)
+class Parity(JsonResult):
+    """Differences between the exported model and PyTorch: content of `parity.json`.
 
-    Returns `passed`, `max_error`, `tolerance` and the error of each cell. The error is the largest absolute difference,
-    divided by the largest logit of the cell where that exceeds 1.
+    `cells`: the error of each, which is the largest absolute difference, divided by the largest logit of the cell where
+    that exceeds 1. `max_error`: the largest of them. `passed`: it is at most `tolerance`.
     """
+
+    passed: bool
+    max_error: float
+    tolerance: float
+    cells: dict[str, float]
+
+
+def check(session: Any, path: Path) -> Parity:
+    """Run every cell of a `parity.npz` through an ONNX Runtime session."""
     cells: dict[str, dict[str, np.ndarray]] = {}
     # A parity file may come from anywhere, and unpickling runs code.
     with np.load(path, allow_pickle=False) as stored:
@@ -55,4 +68,4 @@ def check(session: Any, path: Path) -> dict[str, Any]:
         # NaN compares as False with everything, so it would pass as the smaller error.
         errors[cell] = float(error) if np.isfinite(error) else float("inf")
     worst = max(errors.values())
-    return {"passed": worst <= TOLERANCE, "max_error": worst, "tolerance": TOLERANCE, "cells": errors}
+    return Parity(passed=worst <= TOLERANCE, max_error=worst, tolerance=TOLERANCE, cells=errors)

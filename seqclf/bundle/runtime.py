@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 import onnxruntime
@@ -18,6 +18,7 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
@@ -46,6 +47,18 @@ class Predictions(NamedTuple):
     predicted: np.ndarray
     lengths: np.ndarray
     errors: list[str | None]
+
+
+class SequencePrediction(TypedDict):
+    """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
+
+    A refused sequence has an `error`, and None in all other keys.
+    """
+
+    prediction: str | None
+    probability: float | None
+    probabilities: dict[str, float] | None
+    error: str | None
 
 
 def open_session(path: Path, device: str = "auto", threads: int | None = None) -> onnxruntime.InferenceSession:
@@ -102,6 +115,7 @@ class Classifier:
         threshold: str | float | None = None,
     ):
         folder = Path(folder)
+        # First: it compares the hash of every other file before one of them is read.
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = Schema.from_dict(self.manifest["schema"])
@@ -114,14 +128,14 @@ class Classifier:
         with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
             _check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
 
-    def predict(self, sequences: Iterable[Any]) -> list[dict[str, Any]]:
-        """One dict per sequence: `prediction`, `probability`, `probabilities` and `error`.
+    def predict(self, sequences: Iterable[Any]) -> list[SequencePrediction]:
+        """Return a prediction for each sequence. One that is refused has an error and no label.
 
         A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name.
         """
         columns, value_errors = to_columns(list(sequences), self.schema.fields)
         predictions = self.predict_columns(columns)
-        results = []
+        results: list[SequencePrediction] = []
         for row, value_error in enumerate(value_errors):
             error = value_error or predictions.errors[row]
             label = probability = by_label = None
@@ -194,6 +208,7 @@ class Classifier:
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
+        # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
         predicted = self.decision.choose(np.nan_to_num(logits))
         return Predictions(logits, probabilities, np.where(lengths > 0, predicted, -1), lengths, errors)
 
@@ -214,7 +229,7 @@ class Classifier:
         return logits
 
 
-def _check_model(session: onnxruntime.InferenceSession, specs: list[dict[str, Any]], classes: int) -> None:
+def _check_model(session: onnxruntime.InferenceSession, specs: list[FieldSpec], classes: int) -> None:
     """Raise InputError unless the model takes what the encoders give and returns a logit for each class."""
     expected: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
     for spec in specs:

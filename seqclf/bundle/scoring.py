@@ -57,14 +57,14 @@ def predict_labelled(
                     f"{label} is '{row_label}', which the bundle does not know" if row_label else f"{label} is empty"
                 )
             if error is not None:
-                refused.append(f"{batch.file_of(row)}: row {batch.rows[row]}: {error}")
+                refused.append(f"{batch.file_of(row)}: row {batch.row_numbers[row]}: {error}")
                 continue
             if predictions.predicted[row] != codes[row_label]:
                 wrong.append((float(predictions.probabilities[row, codes[row_label]]), len(labels), row))
             labels.append(codes[row_label])
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
-        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.rows
+        ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         # Only the worst rows of each window are kept, which bounds memory for files of any size.
         for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))

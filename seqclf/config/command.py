@@ -25,11 +25,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.instantiate import locate
+from seqclf.config.instantiate import Config, locate
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
+from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
@@ -44,7 +45,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
     """Make `function(config)` a command that is configured by conf/`name`.yaml.
 
     `options`: dotted path of the pydantic model that checks the config. It is imported only when the command runs, so
-    that `--help` stays fast. What the function returns is printed as one JSON line.
+    that `--help` stays fast. What the function returns, a `JsonResult` or plain values, is printed as one JSON line.
     """
 
     def decorate(function: Callable[[Any], Any]) -> Callable[[], None]:
@@ -66,6 +67,8 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
                     raise
                 _remove_empty_run()
                 _fail(error, name)
+            if isinstance(result, JsonResult):
+                result = result.to_dict()
             if result is not None:
                 print(json.dumps(result, separators=(",", ":"), default=str))
 
@@ -96,7 +99,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
     return decorate
 
 
-def check_config(name: str, options: str, plain: dict[str, Any]) -> CommandOptions:
+def check_config(name: str, options: str, plain: Config) -> CommandOptions:
     """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
     from seqclf.config.options import parse_options
     from seqclf.config.validation_errors import unknown_key
@@ -183,7 +186,7 @@ def _nearest_key(name: str, typed: str) -> str:
     return ""
 
 
-def _dotted_keys(values: dict[str, Any], above: str = "") -> Iterator[str]:
+def _dotted_keys(values: Config, above: str = "") -> Iterator[str]:
     for key, value in values.items():
         yield f"{above}{key}"
         if isinstance(value, dict):

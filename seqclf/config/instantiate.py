@@ -16,6 +16,7 @@ from typing import Any
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 
+Config = dict[str, Any]  # a group of a config as plain values: settings, or a `_target_` with its arguments
 Trust = bool | Iterable[str]  # packages, or True for any
 
 # What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.

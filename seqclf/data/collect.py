@@ -132,9 +132,9 @@ class _Staging:
         problems = inspect(rows.columns, self.schema)
         refusals = problems.refusals(rows)
         self.refused += refusals
-        self.rows += len(rows.rows)
+        self.rows += len(rows.row_numbers)
         self.events += 0 if rows.event_rows is None else len(rows.event_rows)
-        columns, row_numbers, file_numbers = rows.columns, rows.rows, self._numbers_of_files(rows)
+        columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
         if refusals:
             usable = problems.usable
             columns = columns.filter(pa.array(usable))
@@ -166,7 +166,7 @@ class _Staging:
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
         """(N,) int32 number of each row's file in `file_numbers`."""
         if rows.files is None:
-            return np.full(len(rows.rows), self._file_number(rows.file), np.int32)
+            return np.full(len(rows.row_numbers), self._file_number(rows.file), np.int32)
         encoded = rows.files.dictionary_encode()
         numbers = np.array([self._file_number(name) for name in encoded.dictionary.to_pylist()], np.int32)
         return numbers[encoded.indices.to_numpy()]

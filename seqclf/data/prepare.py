@@ -90,12 +90,14 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
+    # Only the training source is divided. A file named for a split keeps its rows there.
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
     # The groups of one event table all differ in their ids, unless another column is the id.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
     leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
+    # The training rows alone: a class that they lack could never be predicted.
     classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
     # Encoders read the staged rows several times, so they get a function and not a stream.
     fit_encoders(encoders, lambda *columns: _training_rows(staged["train"], splits["train"], columns))
@@ -106,7 +108,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     digests, report = writer.run(staged, splits, groups)
     for name, rows in staged.items():
         if rows.source.listing is not None and rows.source.listing.hidden:
-            report[name]["hidden_files"] = len(rows.source.listing.hidden)
+            report[name].hidden_files = len(rows.source.listing.hidden)
     quarantine.write(folder / "quarantine.jsonl")
     # The digest is of what a model sees, and not of paths, ids or counts: the same data from other files has the same.
     content = [classes, digests, {name: encoder.state() for name, encoder in encoders.items()}]
@@ -114,8 +116,8 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         "schema": schema.to_dict(),
         "classes": classes,
         "splits": list(digests),
-        "report": report,
-        "leaks": leaks,
+        "report": {name: counts.to_dict() for name, counts in report.items()},
+        "leaks": leaks.to_dict(),
         "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
         "reader": {key: getattr(options, key) for key in ("header", "encoding", "quote", "delimiter")},
     }
@@ -186,6 +188,7 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[st
             "a classifier needs two or more: check data.label"
         )
     try:
+        # As text, 10 would come before 2.
         return sorted(classes, key=lambda label: (int(label), label))
     except ValueError:
         return sorted(classes)

@@ -6,7 +6,6 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,19 +23,10 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.policy import SPLITS
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.ragged import Ragged, SplitWriter, take
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.errors import InputError
-
-
-@dataclass
-class SplitCounts:
-    """Counts of one split: rows `used` and `truncated`, tokens, and tokens whose value is not in the vocabulary."""
-
-    used: int = 0
-    truncated: int = 0
-    tokens: int = 0
-    unknown_tokens: int = 0
 
 
 class EncodedBatch(NamedTuple):
@@ -75,8 +65,9 @@ class StoreWriter:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
+        # Id 0 is the unknown value of all of these, so unknown tokens are counted without their vocabularies.
         self.vocabularies = [name for name, encoder in encoders.items() if encoder.spec()["kind"] == "category"]
-        self.report: dict[str, dict[str, int]] = {}
+        self.report: dict[str, SplitCounts] = {}
         self.checksums: dict[str, Blocks] = {}  # path in `target` → checksums of the file
 
     def run(
@@ -84,7 +75,7 @@ class StoreWriter:
         staged: Mapping[str, Staged],
         splits: Mapping[str, np.ndarray],
         groups: Mapping[str, np.ndarray | None],
-    ) -> tuple[dict[str, dict[str, str]], dict[str, dict[str, int]]]:
+    ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
         """Write every split. Return the digests of its arrays and the counts of its rows, by split.
 
         `splits`: by source, (N,) position in SPLITS of each row, -1 for none. `groups`: by source, (N,) int64, equal
@@ -97,6 +88,7 @@ class StoreWriter:
                 self.checksums |= {f"{name}/{file}": blocks for file, blocks in part.writer.checksums.items()}
                 digests[name] = part.digest()
             self._report(origin, source, parts)
+        # In the order of SPLITS, because the digest of the dataset hashes them in their order.
         digests = {name: digests[name] for name in SPLITS if name in digests}
         return digests, {name: self.report[name] for name in digests}
 
@@ -173,12 +165,12 @@ class StoreWriter:
                 refusals = [*source.refused, *part.refused]
                 reason = refusals[-1] if refusals else ""
                 raise InputError(f"{source.source}: none of the rows for {name} can be used: {reason}")
-            refused = len(part.refused) + (len(source.refused) if name == origin else 0)
-            self.report[name] = {**asdict(part.counts), "refused": refused}
+            part.counts.refused = len(part.refused) + (len(source.refused) if name == origin else 0)
+            self.report[name] = part.counts
         self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])
         if self.schema.group_by:
             lost = source.lost_events + sum(refusal.events or 0 for refusal in source.refused)
-            self.report[origin] |= {"events": source.events, "refused_events": lost}
+            self.report[origin].events, self.report[origin].refused_events = source.events, lost
 
 
 class _Part:

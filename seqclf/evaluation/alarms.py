@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import ConfusionMetrics
+from seqclf.system.json_result import JsonResult
 
 HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
 LOW_RECALL = 0.5  # recall below this share of the accuracy is low

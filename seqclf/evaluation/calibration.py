@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.evaluation.json_result import JsonResult
+from seqclf.system.json_result import JsonResult
 
 BINS = 15  # as in Guo et al. 2017, so that values compare with published ones
 

@@ -11,8 +11,8 @@ import numpy as np
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature, softmax
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold
+from seqclf.system.json_result import JsonResult
 
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # their thresholds are set on held-out rows

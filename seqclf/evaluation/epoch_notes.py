@@ -30,7 +30,7 @@ def epoch_note(
         return "not validated"
     alarms = find_alarms(metrics, classes, positive)
     if alarms:
-        return alarms[0].text
+        return alarms[0].text  # a class that is never predicted matters more than any trend
     name, sign = monitor.replace("_", " "), -1 if monitor == "loss" else 1
     validated = [epoch for epoch in (*earlier, row) if epoch.get(f"validation/{monitor}") not in (None, "")]
     if not validated or validated[-1] is not row:
@@ -45,7 +45,9 @@ def epoch_note(
     recent = [*past, row][-TREND - 1 :]
     if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
         return "overfitting: validation loss rises while training loss falls"
-    age = next(age for age, value in enumerate(reversed(values[:-1]), 1) if value == best)
+    # Since the best value was first reached. A later epoch that ties with it is no improvement, and must not make the
+    # count start anew: with few validation rows ties are common, and every plateau would read "for 1 epoch".
+    age = len(values) - 1 - values.index(best)
     return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
 
 

@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
 from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts
+from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95
 DRAWS = 2000

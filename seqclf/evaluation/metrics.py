@@ -6,13 +6,13 @@ The metrics of each epoch are collected with torchmetrics (`training/epoch_metri
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.ranking import RankingCurve, ranking_curve, ranking_metrics
+from seqclf.system.json_result import JsonObject, JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
 TOP_K = (2, 3, 5)
@@ -89,7 +89,7 @@ class ClassificationMetrics(ConfusionMetrics):
     recall_at_k: dict[str, float] | None = None
     positive: PositiveMetrics | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         state = super().to_dict()
         if len(self.support_by_class) == 2:  # the positive block has them, of the label that matters
             del state["average_precision"], state["auroc"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from seqclf.evaluation.json_result import JsonResult
+from seqclf.system.json_result import JsonResult
 
 RANKING_METRICS = ("average_precision", "auroc")
 OPERATING_POINTS = (0.5, 0.8, 0.9, 0.95)  # precisions (recalls) at which the best recall (precision) is reported

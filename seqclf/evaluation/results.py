@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
+from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
 from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.system.json_result import JsonObject, JsonResult
 
 MOST_MISTAKES = 20  # shown in a report
 
@@ -101,28 +103,28 @@ class RunMetrics:
     """Content of metrics.json.
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
-    the threshold. `data` and `leaks`: the dataset's report.
+    the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share.
     """
 
     splits: Mapping[str, SplitMetrics]
     decision: Decision
     calibration: Calibration
     baseline: BaselineMetrics | None
-    data: Mapping[str, Any]
-    leaks: Mapping[str, Any]
+    data: Mapping[str, SplitCounts]
+    leaks: LeakReport
     holdout_rows: int
     trained_steps: int
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
         return {
             **{split: metrics.to_dict() for split, metrics in self.splits.items()},
             **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
             "decision": self.decision.to_dict(),
             "calibration": self.calibration.to_dict(),
-            "data": dict(self.data),
+            "data": {split: counts.to_dict() for split, counts in self.data.items()},
             "holdout": {"rows": self.holdout_rows},
-            "leaks": dict(self.leaks),
+            "leaks": self.leaks.to_dict(),
             "step": self.trained_steps,
         }
 
@@ -191,6 +193,7 @@ def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, appl
     """Calibration error of each split without and with `temperature`."""
     errors = {}
     for split, rows in outputs.items():
+        # A temperature of 1 leaves the logits as they are.
         before, after = (calibration_error(rows.labels, softmax(rows.logits / scale)) for scale in (1.0, temperature))
         errors[split] = CalibrationErrors(before=before, after=after)
     return Calibration(temperature=temperature, applied=applied, ece=errors)

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.json_result import JsonResult
 from seqclf.evaluation.metrics import AlertMetrics, confusion_matrix, confusion_metrics, positive_metrics
+from seqclf.system.json_result import JsonResult
 
 BUCKETS = 5  # more would leave too few rows in each for a stable recall
 

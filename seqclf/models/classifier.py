@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.pooling import Pooling
@@ -43,7 +43,7 @@ class SequenceClassifier(nn.Module):
 
     def __init__(
         self,
-        fields: Sequence[Mapping[str, Any]],
+        fields: Sequence[FieldSpec],
         num_classes: int,
         *,
         cell: str,
@@ -56,6 +56,7 @@ class SequenceClassifier(nn.Module):
         dropout: float,
         token_dropout: float,
         number_noise: float,
+        # The only default here: checkpoints that were written before this option lack it.
         variational: bool = False,
     ):
         super().__init__()
@@ -66,6 +67,7 @@ class SequenceClassifier(nn.Module):
             cell, self.embedding.size, hidden_size, layers, bidirectional, dropout, variational, layout
         )
         self.pooling = Pooling(pooling, self.recurrent.size, self.recurrent.backward_size)
+        # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)

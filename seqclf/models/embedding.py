@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+
+from seqclf.data.encoding.field_spec import FieldSpec
 
 UNKNOWN = 0  # id of values that are not in a vocabulary
 
@@ -48,17 +49,16 @@ class FieldEmbedding(nn.Module):
     torch.Size([2, 5, 8])
     """
 
-    def __init__(
-        self, fields: Sequence[Mapping[str, Any]], *, embedding_size: int, token_dropout: float, number_noise: float
-    ):
+    def __init__(self, fields: Sequence[FieldSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
         super().__init__()
         self.token_dropout = token_dropout
         self.names = [field["name"] for field in fields]
         self.layers = nn.ModuleList()  # by position: a field may be called like an attribute of a module
         self.size = 0
         for field in fields:
-            size = field.get("vector_size") or embedding_size
+            size = embedding_size
             if field["kind"] == "category":
+                size = field.get("vector_size") or embedding_size
                 self.layers.append(nn.Embedding(field["size"], size))
             else:
                 scaled = field.get("scaled", [True] * field["width"])

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.instantiate import build
+from seqclf.data.encoding.field_spec import FieldSpec
 
 
 class Ensemble(nn.Module):
@@ -34,7 +35,7 @@ class Ensemble(nn.Module):
         return logits if self.training else vote(logits)
 
 
-def build_classifier(model: Mapping[str, Any], fields: Sequence[Mapping[str, Any]], num_classes: int) -> Any:
+def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:
     """Build the network of a `_target_` dict, or an ensemble of as many networks as its `members` says."""
     design = {key: value for key, value in model.items() if key != "members"}
     # Each network draws its initial weights anew, which is all that makes members differ.

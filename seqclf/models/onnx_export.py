@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.models.recurrent import Recurrent
 
 # Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
@@ -100,7 +101,7 @@ class _Exported(nn.Module):
 
 
 def example_inputs(
-    fields: Sequence[Mapping[str, Any]], lengths: np.ndarray, time: int, generator: np.random.Generator
+    fields: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
 ) -> dict[str, np.ndarray]:
     """Return random inputs of every field for `lengths` (B,) in a batch padded to `time` tokens.
 
@@ -116,7 +117,7 @@ def example_inputs(
     return {**inputs, "lengths": lengths.astype(np.int64)}
 
 
-def export_onnx(classifier: nn.Module, fields: Sequence[Mapping[str, Any]], path: Path) -> None:
+def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> None:
     """Write a classifier or an ensemble to `path`, in evaluation mode and float32. The classifier itself is unchanged.
 
     Inputs: one per field, (batch, time) int64 or (batch, time, D) float32, and `lengths` (batch,) int64.

@@ -6,7 +6,7 @@ kernels. The backward direction is a second such module over inputs flipped with
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.errors import InputError
 from seqclf.models.dropout import TokenDropout
 
-CELLS: dict[str, Any] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
 
 

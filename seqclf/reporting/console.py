@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
-from seqclf.data.splitting.leakage import leak_lines
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.reporting.formatting import warning_lines
 from seqclf.reporting.guarantees import decision_lines
 from seqclf.reporting.run.summary import dependence
+
+if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or PyTorch
+    from seqclf.survey.survey import DatasetSurvey
+    from seqclf.training.epoch_record import EpochRow
 
 # Labels and paths may look like markup.
 console = Console(stderr=True, highlight=False, markup=False, emoji=False)
@@ -24,7 +28,7 @@ POSITIVE_METRICS = ("recall", "precision", "f1", "average_precision", "auroc")
 
 
 def show_dataset(dataset: Dataset) -> None:
-    """Print fields, classes and rows, with everything that was refused, truncated or unknown."""
+    """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown."""
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for field in dataset.schema.fields:
@@ -41,38 +45,39 @@ def show_dataset(dataset: Dataset) -> None:
         table.add_column(heading, justify="left" if heading == "split" else "right")
     for name, counts in dataset.report.items():
         lengths = dataset.splits[name].sequences.lengths
-        unknown = f"{counts['unknown_tokens'] / max(1, counts['tokens']):.1%}"
+        unknown = f"{counts.unknown_tokens / max(1, counts.tokens):.1%}"
         spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
-        table.add_row(name, *(str(counts[key]) for key in ("used", "refused", "truncated", "tokens")), unknown, spread)
+        figures = (counts.used, counts.refused, counts.truncated, counts.tokens)
+        table.add_row(name, *map(str, figures), unknown, spread)
     console.print(table)
-    if any(counts["refused"] for counts in dataset.report.values()):
+    if any(counts.refused for counts in dataset.report.values()):
         console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
     for name, counts in dataset.report.items():
-        if counts.get("hidden_files"):
-            console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts['hidden_files']}")
-    for line in leak_lines(dataset.leaks):
-        warn(line)
-    for name, count in dataset.leaks["dropped"].items():
+        if counts.hidden_files:
+            console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts.hidden_files}")
+    for name, count in dataset.leaks.dropped.items():
         if count:
-            warn(f"dropped {count} such rows of {name} (data.split.on_leak=drop)")
+            console.print(f"  {name}: dropped {count} rows that share a sequence or an id with an earlier split")
 
 
-def warn(line: str) -> None:
-    """Print a warning about the data."""
-    console.print(f"data: {line}", style="yellow", soft_wrap=True)
+def show_warnings(survey: DatasetSurvey) -> None:
+    """Print the warnings of a survey, leaks included. No other function prints a warning about the data."""
+    for line in warning_lines(survey.warnings):
+        console.print(f"data: {line}", style="yellow", soft_wrap=True)
 
 
-def show_epoch(row: dict[str, Any], monitor: str) -> None:
+def show_epoch(row: EpochRow, monitor: str) -> None:
     """Print a line per epoch. `monitor`: the validation metric that decides which one is best."""
-    parts = [f"epoch {row['epoch']:>3}"]
+    scores = row.scores
+    parts = [f"epoch {row.epoch:>3}"]
     for split in ("train", "validation"):
-        if f"{split}/loss" in row:
-            parts.append(f"{split} loss {row[f'{split}/loss']:.4f} recall {row[f'{split}/recall']:.4f}")
-    if "validation/accuracy" in row:
+        if f"{split}/loss" in scores:  # an epoch may have no validation
+            parts.append(f"{split} loss {scores[f'{split}/loss']:.4f} recall {scores[f'{split}/recall']:.4f}")
+    if "validation/accuracy" in scores:
         names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
-        values = {name.replace("_", " "): row.get(f"validation/{name}") for name in names}
+        values = {name.replace("_", " "): scores.get(f"validation/{name}") for name in names}
         parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
-    parts.append(f"{row['tokens_per_s']:,.0f} tokens/s  {row['observation']}")
+    parts.append(f"{row.speed.tokens_per_s:,.0f} tokens/s  {row.observation}")
     console.print("  ".join(parts), soft_wrap=True)
 
 

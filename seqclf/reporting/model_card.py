@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.leakage import leak_lines
+from seqclf.data.splitting.leakage import LeakReport
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
@@ -106,7 +106,7 @@ def _data(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> list[s
     names = ("used", "refused", "truncated", "tokens")
     counts = [[split, *(row_counts[name] for name in names)] for split, row_counts in report.items()]
     parts = [_table(["split", *names], counts)]
-    leaks = leak_lines(run_metrics["leaks"])
+    leaks = LeakReport.from_dict(run_metrics["leaks"]).warnings()
     parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
     return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.storage.ragged import Ragged, Split, sample_split
 
 MAX_FITTED_TOKENS = 8_000_000  # training tokens to fit on; larger splits are sampled by whole rows
@@ -32,18 +33,16 @@ class Baseline(NamedTuple):
     probabilities: dict[str, dict[str, np.ndarray]]
 
 
-def fit_baseline(
-    splits: Mapping[str, Split], fields: Sequence[Mapping[str, Any]], num_classes: int, seed: int = 0
-) -> Baseline:
+def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_classes: int, seed: int = 0) -> Baseline:
     """Fit logistic regression and gradient boosting on category counts and pooled numbers.
 
-    `splits`: train and at least one other. `fields`: specs of the encoders (`name`, `kind`, and `size` of a category).
+    `splits`: train and at least one other. `fields`: specs of the encoders.
     Without a validation split, the first other split names the better model.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
     >>> sequences = Ragged(offsets=np.arange(0, 17, 2), fields={"token": np.array([1, 2, 2, 2] * 4)})
-    >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), rows=rows)
+    >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), row_numbers=rows)
     >>> fields = [{"name": "token", "kind": "category", "size": 3}]
     >>> baseline = fit_baseline({"train": split, "test": split}, fields, num_classes=2)
     >>> baseline.probabilities["logistic regression"]["test"].argmax(axis=1)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,7 @@ class ClassCounts:
     rows: dict[str, int]
     share: float
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, with one key per split."""
         return {"label": self.label, **self.rows, "share": self.share}
 
@@ -33,6 +34,7 @@ def count_classes(labels: Mapping[str, np.ndarray], classes: Sequence[str]) -> l
     no {'train': 2, 'test': 0} 0.5
     yes {'train': 1, 'test': 1} 0.5
     """
+    # `minlength`, because a split may lack the last classes.
     counts = {split: np.bincount(codes, minlength=len(classes)) for split, codes in labels.items()}
     total_by_class = np.sum(list(counts.values()), axis=0)
     return [

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from seqclf.data.splitting.leakage import leak_lines
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.target_leakage import ColumnLeakage
@@ -21,7 +20,7 @@ UNKNOWN_SHARE = 0.05
 
 def dataset_warnings(survey: DatasetSurvey) -> list[str]:
     """Return one line for each problem: leaks between splits, rare classes, odd fields, target leakage."""
-    lines = [*leak_lines(survey.leaks), *_class_warnings(survey.classes)]
+    lines = [*survey.leaks.warnings(), *_class_warnings(survey.classes)]
     for name, field in survey.fields.items():
         lines += _field_warnings(name, field)
     for leakage in survey.columns:

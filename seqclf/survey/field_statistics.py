@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -12,10 +12,11 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.system.json_result import JsonResult
 
 
 @dataclass(frozen=True)
-class FieldStatistics:
+class FieldStatistics(JsonResult):
     """Statistics of one field. Those that do not apply to its kind are None.
 
     `describe`: the encoder's options in words. `size`: the number of category ids. `unknown`: by split, the share of
@@ -23,6 +24,10 @@ class FieldStatistics:
     `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
     change, while others do. `extremes`: warnings about outlying numbers.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {"size", "unknown", "missing", "constant_channels", "extremes"}  # that other kinds of fields have
+    )
 
     kind: str
     columns: list[str]
@@ -33,10 +38,6 @@ class FieldStatistics:
     missing: dict[str, float] | None = None
     constant_channels: list[str] | None = None
     extremes: list[str] | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the statistics that apply, as plain values."""
-        return {key: value for key, value in asdict(self).items() if value is not None}
 
 
 def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatistics:
@@ -89,7 +90,7 @@ def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
         constant=bool(is_constant.all()),
         missing=missing,
         constant_channels=constant_channels,
-        extremes=encoder.extremes() if field.kind == "number" else None,  # type: ignore[attr-defined]
+        extremes=encoder.outlier_warnings() if field.kind == "number" else None,  # type: ignore[attr-defined]
     )
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
 from seqclf.data.storage.dataset import Dataset
+from seqclf.system.json_result import JsonObject
 
 HISTOGRAM_BINS = 40
 LONG_TAIL = 20.0  # longest length over the median from which the bins grow geometrically
@@ -47,7 +47,7 @@ class LengthStatistics:
     by_split: dict[str, LengthSummary]
     histogram: LengthHistogram
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values."""
         return {
             "all": asdict(self.all_rows),

@@ -10,12 +10,13 @@ import numpy as np
 
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.data.storage.dataset import Dataset
+from seqclf.system.json_result import JsonResult
 
 MAX_PLANNED_ROWS = 2_000_000  # the efficiency of more rows is that of the first ones
 
 
 @dataclass(frozen=True)
-class PaddingSurvey:
+class PaddingSurvey(JsonResult):
     """Batches of the first epoch. `padding_efficiency`: tokens over computed tokens, padding included.
     `padding_efficiency_static`: the same if every row were padded to the longest."""
 

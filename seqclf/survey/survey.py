@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
+from seqclf.data.splitting.leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
-from seqclf.survey.baseline_scores import score_baseline, score_single_fields
+from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.dataset_warnings import dataset_warnings
 from seqclf.survey.field_statistics import FieldStatistics, measure_field
@@ -16,49 +18,50 @@ from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
 from seqclf.survey.padding import PaddingSurvey, survey_padding
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
 from seqclf.survey.truncation import TruncationSurvey, survey_truncation
+from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True)
 class DatasetSurvey:
     """Everything that `describe` shows of a dataset.
 
-    `rows`: the counts of the dataset's report, by split. `ignored`: columns that no field reads. `leaks`: the report of
-    `seqclf.data.splitting.leakage`. `columns`: target leakage of the ignored columns. `baseline`: the result of
-    `score_baseline`. `single_field_recall`: the result of `score_single_fields`. The last two are None, and `columns`
-    is empty, in a survey without a baseline. `warnings`: one line for each problem.
+    `rows`: counts by split. `ignored`: columns that no field reads. `leaks`: counts of what splits share. `columns`:
+    target leakage of the ignored columns. `single_field_recall`: the result of `score_single_fields`. `baseline` and
+    `single_field_recall` are None, and `columns` is empty, in a survey without a baseline. `warnings`: one line for
+    each problem.
     """
 
     name: str
     classes: list[ClassCounts]
     positive: str | None
-    rows: dict[str, dict[str, int]]
+    rows: dict[str, SplitCounts]
     lengths: LengthStatistics
     truncation: TruncationSurvey
     batches: PaddingSurvey
     fields: dict[str, FieldStatistics]
     ignored: list[str]
-    leaks: dict[str, Any]
+    leaks: LeakReport
     columns: list[ColumnLeakage] = field(default_factory=list)
-    baseline: dict[str, Any] | None = None
+    baseline: BaselineScores | None = None
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values that JSON can hold. The recalls of single fields are under `alone`."""
         alone = {} if self.single_field_recall is None else {"alone": self.single_field_recall}
         return {
             "name": self.name,
             "classes": [counts.to_dict() for counts in self.classes],
             "positive": self.positive,
-            "rows": self.rows,
+            "rows": {split: counts.to_dict() for split, counts in self.rows.items()},
             "lengths": self.lengths.to_dict(),
             "truncation": self.truncation.to_dict(),
-            "batches": asdict(self.batches),
+            "batches": self.batches.to_dict(),
             "fields": {name: statistics.to_dict() for name, statistics in self.fields.items()},
             "ignored": self.ignored,
-            "leaks": self.leaks,
+            "leaks": self.leaks.to_dict(),
             "columns": [leakage.to_dict() for leakage in self.columns],
-            "baseline": self.baseline,
+            "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **alone,
             "warnings": self.warnings,
         }
@@ -76,7 +79,7 @@ def survey_dataset(
         name=options.name,
         classes=count_classes(labels, dataset.classes),
         positive=dataset.positive,
-        rows={name: dict(counts) for name, counts in dataset.report.items()},
+        rows=dataset.report,
         lengths=measure_lengths(dataset),
         truncation=survey_truncation(dataset),
         batches=survey_padding(dataset, batching),
@@ -84,6 +87,7 @@ def survey_dataset(
         ignored=list(dataset.schema.ignored),
         leaks=dataset.leaks,
     )
+    # Each of these fits models or reads the source again, which takes longer than the rest of the survey.
     if baseline:
         survey = replace(
             survey,
@@ -91,4 +95,5 @@ def survey_dataset(
             baseline=score_baseline(dataset),
             single_field_recall=score_single_fields(dataset),
         )
+    # Last, because warnings are about everything above.
     return replace(survey, warnings=dataset_warnings(survey))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +14,7 @@ from seqclf.data.reading.casts import quote_identifier
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.storage.dataset import Dataset
+from seqclf.system.json_result import JsonObject
 
 SAMPLED_ROWS = 50_000
 MAX_COLUMNS = 50
@@ -39,9 +39,9 @@ class ColumnLeakage:
     paired_with: str | None = None
     auroc_together: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain values, those of a pair only where there is one."""
-        values: dict[str, Any] = {"column": self.column, "auroc": self.auroc, "revealing": self.revealing}
+        values: JsonObject = {"column": self.column, "auroc": self.auroc, "revealing": self.revealing}
         if self.paired_with is not None:
             values |= {"beside": self.paired_with, "auroc_together": self.auroc_together}
         return values
@@ -151,11 +151,16 @@ def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
     from sklearn.tree import DecisionTreeClassifier
 
     tree = DecisionTreeClassifier(
-        min_samples_leaf=max(2, min(10, len(codes) // 100)), max_leaf_nodes=64, random_state=0
+        # Leaves of one row would memorise ids and times.
+        min_samples_leaf=max(2, min(10, len(codes) // 100)),
+        max_leaf_nodes=64,
+        random_state=0,
     )
+    # A fold without a row of some class has no AUROC.
     rarest = int(np.bincount(codes)[np.unique(codes)].min())
     folds = StratifiedKFold(min(MAX_FOLDS, rarest), shuffle=True, random_state=0)
     classes, targets = np.unique(codes, return_inverse=True)
+    # Of rows that the tree has not seen: any column of unique values tells seen rows apart.
     probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
     scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
     return float(np.mean(scores))

@@ -54,8 +54,6 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
     hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
     if not isinstance(hyper, dict) or "dataset" not in hyper:
         raise InputError(message)
-    if isinstance(hyper.get("model"), dict):
-        hyper["model"].setdefault("members", 1)  # checkpoints older than ensembles lack it
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
         _check_settings(hyper, len(state["state_dict"]))
@@ -75,6 +73,7 @@ def _is_plain_archive(path: Path) -> bool:
 
 def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     try:
+        # Settings end up in the manifest, which is JSON: a tensor among them would fail only there.
         json.dumps(hyper)
     except (TypeError, ValueError, RecursionError):
         raise InputError("hyper_parameters must be plain texts, numbers and lists") from None

@@ -18,6 +18,7 @@ from seqclf.evaluation.epoch_notes import epoch_note
 from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system.atomic_files import write_output
+from seqclf.system.json_result import JsonObject
 from seqclf.system.memory import resident_mb
 from seqclf.training.epoch_metrics import EpochScores
 from seqclf.training.module import main_scores
@@ -56,7 +57,7 @@ class EpochRow(NamedTuple):
     scores: dict[str, float]
     observation: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the row as plain values by `COLUMNS`, without scores that are not defined."""
         fields = self._asdict()
         speed, scores = fields.pop("speed"), fields.pop("scores")
@@ -84,14 +85,14 @@ class EpochRecord(Checkpoint):
     those after the module has logged its epoch, and all other callbacks before.
     """
 
-    def __init__(self, path: Path, show: Callable[[dict[str, Any], str], None]):
+    def __init__(self, path: Path, show: Callable[[EpochRow, str], None]):
         self.path = path
         self.show = show
         self.rows: list[EpochRow] = []
         self._start_clock({}, 0.0)
 
     @property
-    def history(self) -> list[dict[str, Any]]:
+    def history(self) -> list[JsonObject]:
         """Rows as plain values by column name."""
         return [row.to_dict() for row in self.rows]
 
@@ -130,6 +131,7 @@ class EpochRecord(Checkpoint):
         for split, result in task.epoch_scores.items():
             scores |= main_scores(split, result)
         validation = task.epoch_scores.get("validation")
+        # Else an epoch without validation would repeat the scores of the one before.
         task.epoch_scores = {}
         row = EpochRow(
             epoch=trainer.current_epoch,
@@ -153,8 +155,9 @@ class EpochRecord(Checkpoint):
             speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
             for logger in trainer.loggers:
                 logger.log_metrics({**speed, "epoch": row.epoch}, row.step)
+            # After every epoch, so that a killed run keeps its record.
             self._write()
-            self.show(self.rows[-1].to_dict(), task.monitor)
+            self.show(self.rows[-1], task.monitor)
 
     def _speed(self, device: torch.device) -> Speed:
         # Validation comes after the last step and does not count.

@@ -15,6 +15,7 @@ from typing import Any
 
 from lightning.pytorch.loggers import Logger, TensorBoardLogger, WandbLogger
 
+from seqclf.config.instantiate import Config
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
@@ -23,7 +24,7 @@ from seqclf.training.wandb_summary import RunSummary, flat_scores, log_wandb
 MODES = ("auto", "online", "offline", "disabled")
 
 
-def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Logger | None:
+def make_logger(settings: Config, run: Path, config: Config) -> Logger | None:
     """Return the logger of `settings` (conf/logger), or None. `config` is recorded with the run."""
     name = settings["name"]
     if name in ("csv", "none"):
@@ -40,7 +41,7 @@ def make_logger(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> 
     return _tolerant(lambda: _wandb(settings, run, config))
 
 
-def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> WandbLogger:
+def _wandb(settings: Config, run: Path, config: Config) -> WandbLogger:
     os.environ.setdefault("WANDB_SILENT", "true")
     mode = settings["mode"] if settings["mode"] != "auto" else os.environ.get("WANDB_MODE", "online")
     if mode == "online" and not _has_key():
@@ -67,7 +68,7 @@ def _wandb(settings: dict[str, Any], run: Path, config: dict[str, Any]) -> Wandb
     return logger
 
 
-def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str, seconds: float) -> Any:
+def _init(settings: Config, run: Path, config: Config, mode: str, seconds: float) -> Any:
     import wandb
 
     return wandb.init(
@@ -77,6 +78,7 @@ def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str
         tags=settings["tags"],
         job_type=settings["job_type"],
         notes=settings["notes"],
+        # A resumed run continues its curves.
         id=_earlier_id(config.get("checkpoint")),
         resume="allow",
         dir=str(run),
@@ -85,6 +87,7 @@ def _init(settings: dict[str, Any], run: Path, config: dict[str, Any], mode: str
         settings=wandb.Settings(
             console="off", silent=True, init_timeout=seconds, finish_timeout=settings["finish_timeout"]
         ),
+        # The runs of a multirun share a process.
         reinit="finish_previous",
     )
 
@@ -150,7 +153,7 @@ def _tolerant(act: Callable[[], Any]) -> Any:
         return None
 
 
-def log_verdict(logger: Logger | None, verdict: RunSummary, settings: dict[str, Any]) -> None:
+def log_verdict(logger: Logger | None, verdict: RunSummary, settings: Config) -> None:
     """Log the final metrics, and to W&B plots, tables and artifacts too."""
     if logger is None:
         return

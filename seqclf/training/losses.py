@@ -3,11 +3,15 @@
 A loss is the mean over a batch of the costs of its rows, which may be weighted by class. The training step multiplies
 it by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a mean of 1 over
 the training rows, not over each batch, so that a row has the same weight whatever its batch mates.
+
+The losses are dataclasses: each declares only the arguments that it adds. Its signature still lists all of them, as the
+check of a `_target_` needs it to (see `check_arguments`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -49,21 +53,27 @@ def weigh_classes(
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 
+@dataclass(eq=False, repr=False)  # a module is equal to itself alone, and prints its parts
 class RowLoss(nn.Module):
-    """Base class: the weighted mean over a batch of `costs`, which each loss defines."""
+    """Base class: the weighted mean over a batch of `costs`, which each loss defines.
 
-    weights: Tensor | None
+    `classes`: labels in the order of the logits. `class_counts`: (C,) training rows of each. `class_weights`,
+    `effective_beta`: see `weigh_classes`.
+    """
 
-    def __init__(
-        self,
-        classes: Sequence[str],
-        class_counts: Sequence[int],
-        *,
-        class_weights: str | Mapping[str, float] | None,
-        effective_beta: float,
-    ):
+    classes: Sequence[str]
+    class_counts: Sequence[int]
+    _: KW_ONLY
+    class_weights: str | Mapping[str, float] | None
+    effective_beta: float
+    weights: Tensor | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        # After the fields are set: they are plain values, which a module takes before it is initialised too.
         super().__init__()
-        self.register_buffer("weights", weigh_classes(class_weights, classes, class_counts, effective_beta))
+        weights = weigh_classes(self.class_weights, self.classes, self.class_counts, self.effective_beta)
+        # A buffer follows the module to its device and is part of the checkpoint.
+        self.register_buffer("weights", weights)
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
@@ -71,45 +81,28 @@ class RowLoss(nn.Module):
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         costs = self.costs(logits, labels)
+        # Not divided by the sum of the weights, as `nn.CrossEntropyLoss(weight=…)` does: see the top of this file.
         return costs.mean() if self.weights is None else (costs * self.weights[labels]).mean()
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CrossEntropy(RowLoss):
     """Cross-entropy: -log p(label).
 
     With `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others.
     """
 
-    def __init__(
-        self,
-        classes: Sequence[str],
-        class_counts: Sequence[int],
-        *,
-        class_weights: str | Mapping[str, float] | None,
-        effective_beta: float,
-        label_smoothing: float,
-    ):
-        super().__init__(classes, class_counts, class_weights=class_weights, effective_beta=effective_beta)
-        self.label_smoothing = label_smoothing
+    label_smoothing: float
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=self.label_smoothing)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Focal(RowLoss):
     """Focal loss: -(1 - p(label))^gamma log p(label), where easy rows count less (Lin et al. 2017)."""
 
-    def __init__(
-        self,
-        classes: Sequence[str],
-        class_counts: Sequence[int],
-        *,
-        class_weights: str | Mapping[str, float] | None,
-        effective_beta: float,
-        gamma: float,
-    ):
-        super().__init__(classes, class_counts, class_weights=class_weights, effective_beta=effective_beta)
-        self.gamma = gamma
+    gamma: float
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         # 1 - p from the logits of the other classes: exact where p is nearly 1, and its power has a gradient there.
@@ -119,30 +112,20 @@ class Focal(RowLoss):
         return (self.gamma * (log_others - log_all)).exp() * (log_all - logits[is_label])
 
 
-class LogitAdjusted(RowLoss):
+@dataclass(eq=False, repr=False, kw_only=True)
+class LogitAdjusted(CrossEntropy):
     """Cross-entropy of logits + tau * log(share of the class) (Menon et al. 2021, equation 10).
 
     Trained with the shift, the logits themselves treat classes as if they were equally frequent.
     """
 
-    priors: Tensor
+    tau: float
+    priors: Tensor = field(init=False)
 
-    def __init__(
-        self,
-        classes: Sequence[str],
-        class_counts: Sequence[int],
-        *,
-        class_weights: str | Mapping[str, float] | None,
-        effective_beta: float,
-        tau: float,
-        label_smoothing: float,
-    ):
-        super().__init__(classes, class_counts, class_weights=class_weights, effective_beta=effective_beta)
-        counts = torch.tensor(class_counts, dtype=torch.float32)
-        self.register_buffer("priors", tau * (counts / counts.sum()).log())
-        self.label_smoothing = label_smoothing
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        counts = torch.tensor(self.class_counts, dtype=torch.float32)
+        self.register_buffer("priors", self.tau * (counts / counts.sum()).log())
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            logits + self.priors, labels, reduction="none", label_smoothing=self.label_smoothing
-        )
+        return super().costs(logits + self.priors, labels)

@@ -13,7 +13,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.instantiate import Trust, build, locate, package_of
+from seqclf.config.instantiate import Config, Trust, build, locate, package_of
+from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
@@ -50,10 +51,10 @@ class SequenceTask(pl.LightningModule):
 
     def __init__(
         self,
-        dataset: dict[str, Any],
-        model: dict[str, Any],
-        loss: dict[str, Any],
-        optimizer: dict[str, Any],
+        dataset: DatasetDescription,
+        model: Config,
+        loss: Config,
+        optimizer: Config,
         monitor: str,
         seed: int,
     ):

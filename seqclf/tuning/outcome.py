@@ -11,6 +11,8 @@ import yaml
 from rich.table import Table
 
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
+from seqclf.system.json_result import JsonResult
+from seqclf.tuning.space import TrialSettings
 from seqclf.tuning.trials import Trial
 
 if TYPE_CHECKING:
@@ -26,14 +28,14 @@ BLUE, GREY = "#2f6db5", "#9aa5b1"
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class SearchResult(JsonResult):
     """The JSON line of `search`. `search`: its folder; `value` and `best`: metric and settings of the best trial."""
 
     search: str
     trials: int
     metric: str
     value: float
-    best: dict[str, Any]
+    best: TrialSettings
 
 
 def trial_line(trial: Trial) -> str:

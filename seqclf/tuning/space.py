@@ -8,6 +8,7 @@ from typing import Any
 
 from seqclf.errors import InputError
 
+TrialSettings = dict[str, Any]  # the values of a trial by dotted key, such as {"model.layers": 2}
 RANGE_KEYS = {"low", "high", "log", "step"}
 # Trials with another holdout would train on rows that other trials keep apart for a guarantee.
 NOT_SEARCHABLE = {"decision.holdout", "decision.provisional"}
@@ -35,7 +36,7 @@ def check_space(space: Mapping[str, Any]) -> None:
             raise InputError(f"{setting}: a range on a log scale is above 0 and has no step")
 
 
-def suggest(trial: Any, space: Mapping[str, Any]) -> dict[str, Any]:
+def suggest(trial: Any, space: Mapping[str, Any]) -> TrialSettings:
     """Return a value for each key, drawn by an Optuna `trial`."""
     return {key: _suggest_value(trial, key, values) for key, values in space.items()}
 

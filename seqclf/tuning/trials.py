@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.errors import InputError
-from seqclf.tuning.space import as_overrides, suggest
+from seqclf.tuning.space import TrialSettings, as_overrides, suggest
 
 if TYPE_CHECKING:
     from seqclf.tuning.options import SearchOptions
@@ -25,7 +25,7 @@ class Trial:
     """A trial that has ended. `settings`: value by dotted key. `value`: of the metric, None if the trial failed."""
 
     number: int
-    settings: dict[str, Any]
+    settings: TrialSettings
     value: float | None
     error: str | None
 
@@ -117,6 +117,7 @@ def run_trials(
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
     """Run a training command. Return its metric and no error, or None and the last line of its error."""
+    # Not in this process: a trial may run out of memory, and its settings of PyTorch must not reach the next one.
     command = [
         sys.executable,
         "-m",

@@ -33,8 +33,8 @@ def test_parity_can_be_checked_again_without_torch(exported, kind):
     folder = exported(kind).folder
     repeated = parity.check(open_session(folder / "model.onnx", "cpu", 1), folder / "parity.npz")
     stored = json.loads((folder / "parity.json").read_text())
-    assert repeated["passed"] and stored["passed"]
-    assert set(repeated["cells"]) == set(stored["cells"])
+    assert repeated.passed and stored["passed"]
+    assert set(repeated.cells) == set(stored["cells"])
     assert read_manifest(folder)["parity"]["max_error"] == stored["max_error"] <= parity.TOLERANCE
 
 
@@ -57,8 +57,8 @@ def test_a_model_with_a_changed_weight_fails_parity(exported, tmp_path):
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(1e-3), bias.name))
     onnx.save(model, tmp_path / "wrong.onnx")
     result = parity.check(open_session(tmp_path / "wrong.onnx", "cpu", 1), folder / "parity.npz")
-    assert not result["passed"]
-    assert result["max_error"] == pytest.approx(1e-3, rel=0.1)
+    assert not result.passed
+    assert result.max_error == pytest.approx(1e-3, rel=0.1)
 
 
 class ConstantSession:
@@ -73,7 +73,7 @@ class ConstantSession:
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 0.0])
 def test_constant_or_non_finite_logits_fail_parity(exported, value):
-    assert not parity.check(ConstantSession(value), exported("events").folder / "parity.npz")["passed"]
+    assert not parity.check(ConstantSession(value), exported("events").folder / "parity.npz").passed
 
 
 def test_a_model_that_fails_parity_is_not_written(exported, tmp_path, monkeypatch):

@@ -84,7 +84,7 @@ def test_predictions_of_a_file_ignore_window_and_batch_size(
     monkeypatch.setattr(runtime, "MAX_TOKENS", max_tokens)
     windows = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
     first_rows = np.cumsum([1, *(batch.columns.num_rows for batch, _ in windows[:-1])])
-    assert [int(batch.rows[0]) for batch, _ in windows] == list(first_rows)
+    assert [int(batch.row_numbers[0]) for batch, _ in windows] == list(first_rows)
     expected = probabilities(classifier("events").predict(sequences))
     np.testing.assert_allclose(
         np.concatenate([predictions.probabilities for _, predictions in windows]), expected, atol=1e-6

@@ -16,7 +16,6 @@ from seqclf.data import prepare as preparation
 from seqclf.data.caching.cache import CONTENT
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.assignment import NO_KEY, fill_missing_keys
-from seqclf.data.splitting.leakage import leak_lines
 from seqclf.errors import InputError
 
 
@@ -45,14 +44,14 @@ def test_encoders_see_only_the_training_split(make, tmp_path):
     numbers = [[float(token) for token in row] for row in TOKENS]
     dataset = make(simple(x=numbers), test=path)
     train = dataset.splits["train"]
-    training_rows = [TOKENS[row - 1] for row in train.rows]
+    training_rows = [TOKENS[row - 1] for row in train.row_numbers]
     assert set(dataset.encoders["tokens"].state()["values"]) == {token for row in training_rows for token in row}
     tokens = np.array([token for row in training_rows for token in row], float)
     assert dataset.encoders["x"].state() == {
         "mean": [pytest.approx(tokens.mean())],
         "deviation": [pytest.approx(tokens.std())],
     }
-    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"]["unknown_tokens"] == 2
+    assert sequences(dataset.splits["test"])[0] == [0, 0] and dataset.report["test"].unknown_tokens == 2
 
 
 def test_every_row_keeps_its_tokens_label_id_and_number(make):
@@ -60,7 +59,7 @@ def test_every_row_keeps_its_tokens_label_id_and_number(make):
     values = [None, *dataset.encoders["tokens"].state()["values"]]
     seen = []
     for split in dataset.splits.values():
-        for tokens, label, id_, row in zip(sequences(split), split.labels, split.ids, split.rows, strict=True):
+        for tokens, label, id_, row in zip(sequences(split), split.labels, split.ids, split.row_numbers, strict=True):
             assert [values[token] for token in tokens] == TOKENS[row - 1]
             assert dataset.classes[label] == LABELS[row - 1] and id_.as_py() == f"r{row - 1}"
             seen.append(row)
@@ -78,7 +77,7 @@ def test_input_rows_are_used_plus_refused(options, tmp_path_factory, kinds, test
     split = {"validation": 0.2, "test": 0.0 if tested else 0.2}
     test = path if tested else None
     dataset = prepare(options(train=path, test=test, label="label", max_bad_share=1, split=split))
-    total = sum(counts["used"] + counts["refused"] for counts in dataset.report.values())
+    total = sum(counts.used + counts.refused for counts in dataset.report.values())
     assert total == len(kinds) * (2 if tested else 1)
     bad = [row + 1 for row, kind in enumerate(kinds) if kind != "good"] * (2 if tested else 1)
     written = dataset.folder / "quarantine.jsonl"
@@ -89,7 +88,7 @@ def test_input_rows_are_used_plus_refused(options, tmp_path_factory, kinds, test
 def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_path):
     path = write(tmp_path / "test.csv", {"tokens": [[1]] * 20, "label": [*LABELS[:19], "zebra"]})
     dataset = make(simple(), test=path)
-    assert dataset.report["test"]["refused"] == 1 and dataset.report["test"]["used"] == 19
+    assert dataset.report["test"].refused == 1 and dataset.report["test"].used == 19
     assert json.loads((dataset.folder / "quarantine.jsonl").read_text()) == {
         "file": str(path),
         "row": 20,
@@ -104,12 +103,12 @@ def test_a_label_that_train_never_had_is_quarantined_with_its_reason(make, tmp_p
 def test_long_sequences_are_cut_and_counted(make, side):
     dataset = make(simple(), max_length=2, truncate=side, split={"validation": 0.2, "test": 0.2})
     for name, split in dataset.splits.items():
-        uncut = [TOKENS[row - 1] for row in split.rows]
+        uncut = [TOKENS[row - 1] for row in split.row_numbers]
         values = [None, *dataset.encoders["tokens"].state()["values"]]
         cut = [row[:2] if side == "keep_first" else row[-2:] for row in uncut]
         assert [[values[token] for token in tokens] for tokens in sequences(split)] == cut
-        assert dataset.report[name]["truncated"] == sum(len(row) > 2 for row in uncut)
-        assert dataset.report[name]["tokens"] == sum(map(len, cut))
+        assert dataset.report[name].truncated == sum(len(row) > 2 for row in uncut)
+        assert dataset.report[name].tokens == sum(map(len, cut))
 
 
 def test_a_long_sequence_stops_the_run_by_default(make, tmp_path):
@@ -196,7 +195,7 @@ def test_columns_may_be_called_like_anything_in_the_store(make):
     for name, encoder in dataset.encoders.items():
         values, train = [None, *encoder.state()["values"]], dataset.splits["train"]
         tokens = [values[token] for token in train.sequences.fields[name]]
-        assert tokens == [one for row in train.rows for one in (list(dataset.encoders).index(name), row - 1)]
+        assert tokens == [one for row in train.row_numbers for one in (list(dataset.encoders).index(name), row - 1)]
 
 
 @pytest.mark.parametrize("by", ["group", "distinct"])
@@ -204,7 +203,7 @@ def test_groups_and_equal_sequences_stay_in_one_split(make, by):
     user = [f"user {row % 7}" for row in range(20)]
     dataset = make(simple(user=user), split={"by": by, "column": "user", "validation": 0.3, "test": 0.2})
     groups = [
-        {user[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.rows}
+        {user[row - 1] if by == "group" else tuple(TOKENS[row - 1]) for row in split.row_numbers}
         for split in dataset.splits.values()
     ]
     assert len(groups) == 3 and sum(map(len, groups)) == len(set.union(*groups))
@@ -217,10 +216,10 @@ def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     user = [kind(row // 2) if row % 5 == 0 else missing for row in range(200)]
     table = {"tokens": [[row % 3, 7] for row in range(200)], "label": ["a", "b"] * 100, "user": user}
     dataset = make(table, split={"by": by, "column": "user", "validation": 0.25, "folds": 4, "test": 0.25})
-    assert all(0.12 < len(split.rows) / 200 < 0.63 for split in dataset.splits.values())
-    assert dataset.leaks["without_group"] == 160
+    assert all(0.12 < len(split.row_numbers) / 200 < 0.63 for split in dataset.splits.values())
+    assert dataset.leaks.without_group == 160
     line = "160 rows have no value in data.split.column; each is a group of its own"
-    assert line in leak_lines(dataset.leaks)
+    assert line in dataset.leaks.warnings()
 
 
 def test_groups_of_rows_without_one_do_not_depend_on_the_order():
@@ -240,7 +239,7 @@ def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
     def split_of_each(order, name):
         table = {column: [values[row] for row in order] for column, values in simple(user=user).items()}
         dataset = make(table, name, split={"by": by, "column": "user", "validation": 0.3, "folds": 3, "fold": 1})
-        rows = ((user[order[row - 1]], part) for part, split in dataset.splits.items() for row in split.rows)
+        rows = ((user[order[row - 1]], part) for part, split in dataset.splits.items() for row in split.row_numbers)
         return dict(rows)
 
     orders = [np.random.default_rng(seed).permutation(20) for seed in range(3)]
@@ -259,7 +258,7 @@ def test_the_split_of_a_group_does_not_depend_on_the_order_of_rows(make, by):
 )
 def test_the_latest_rows_validate(make, times):
     dataset = make(simple(when=times), split={"by": "time", "column": "when"})
-    assert sorted(dataset.splits["validation"].rows) == [1, 2, 3, 4]
+    assert sorted(dataset.splits["validation"].row_numbers) == [1, 2, 3, 4]
 
 
 def test_labels_that_are_whole_numbers_are_sorted_as_numbers(make):
@@ -291,7 +290,7 @@ def test_the_rarer_of_two_classes_is_positive_by_default(make):
 def test_ids_of_any_type_are_kept_as_text(make, ids):
     dataset = make(simple(key=ids), name="t.arrow", id="key")
     for split in dataset.splits.values():
-        for text, row in zip(split.ids.to_pylist(), split.rows, strict=True):
+        for text, row in zip(split.ids.to_pylist(), split.row_numbers, strict=True):
             value = ids[int(row) - 1].as_py()
             assert (text is None) == (value is None)
             assert not isinstance(value, (int, str, Decimal)) or text == str(value)

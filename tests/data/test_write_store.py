@@ -44,13 +44,13 @@ def test_rows_are_truncated_kept_in_order_and_counted(options, files, truncate):
         part = split.sequences.fields["x"][split.sequences.offsets[row] : split.sequences.offsets[row + 1], 0]
         assert part.tolist() == (untruncated[:4] if truncate == "keep_first" else untruncated[-4:]).tolist()
     counts = dataset.report["validation"]
-    assert counts["used"] == 30 and counts["truncated"] == 15
-    assert counts["tokens"] == sum(min(length, 4) for length in LENGTHS)
+    assert counts.used == 30 and counts.truncated == 15
+    assert counts.tokens == sum(min(length, 4) for length in LENGTHS)
 
 
 def test_a_label_that_is_not_in_train_is_refused_and_counted(options, files):
     dataset = prepare(options(**files))
-    assert (dataset.report["test"]["used"], dataset.report["test"]["refused"]) == (28, 2)
+    assert (dataset.report["test"].used, dataset.report["test"].refused) == (28, 2)
     refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
     assert [(row["row"], row["reason"]) for row in refused] == [
         (5, "is 'c', which never occurs in the training rows"),

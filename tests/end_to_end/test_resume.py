@@ -34,7 +34,7 @@ def resumed(shell, trained, files):
     assert torch.load(shell.folder / "interrupted/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     shutil.copytree(shell.folder / "interrupted", shell.folder / "copied")
     # A checkpoint of an earlier version lacks settings that were added since. Their defaults apply.
-    _drop_model_settings(shell.folder / "copied/checkpoints/last.ckpt", ["members", "variational"])
+    _drop_model_settings(shell.folder / "copied/checkpoints/last.ckpt", ["variational"])
     waits = [
         shell.fork(
             *("train", *files, "logger=none", "export=false"),

@@ -25,6 +25,17 @@ def test_the_note_says_how_long_ago_the_best_epoch_was():
     assert note_on_last([epoch(0.5), epoch(0.6), epoch(0.4), epoch(0.6)]) == "recall no better for 2 epochs"
 
 
+def test_an_epoch_that_ties_with_the_best_does_not_restart_the_count():
+    """The best epoch stays the first that reached its recall, as no later one improved on it."""
+    rows = [epoch(0.5), *[epoch(0.6)] * 4, epoch(0.4), epoch(0.6)]
+    notes = [note_on_last(rows[: count + 1]) for count in range(1, len(rows))]
+    assert notes[0] == "best recall so far"
+    assert notes[1:] == [
+        "recall no better for 1 epoch",
+        *(f"recall no better for {age} epochs" for age in (2, 3, 4, 5)),
+    ]
+
+
 def test_the_best_epoch_is_chosen_by_the_monitored_metric():
     metrics = confusion_metrics(np.array(HEALTHY), CLASSES)
     rows = [

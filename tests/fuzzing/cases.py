@@ -212,7 +212,7 @@ def _read(case: Case, findings: list[str]) -> None:
         require_columns(known.schema.columns, types, str(source))
         schema = replace(known.schema, label=None, id=known.schema.id if known.schema.id in types else None)
         for batch in reader.read(schema):
-            rows += batch.rows.tolist()
+            rows += batch.row_numbers.tolist()
             ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
             usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
             encode(known.encoders, batch.columns.take(usable), known.schema.truncation)

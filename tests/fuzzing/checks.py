@@ -19,8 +19,8 @@ from seqclf.data.storage.ragged import Split
 
 def check_rows(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
     """Yield a finding unless all rows are used or refused, and every refused row is in the quarantine."""
-    total = sum(part["used"] + part["refused"] for part in dataset.report.values())
-    refused = sum(part["refused"] for part in dataset.report.values())
+    total = sum(part.used + part.refused for part in dataset.report.values())
+    refused = sum(part.refused for part in dataset.report.values())
     if truth.damage is not None:
         yield f"a damaged file was read as {total} rows ({truth.damage})"
     if truth.rows is not None and not truth.rows[0] <= total <= truth.rows[1]:
@@ -32,22 +32,22 @@ def check_rows(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
     row_lines = [line for line in written if not base.events or "line" not in json.loads(line)]
     if len(row_lines) != refused:
         yield f"quarantine: {len(row_lines)} lines for {refused} refused rows"
-    events = sum(part.get("events", 0) for part in dataset.report.values())
+    events = sum(part.events or 0 for part in dataset.report.values())
     if truth.events is not None and events != truth.events:
         yield f"events: {events} used and refused, but the file has {truth.events}"
     for line in written:
         if not str(json.loads(line).get("reason", "")).strip():
             yield f"quarantine: no reason: {line[:300]}"
     for name, split in dataset.splits.items():
-        if len(split.labels) != dataset.report[name]["used"]:
-            yield f"{name}: {len(split.labels)} rows stored, {dataset.report[name]['used']} reported"
+        if len(split.labels) != dataset.report[name].used:
+            yield f"{name}: {len(split.labels)} rows stored, {dataset.report[name].used} reported"
 
 
 def check_order(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:
     """Yield a finding unless rows keep the order of the file, groups that of their keys, and ids their rows."""
     untouched = truth.untouched or {}
     for name, split in dataset.splits.items():
-        rows, keys = split.rows.tolist(), keys_of(base, dataset, split)
+        rows, keys = split.row_numbers.tolist(), keys_of(base, dataset, split)
         if base.events:
             if keys != sorted(keys):
                 yield f"{name}: groups are not in order: {keys}"

@@ -13,7 +13,8 @@ from omegaconf import OmegaConf
 
 from seqclf.config.command import CONF
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.leakage import leak_lines
+from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.length_statistics import LengthHistogram, LengthStatistics, summarize_lengths
@@ -72,10 +73,16 @@ def synthetic() -> Callable[..., DatasetSurvey]:
         for label, values in lengths_by_class.items():
             rows = {split: max(1, len(values) // (index + 1)) for index, split in enumerate(SPLITS)}
             classes.append(ClassCounts(label, rows, len(values) / total))
-        counts = {"truncated": 0, "tokens": int(np.concatenate(lengths).sum()), "unknown_tokens": 0, "refused": 0}
+        tokens = int(np.concatenate(lengths).sum())
         used = {split: sum(entry.rows[split] for entry in classes) for split in SPLITS}
-        leaks = {"rows": total, "distinct": total - 1, "ids_seen_before": None, "dropped": {}}
-        leaks |= {"seen_before": {"validation": 0, "test": 2}, "conflicting_sequences": 0, "conflicting_rows": 0}
+        leaks = LeakReport(
+            rows=total,
+            distinct=total - 1,
+            seen_before={"validation": 0, "test": 2},
+            ids_seen_before=None,
+            conflicting_sequences=0,
+            conflicting_rows=0,
+        )
         field = FieldStatistics(
             kind="number",
             columns=channels,
@@ -88,7 +95,7 @@ def synthetic() -> Callable[..., DatasetSurvey]:
             name="synthetic",
             classes=classes,
             positive=None,
-            rows={split: {"used": count, **counts} for split, count in used.items()},
+            rows={split: SplitCounts(used=count, tokens=tokens) for split, count in used.items()},
             lengths=synthetic_lengths(lengths_by_class),
             truncation=TruncationSurvey(None, "error", dict.fromkeys(SPLITS, 0), []),
             batches=PaddingSurvey(7, 31.94, 0.876, 0.123),
@@ -96,7 +103,7 @@ def synthetic() -> Callable[..., DatasetSurvey]:
             ignored=channels,
             leaks=leaks,
             columns=[ColumnLeakage(name, 0.5, False) for name in channels],
-            warnings=[*leak_lines(leaks), *(f"class {label} is rare" for label in labels)],
+            warnings=[*leaks.warnings(), *(f"class {label} is rare" for label in labels)],
         )
 
     return build

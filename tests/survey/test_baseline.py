@@ -74,12 +74,12 @@ def test_a_class_that_train_lacks_has_probability_0():
 def test_a_sample_has_complete_rows_in_their_order(max_tokens):
     split = make_split(40, lambda ids, _: 0, 2)
     sample = sample_split(split, max_tokens, 0)
-    assert (np.diff(sample.rows) > 0).all() and len(sample.sequences) >= 1
+    assert (np.diff(sample.row_numbers) > 0).all() and len(sample.sequences) >= 1
     assert sample.sequences.offsets[-1] <= max(max_tokens, 8)
-    again = take(split.sequences, sample.rows)
+    again = take(split.sequences, sample.row_numbers)
     for name, values in sample.sequences.fields.items():
         np.testing.assert_array_equal(values, again.fields[name])
-        for index, row in enumerate(sample.rows):
+        for index, row in enumerate(sample.row_numbers):
             original = split.sequences.fields[name][split.sequences.offsets[row] : split.sequences.offsets[row + 1]]
             copied = values[sample.sequences.offsets[index] : sample.sequences.offsets[index + 1]]
             np.testing.assert_array_equal(copied, original)

@@ -97,7 +97,7 @@ def test_tried_limits_count_the_rows_and_tokens_they_would_cut(survey, table):
 
 def test_missing_values_are_counted(dataset_and_survey, table):
     dataset, survey = dataset_and_survey
-    rows = dataset.splits["train"].rows
+    rows = dataset.splits["train"].row_numbers
     values = [value for row in rows for value in table[1][row - 1]["values"]]
     (share,) = survey.fields["values"].missing.values()
     assert share == pytest.approx(values.count(None) / len(values))
@@ -129,7 +129,7 @@ def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
     assert survey.baseline == score_baseline(dataset)
     assert list(dataset.folder.glob("baseline-*.json"))
-    assert survey.baseline["models"][survey.baseline["model"]]["test"]["recall"] == 1.0
+    assert survey.baseline.best["test"].recall == 1.0
 
 
 def test_survey_dict_is_plain_json(survey):

@@ -92,6 +92,12 @@ def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
     check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
 
 
+def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(saved):
+    path = saved(lambda state: state["hyper_parameters"]["model"].pop("members"))
+    with pytest.raises(InputError, match=r"model\.members is missing; it is damaged or of another version"):
+        load_task(path)
+
+
 HUGE = {
     "a wide network": lambda state: state["hyper_parameters"]["model"].update(hidden_size=10**6),
     "a deep network": lambda state: state["hyper_parameters"]["model"].update(layers=10**9),

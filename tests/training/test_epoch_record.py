@@ -23,7 +23,7 @@ def test_every_epoch_has_a_row(task, fit, batches, tmp_path):
     shown, path, module = [], tmp_path / "metrics.csv", task()
     fit(module, callbacks=[EpochRecord(path, lambda row, monitor: shown.append(row))], max_epochs=3)
     rows = read_rows(path)
-    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row["epoch"] for row in shown]
+    assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row.epoch for row in shown]
     assert list(rows[0]) == COLUMNS
     assert all(np.isfinite(float(value)) for row in rows for name, value in row.items() if name != "observation")
     assert all(row["observation"] for row in rows)

@@ -3,11 +3,14 @@
 import numpy as np
 import pytest
 import torch
+import yaml
 from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
 
+from seqclf.config.command import CONF
 from seqclf.errors import InputError
+from seqclf.training.check_targets import check_target
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
@@ -42,6 +45,21 @@ def test_weights_have_a_mean_of_one_over_the_training_rows(scheme):
     if isinstance(scheme, dict):
         raw = np.array([float(scheme.get(label, 1.0)) for label in CLASSES])
         np.testing.assert_allclose(weights / weights[0], raw / raw[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "focal", "logit_adjusted"])
+def test_the_arguments_of_a_loss_are_those_of_its_config_and_no_other(name):
+    settings = yaml.safe_load((CONF / "loss" / f"{name}.yaml").read_text())
+
+    def check(loss_settings):
+        check_target("loss", loss_settings, torch.nn.Module, {"classes", "class_counts"}, ignored={"_target_"})
+
+    check(settings)
+    for argument in settings.keys() - {"_target_"}:
+        with pytest.raises(InputError, match=rf"loss\.{argument}: is missing; \w+ needs it"):
+            check({key: value for key, value in settings.items() if key != argument})
+        with pytest.raises(InputError, match=rf"loss\.{argument}s: no such argument of \w+; did you mean '{argument}'"):
+            check({**settings, f"{argument}s": 1.0})
 
 
 @pytest.mark.parametrize("scheme", [None, "balanced", {"wild": 5.0}])

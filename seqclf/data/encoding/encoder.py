@@ -10,11 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
+# Everything that an encoder has learned, as a JSON object. Its keys are the encoder's own: `restore` checks them.
+EncoderState = dict[str, Any]
 NO_ENCODERS: Mapping[str, Encoder] = MappingProxyType({})
 
 
@@ -89,17 +92,13 @@ class Encoder(ABC):
         """Return a readable text for each of T encoded tokens. `fields`: name → (T,) or (T, D)."""
 
     @abstractmethod
-    def spec(self) -> dict[str, Any]:
-        """Return what a model needs to know of the field.
-
-        `name`, and `kind: category` with `size` (ids are below it), or `kind: number` with `width` (channels) and
-        `scaled` (one bool per channel).
-        """
+    def spec(self) -> FieldSpec:
+        """Return what a model needs to know of the field."""
 
     @abstractmethod
-    def state(self) -> dict[str, Any]:
-        """Return everything learned, as plain values that JSON can hold."""
+    def state(self) -> EncoderState:
+        """Return everything learned."""
 
     @abstractmethod
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         """Take over what `state` returned. Raises InputError if no encoder of this field can have that state."""

@@ -9,12 +9,12 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.scaler import Scaler
 from seqclf.data.encoding.time_gap import TimeGap
 from seqclf.data.encoding.tokenizer import Tokenizer
@@ -111,7 +111,7 @@ def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:
             np.save(folder / f"{name}.npy", encoder.vectors, allow_pickle=False)
 
 
-def load_encoders(fields: Iterable[Field], states: Callable[[str], dict[str, Any]]) -> dict[str, Encoder]:
+def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]) -> dict[str, Encoder]:
     """Return the encoders of `fields`, restored from the state that `states` returns for each name.
 
     Raises InputError that names the encoder whose state is not valid.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.channel_statistics import Scales, fit_scales
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
@@ -110,7 +111,11 @@ class Scaler(Encoder):
             yield self._raw_channels(record_batch).values, self._staged_groups(record_batch)
 
     def _group_count(self) -> int:
-        return 1 if self.by is None else self.others[self.by].spec()["size"]
+        if self.by is None:
+            return 1
+        spec = self.others[self.by].spec()
+        assert spec["kind"] == "category", "the schema refuses any other field for `by`"
+        return spec["size"]
 
     def _groups(self, record_batch: pa.RecordBatch) -> np.ndarray | None:
         """(S,) ids of the category that numbers are scaled by, from canonical columns."""
@@ -187,21 +192,21 @@ class Scaler(Encoder):
         tokens = zip(signs.tolist(), values.tolist(), strict=True)
         return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> NumberSpec:
         scaled = self.scale != "none"
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)
         channels += [scaled] * self.width * (self.since is not None)
         return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
-    def state(self) -> dict[str, Any]:
-        state: dict[str, Any] = {"mean": self.scales.mean.tolist(), "deviation": self.scales.deviation.tolist()}
+    def state(self) -> EncoderState:
+        state: EncoderState = {"mean": self.scales.mean.tolist(), "deviation": self.scales.deviation.tolist()}
         if self.scales.limits is not None:
             for name, limits in zip(("lowest", "highest"), self.scales.limits, strict=True):
                 # JSON has no infinity.
                 state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
         return state
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"mean": list, "deviation": list})
         mean, deviation = self._stored_array(state, "mean"), self._stored_array(state, "deviation")
         if (deviation <= 0).any():  # would divide by 0
@@ -212,7 +217,7 @@ class Scaler(Encoder):
             limits = self._stored_array(state, "lowest", -np.inf), self._stored_array(state, "highest", np.inf)
         self.scales = Scales(mean, deviation, limits)
 
-    def _stored_array(self, state: dict[str, Any], key: str, null: float | None = None) -> np.ndarray:
+    def _stored_array(self, state: EncoderState, key: str, null: float | None = None) -> np.ndarray:
         """(groups, channels) or (1, channels) of a stored state. Nulls become `null`, or are refused if it is None."""
         groups = self._group_count()
         try:
@@ -225,7 +230,7 @@ class Scaler(Encoder):
             raise InputError(f"{key} must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
 
-    def extremes(self) -> list[str]:
+    def outlier_warnings(self) -> list[str]:
         """Return a warning for each channel in which training held outliers, with the range they are moved to."""
         if self.scales.limits is None:
             return []

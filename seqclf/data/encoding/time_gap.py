@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.running_moments import Sample
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
@@ -86,14 +86,14 @@ class TimeGap(Encoder):
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
         return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)
         return {"name": self.field.name, "kind": "number", "width": len(scaled), "scaled": scaled}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> EncoderState:
         return {"resolution": self.resolution, "mean": self.mean, "deviation": self.deviation}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
 

@@ -6,14 +6,14 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.word_vectors import read_vectors
@@ -169,16 +169,18 @@ class Tokenizer(Encoder):
         tokens = (str(self.tokenizer.id_to_token(id)) for id in fields[self.field.name].tolist())
         return ["?" if token == UNKNOWN else token for token in tokens]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> CategorySpec:
         size = self.tokenizer.get_vocab_size() if self.tokenizer is not None else 0
-        spec = {"name": self.field.name, "kind": "category", "size": size}
-        return spec if self.vector_size is None else {**spec, "vector_size": self.vector_size}
+        spec: CategorySpec = {"name": self.field.name, "kind": "category", "size": size}
+        if self.vector_size is not None:
+            spec["vector_size"] = self.vector_size
+        return spec
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> EncoderState:
         assert self.tokenizer is not None
         return {"tokenizer": json.loads(self.tokenizer.to_str()), "vector_size": self.vector_size}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"tokenizer": dict, "vector_size": (SIZE, None)})
         try:
             self.tokenizer = tokenizers.Tokenizer.from_str(json.dumps(state["tokenizer"]))

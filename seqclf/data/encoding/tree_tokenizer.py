@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.tree_parser import Tree, parse
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
@@ -68,12 +68,14 @@ class TreeTokenizer(Encoder):
                 counts.update(tokens)
                 tags.update(tree.tags)
         frequent = [token for token, count in counts.items() if count >= self.field.option("min_count")]
+        # Ties are broken by token, so that ids do not depend on the order of rows.
         self.tokens = sorted(frequent, key=lambda token: (-counts[token], token))[: self.field.option("max_size")]
         self.tags = sorted(tags - {""}) if self.labelled else []
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
         label_of = {tag: label for label, tag in enumerate(self.tags)}
+        # Parents begin with an empty array, as a batch without rows has nothing else to concatenate.
         lengths, ids, parents, labels = [], [], [np.empty(0, np.int32)], []
         for tree, tokens in self._trees(record_batch.column(self.field.name)):
             lengths.append(len(tokens))
@@ -88,12 +90,12 @@ class TreeTokenizer(Encoder):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> EncoderState:
         return {"tokens": self.tokens, "tags": self.tags}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"tokens": [str], "tags": [str]})
         self.tokens, self.tags = state["tokens"], state["tags"]

@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.list_columns import list_lengths, list_offsets, list_values
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
@@ -118,14 +119,14 @@ class Vocabulary(Encoder):
             return [f"#{id}" for id in ids]
         return ["?" if id == 0 else str(self.values[id - 1]) for id in ids]
 
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> CategorySpec:
         size = self.hash_size or len(self.values)
         return {"name": self.field.name, "kind": "category", "size": size + 1}
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> EncoderState:
         return {"values": self.values.to_pylist()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: EncoderState) -> None:
         require(state, {"values": list})
         try:
             self._set_values(state["values"])

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonObject
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
@@ -100,7 +101,7 @@ def _parsed(text: str) -> Any:
         return {}
 
 
-def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+def _nodes(tree: Any) -> Iterator[JsonObject]:
     """Every dict of a tree, the outer one first."""
     waiting = [tree]  # no recursion: a UNION of 500 files is a deep tree
     while waiting:
@@ -112,7 +113,7 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting += reversed(node)
 
 
-def _files_of_node(node: dict[str, Any]) -> Iterator[NamedFiles]:
+def _files_of_node(node: JsonObject) -> Iterator[NamedFiles]:
     if node.get("type") == "BASE_TABLE":
         parts = (node.get(key) for key in ("catalog_name", "schema_name", "table_name"))
         yield NamedFiles(".".join(part for part in parts if part), "")
@@ -122,7 +123,7 @@ def _files_of_node(node: dict[str, Any]) -> Iterator[NamedFiles]:
             yield from (NamedFiles(text, function) for text in _texts(node["function"]["arguments"]))
 
 
-def _texts(arguments: list[dict[str, Any]]) -> Iterator[str]:
+def _texts(arguments: list[JsonObject]) -> Iterator[str]:
     """Arguments that are a text, or a list of texts. A text that SQL puts together from parts is left out."""
     for argument in arguments:
         expression = argument["expression"]

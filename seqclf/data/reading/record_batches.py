@@ -37,12 +37,12 @@ class Refusal(NamedTuple):
 class SourceRows(NamedTuple):
     """(N,) consecutive sequences of a source, as canonical columns.
 
-    `file`: the file of all of them, unless `files`, (N,), names the file of each. `rows`: (N,) number of each row in
-    its file, or of the first event of a group. `event_rows`: (S,) row of every token of an event table.
+    `file`: the file of all of them, unless `files`, (N,), names the file of each. `row_numbers`: (N,) number of each
+    row in its file from 1, or of the first event of a group. `event_rows`: (S,) row of every token of an event table.
     """
 
     file: str
-    rows: np.ndarray
+    row_numbers: np.ndarray
     columns: pa.RecordBatch
     event_rows: np.ndarray | None = None
     files: pa.Array | None = None  # else a folder with a file per text would give one row at a time
@@ -88,9 +88,9 @@ def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_fil
         if runs.values[0].as_py() == file:  # the last file of the record batch before goes on
             first_rows[0] = next_row
         run_starts = np.append(0, run_ends[:-1])
-        rows = np.arange(record_batch.num_rows) + np.repeat(first_rows - run_starts, run_ends - run_starts)
-        file, next_row = runs.values[-1].as_py(), int(rows[-1]) + 1
-        yield SourceRows(file, rows, record_batch, files=files)
+        row_numbers = np.arange(record_batch.num_rows) + np.repeat(first_rows - run_starts, run_ends - run_starts)
+        file, next_row = runs.values[-1].as_py(), int(row_numbers[-1]) + 1
+        yield SourceRows(file, row_numbers, record_batch, files=files)
 
 
 def as_text(ids: pa.Array) -> pa.Array:

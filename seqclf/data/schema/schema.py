@@ -24,6 +24,7 @@ from seqclf.data.schema.cell_types import (
 )
 from seqclf.data.schema.fields import RESERVED_NAMES, Field, check_option, event_field, named_field, stored_field
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import SIZE, Where, one_of, require
 
 INFERENCE_ROWS = 1000
@@ -69,7 +70,7 @@ class Schema:
         keys += [("data.order_by", column) for column in self.order_by]
         return keys + [(f"data.fields.{field.name}", column) for field in self.fields for column in field.columns]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return the schema as plain JSON values."""
         # JSON turns tuples into lists, so the result equals what is read back from a file.
         return json.loads(json.dumps(asdict(self)))
@@ -78,11 +79,13 @@ class Schema:
     def from_dict(cls, state: Mapping[str, Any]) -> Schema:
         """Return the schema of which `to_dict` returned `state`. Raises InputError if no schema can have that state."""
         require(state, SCHEMA, "schema")
+        # A key of a later version may change how data is read, so it is refused and not ignored.
         if set(state) - set(SCHEMA):
             raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
         fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
         if len({field.name for field in fields}) < len(fields):
             raise InputError("schema.fields: two have the same name")
+        # Encoders rely on these checks, and a stored schema may come from anywhere.
         _check_together(fields)
         lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
         return cls(**{**state, "fields": fields, **lists})
@@ -149,6 +152,7 @@ def build_schema(
     else:
         built = _inferred_fields(sample, where, skip=not_fields, separator=list_separator)
     _check_together(built)
+    # Cutting would leave nodes without their parents.
     if max_length is not None and truncate != "error" and any(entry.kind == "tree" for entry in built):
         raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}

@@ -2,19 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.system.json_result import JsonResult
 
-class Leaks(NamedTuple):
-    """Leakage between splits.
 
-    `report`: counts as plain values, kept with the dataset. `leaking_rows`: (N,) bool, rows of later splits that hold a
-    sequence or an id of an earlier one.
+@dataclass(frozen=True, kw_only=True)
+class LeakReport(JsonResult):
+    """Counts of what splits share, kept with the dataset.
+
+    `rows` in all splits, `distinct` sequences among them. `seen_before`: by later split, rows whose sequence an earlier
+    split holds too. `ids_seen_before`: the same by id, None if rows have none. `conflicting_sequences` stand under
+    several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.split.column`. `dropped`:
+    rows by split that `on_leak=drop` removed, empty otherwise.
     """
 
-    report: dict[str, Any]
+    rows: int
+    distinct: int
+    seen_before: dict[str, int]
+    ids_seen_before: dict[str, int] | None
+    conflicting_sequences: int
+    conflicting_rows: int
+    without_group: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def repeated(self) -> int:
+        """Rows whose sequence an earlier row holds too, in any split."""
+        return self.rows - self.distinct
+
+    def leaks_between_splits(self) -> list[str]:
+        """Return a line for each split that shares sequences or ids with an earlier one."""
+        sequences = [(name, count) for name, count in self.seen_before.items() if count]
+        ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
+        return [
+            *(f"{count} rows of {name} hold a sequence that an earlier split holds too" for name, count in sequences),
+            *(f"{count} rows of {name} have an id that an earlier split has too" for name, count in ids),
+        ]
+
+    def warnings(self) -> list[str]:
+        """Return a line for each problem: leaks between splits, rows without a group, repeats and contradictions."""
+        # Here and not where they are shown: the survey's JSON, the model card and the terminal have the same lines.
+        lines = self.leaks_between_splits()
+        if self.without_group:
+            lines.append(f"{self.without_group} rows have no value in data.split.column; each is a group of its own")
+        if self.repeated:
+            lines.append(f"{self.repeated} of {self.rows} rows repeat an earlier row ({self.distinct} are distinct)")
+        if self.conflicting_sequences:
+            lines.append(
+                f"{self.conflicting_sequences} sequences stand under more than one label, in "
+                f"{self.conflicting_rows} rows"
+            )
+        return lines
+
+
+class Leaks(NamedTuple):
+    """Leakage between splits. `leaking_rows`: (N,) bool, rows that hold a sequence or an id of an earlier split."""
+
+    report: LeakReport
     leaking_rows: np.ndarray
 
 
@@ -28,7 +76,7 @@ def find_leaks(
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
-    >>> leaks.report["seen_before"], leaks.report["conflicting_sequences"], leaks.leaking_rows.tolist()
+    >>> leaks.report.seen_before, leaks.report.conflicting_sequences, leaks.leaking_rows.tolist()
     ({'validation': 1}, 1, [False, False, True])
     """
     used = splits >= 0
@@ -38,19 +86,20 @@ def find_leaks(
     distinct, sequence = np.unique(keys[used], return_inverse=True)
     label_count = _labels_per_sequence(sequence, labels[used], len(distinct))
     later = {name: splits == split for split, name in enumerate(names) if split and (splits == split).any()}
-    report: dict[str, Any] = {
-        "rows": int(used.sum()),
-        "distinct": len(distinct),
-        "seen_before": {name: int(repeated[rows].sum()) for name, rows in later.items()},
-        "ids_seen_before": None if ids is None else {name: int(shared[rows].sum()) for name, rows in later.items()},
-        "conflicting_sequences": int((label_count > 1).sum()),
-        "conflicting_rows": int((label_count > 1)[sequence].sum()),
-    }
+    report = LeakReport(
+        rows=int(used.sum()),
+        distinct=len(distinct),
+        seen_before={name: int(repeated[rows].sum()) for name, rows in later.items()},
+        ids_seen_before=None if ids is None else {name: int(shared[rows].sum()) for name, rows in later.items()},
+        conflicting_sequences=int((label_count > 1).sum()),
+        conflicting_rows=int((label_count > 1)[sequence].sum()),
+    )
     return Leaks(report, repeated | shared)
 
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
     """(count,) number of different labels of each distinct sequence. `sequence`, `labels`: (N,) codes."""
+    # A pair as one number: `np.unique` sorts numbers much faster than rows of two columns.
     classes = int(labels.max(initial=0)) + 1
     pairs = np.unique(sequence.astype(np.int64) * classes + labels)
     return np.bincount(pairs // classes, minlength=count)
@@ -64,27 +113,3 @@ def _seen_in_earlier_split(values: np.ndarray, splits: np.ndarray, used: np.ndar
     seen = np.zeros(len(values), bool)
     seen[used] = splits[used] > earliest[inverse]
     return seen
-
-
-def leak_lines(report: dict[str, Any], only_across: bool = False) -> list[str]:
-    """Return a readable line for each kind of leak in a report. `only_across`: leaks between splits only."""
-    lines = []
-    for name, count in report["seen_before"].items():
-        if count:
-            lines.append(f"{count} rows of {name} hold a sequence that an earlier split holds too")
-    for name, count in (report["ids_seen_before"] or {}).items():
-        if count:
-            lines.append(f"{count} rows of {name} have an id that an earlier split has too")
-    if only_across:
-        return lines
-    if report.get("without_group"):
-        lines.append(f"{report['without_group']} rows have no value in data.split.column; each is a group of its own")
-    repeats = report["rows"] - report["distinct"]
-    if repeats:
-        lines.append(f"{repeats} of {report['rows']} rows repeat an earlier row ({report['distinct']} are distinct)")
-    if report["conflicting_sequences"]:
-        lines.append(
-            f"{report['conflicting_sequences']} sequences stand under more than one label, in "
-            f"{report['conflicting_rows']} rows"
-        )
-    return lines

@@ -7,8 +7,8 @@ their rows. Afterwards rows that two splits share are counted, and dropped or re
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from seqclf.data.reading.casts import is_missing_sql, quote_identifier
 from seqclf.data.reading.times import seconds_sql
-from seqclf.data.splitting import assignment, leakage
+from seqclf.data.splitting import assignment
+from seqclf.data.splitting.leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:  # prediction imports this module, and pydantic would double its import time
@@ -47,7 +48,7 @@ class SplitInputs:
 class LeakCheck(NamedTuple):
     """`report`: counts of what splits share. `splits`: by source, (N,) position in SPLITS or DROPPED."""
 
-    report: dict[str, Any]
+    report: LeakReport
     splits: dict[str, np.ndarray]
 
 
@@ -137,21 +138,22 @@ class SplitPolicy:
             pa.chunked_array([chunk for rows in sources.values() for chunk in rows.labels.chunks])
         )
         content_keys = np.concatenate([rows.content_keys for rows in sources.values()])
-        report, leaking = leakage.find_leaks(content_keys, labels, joined, SPLITS, ids)
+        report, leaking = find_leaks(content_keys, labels, joined, SPLITS, ids)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
-                f"{'; '.join(leakage.leak_lines(report, only_across=True))}; split by data.split.by=distinct or "
+                f"{'; '.join(report.leaks_between_splits())}; split by data.split.by=distinct or "
                 "group, or set data.split.on_leak=drop to score only on what training has not seen, or warn"
             )
-        report["without_group"] = self.rows_without_group(sources["train"])
-        report["dropped"] = {}
+        report = replace(report, without_group=self.rows_without_group(sources["train"]))
         if self.on_leak != "drop":
             return LeakCheck(report, dict(splits))
-        report["dropped"] = {name: int((leaking & (joined == split)).sum()) for split, name in enumerate(SPLITS)}
+        dropped = {name: int((leaking & (joined == split)).sum()) for split, name in enumerate(SPLITS)}
         remaining = np.where(leaking, DROPPED, joined)
         _require_rows_left(joined, remaining)
         ends = np.cumsum([len(rows) for rows in splits.values()])
-        return LeakCheck(report, dict(zip(splits, np.split(remaining, ends[:-1]), strict=True)))
+        return LeakCheck(
+            replace(report, dropped=dropped), dict(zip(splits, np.split(remaining, ends[:-1]), strict=True))
+        )
 
     def _keys(self, rows: SplitInputs, source: str) -> np.ndarray | None:
         """(N,) keys for `assignment.assign`: contents, times or groups, or None."""
@@ -182,6 +184,7 @@ def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
     chunks: list[pa.Array] = []
     for rows in sources:
         chunks += [pa.nulls(len(rows), pa.string())] if rows.ids is None else rows.ids.chunks
+    # Null has the code 0, which becomes -1: rows without an id share none.
     return codes_by_appearance(pa.chunked_array(chunks)) - 1
 
 

@@ -6,20 +6,51 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
 from seqclf.data.caching.checksums import DamagedError, verify
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
+from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.schema.schema import Schema
+from seqclf.data.splitting.leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, Each, require
 
 READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
 SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they decide the shape of a model
+
+
+class ReaderOptions(TypedDict):
+    """Options with which text files were read, see conf/data/files.yaml. None: detected in each file."""
+
+    header: bool
+    encoding: str
+    quote: str | None
+    delimiter: str | None
+
+
+class DatasetDescription(TypedDict):
+    """Plain values by which a checkpoint or a bundle reads new data as it was read in training.
+
+    `fields`: what the model must know of its inputs. `encoders`: their states by field. `class_counts`: training rows
+    by class. `rows`: by split.
+    """
+
+    schema: JsonObject
+    classes: list[str]
+    positive: str | None
+    fields: list[FieldSpec]
+    encoders: dict[str, EncoderState]
+    class_counts: list[int]
+    digest: str
+    reader: ReaderOptions
+    rows: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -27,9 +58,9 @@ class Dataset:
     """An encoded dataset.
 
     `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
-    `report`: counts of rows, refusals, truncations, tokens and unknown tokens by split. `leaks`: counts of what splits
-    share (see `leakage.find_leaks`). `digest`: hash of the encoded content. `reader`: options with which text files
-    were read. `reused`: the dataset was prepared by an earlier run.
+    `report`: counts of rows, refusals and tokens by split. `leaks`: counts of what splits share. `digest`: hash of the
+    encoded content. `reader`: options with which text files were read. `reused`: the dataset was prepared by an earlier
+    run.
     """
 
     folder: Path
@@ -38,14 +69,13 @@ class Dataset:
     positive: str | None
     encoders: dict[str, Encoder]
     splits: dict[str, Split]
-    report: dict[str, Any]
-    leaks: dict[str, Any]
+    report: dict[str, SplitCounts]
+    leaks: LeakReport
     digest: str
-    reader: dict[str, Any]
+    reader: ReaderOptions
     reused: bool
 
-    def description(self) -> dict[str, Any]:
-        """Return what a checkpoint or a bundle needs to read new data the same way, as plain values."""
+    def description(self) -> DatasetDescription:
         return {
             "schema": self.schema.to_dict(),
             "classes": self.classes,
@@ -74,10 +104,13 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
         raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
     encoders = load_encoders(schema.fields, states.__getitem__)
     # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
-    model_shapes = [{key: spec.get(key) for key in SHAPE_KEYS} for spec in description["fields"]]
-    if model_shapes != [{key: encoder.spec().get(key) for key in SHAPE_KEYS} for encoder in encoders.values()]:
+    if [_shape(spec) for spec in description["fields"]] != [_shape(encoder.spec()) for encoder in encoders.values()]:
         raise InputError("fields are not what the encoders give")
     return encoders
+
+
+def _shape(spec: Mapping[str, object]) -> list[object]:
+    return [spec.get(key) for key in SHAPE_KEYS]
 
 
 def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: bool) -> Dataset:
@@ -90,16 +123,29 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])
+        # Mapped and not read: a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")
-        stored = {key: state[key] for key in ("classes", "report", "leaks", "digest", "reader")}
+        report = {name: SplitCounts.from_dict(counts) for name, counts in state["report"].items()}
+        leaks = LeakReport.from_dict(state["leaks"])
+        stored = {key: state[key] for key in ("classes", "digest", "reader")}
         # Checked here, as an index beyond the classes would fail deep inside training.
         if max(split.labels.max(initial=0) for split in splits.values()) >= len(stored["classes"]):
             raise ValueError("a label is of no class")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
     positive = _positive(positive, stored["classes"], splits["train"].labels)
-    return Dataset(folder, schema, positive=positive, encoders=encoders, splits=splits, reused=reused, **stored)
+    return Dataset(
+        folder=folder,
+        schema=schema,
+        positive=positive,
+        encoders=encoders,
+        splits=splits,
+        report=report,
+        leaks=leaks,
+        reused=reused,
+        **stored,
+    )
 
 
 def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import mmap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -39,15 +39,15 @@ class Ragged(NamedTuple):
 class Split(NamedTuple):
     """N labelled sequences.
 
-    `labels`: (N,) int64 class codes. `ids`: (N,) strings. `rows`: (N,) int64 row numbers in the source file.
-    `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64, equal for rows
-    that must stay in one split (`data.split.by` distinct or group), None without groups.
+    `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64, those of the source
+    file, from 1. `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64,
+    equal for rows that must stay in one split (`data.split.by` distinct or group), None without groups.
     """
 
     sequences: Ragged
     labels: np.ndarray
     ids: pa.Array
-    rows: np.ndarray
+    row_numbers: np.ndarray
     original_lengths: np.ndarray | None = None
     groups: np.ndarray | None = None
 
@@ -85,8 +85,14 @@ def subset(split: Split, rows: np.ndarray) -> Split:
     original_lengths, groups = (
         None if values is None else values[rows] for values in (split.original_lengths, split.groups)
     )
-    ids = split.ids.take(pa.array(rows))
-    return Split(take(split.sequences, rows), split.labels[rows], ids, split.rows[rows], original_lengths, groups)
+    return Split(
+        take(split.sequences, rows),
+        split.labels[rows],
+        split.ids.take(pa.array(rows)),
+        split.row_numbers[rows],
+        original_lengths,
+        groups,
+    )
 
 
 def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
@@ -106,6 +112,13 @@ def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
     return Ragged(offsets, {name: values[tokens] for name, values in sequences.fields.items()})
 
 
+class ArrayFormat(TypedDict):
+    """Format of an array in a file of raw bytes: NumPy's name of its type, its shape without the first dimension."""
+
+    dtype: str
+    shape: list[int]
+
+
 class SplitWriter:
     """Appends encoded rows to a new folder, with one batch in memory at a time.
 
@@ -116,7 +129,7 @@ class SplitWriter:
         folder.mkdir(parents=True)
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
-        self.formats: dict[str, dict[str, Any]] = {}  # array → dtype, and shape without the first dimension
+        self.formats: dict[str, ArrayFormat] = {}  # by the name of the array
         # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
         self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
         self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
@@ -136,7 +149,7 @@ class SplitWriter:
         sequences: Ragged,
         labels: np.ndarray,
         ids: pa.Array,
-        rows: np.ndarray,
+        row_numbers: np.ndarray,
         original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
     ) -> None:
@@ -145,7 +158,7 @@ class SplitWriter:
             self._write(f"field.{name}", tokens)
         self._write("lengths", sequences.lengths.astype(np.int64))
         self._write("labels", labels.astype(np.int64))
-        self._write("rows", rows.astype(np.int64))
+        self._write("rows", row_numbers.astype(np.int64))
         for name, values in (("original_lengths", original_lengths), ("groups", groups)):
             if values is not None:
                 self._write(name, values.astype(np.int64))
@@ -174,16 +187,16 @@ def open_split(folder: Path) -> Split:
     fields = {name.removeprefix("field."): tokens for name, tokens in arrays.items() if name.startswith("field.")}
     with pa.memory_map(str(folder / "ids.arrow")) as source:
         ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
-    labels, rows = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
+    labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
     # Everything downstream relies on these two checks: lengths of at least 1, and arrays that fit them.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
-    counts = {len(values) for values in (labels, rows, ids, *optional.values())}
+    counts = {len(values) for values in (labels, row_numbers, ids, *optional.values())}
     if counts != {len(lengths)} or {len(tokens) for tokens in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
-    return Split(Ragged(offsets, fields), labels, ids, rows, **optional)
+    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

@@ -66,7 +66,7 @@ class Problems:
         events = None if batch.event_rows is None else np.diff(np.append(_first_events(batch), len(batch.event_rows)))
         for row in sorted(self.first_problems):
             column, reason, token = self.first_problems[row]
-            number = batch.rows[row] if token is None or batch.event_rows is None else batch.event_rows[token]
+            number = batch.row_numbers[row] if token is None or batch.event_rows is None else batch.event_rows[token]
             count = None if events is None else int(events[row])
             refusals.append(Refusal(batch.file_of(row), int(number), column, reason, None, count))
         return refusals

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.survey import DatasetSurvey
 from seqclf.survey.truncation import LimitTrial
@@ -50,19 +48,19 @@ def baseline_rows(survey: DatasetSurvey) -> dict[str, dict[str, float | None]]:
     `auroc`.
     """
     split = last_split(survey)
-    models = (survey.baseline or {}).get("models", {})
+    models = {} if survey.baseline is None else survey.baseline.models
     metrics = {name: by_split[split] for name, by_split in models.items() if split in by_split}
     if not metrics:
         return {}
     return {MAJORITY: majority_scores(survey)} | {name: _scores(block) for name, block in metrics.items()}
 
 
-def _scores(metrics: Mapping[str, Any]) -> dict[str, float | None]:
-    scores = {name: metrics[name] for name in ("accuracy", "recall", "f1")}
-    positive = metrics.get("positive") or {}
-    for name in POSITIVE_METRICS:
-        if name in positive:
-            scores["positive_recall" if name == "recall" else name] = positive[name]
+def _scores(metrics: ClassificationMetrics) -> dict[str, float | None]:
+    scores: dict[str, float | None] = {"accuracy": metrics.accuracy, "recall": metrics.recall, "f1": metrics.f1}
+    if metrics.positive is not None:
+        for name in POSITIVE_METRICS:
+            # Macro recall has the plain name already.
+            scores["positive_recall" if name == "recall" else name] = getattr(metrics.positive, name)
     return scores
 
 

@@ -161,18 +161,18 @@ def _missing_table(shares: list[tuple[str, str, float]]) -> Table:
 
 def _leak_table(survey: DatasetSurvey) -> Table:
     leaks = survey.leaks
-    used = {name: counts["used"] for name, counts in survey.rows.items()}
+    used = {name: counts.used for name, counts in survey.rows.items()}
 
     def row(title: str, count: int, total: int) -> list[object]:
         return [title, number(count), percent(count / max(1, total))]
 
-    rows = [row("rows that repeat an earlier row", leaks["rows"] - leaks["distinct"], leaks["rows"])]
-    for name, count in leaks["seen_before"].items():
+    rows = [row("rows that repeat an earlier row", leaks.repeated, leaks.rows)]
+    for name, count in leaks.seen_before.items():
         rows.append(row(f"rows of {name} with a sequence of an earlier split", count, used[name]))
-    for name, count in (leaks["ids_seen_before"] or {}).items():
+    for name, count in (leaks.ids_seen_before or {}).items():
         rows.append(row(f"rows of {name} with an id of an earlier split", count, used[name]))
-    rows.append(row("rows whose sequence also stands under another label", leaks["conflicting_rows"], leaks["rows"]))
-    for name, count in leaks.get("dropped", {}).items():
+    rows.append(row("rows whose sequence also stands under another label", leaks.conflicting_rows, leaks.rows))
+    for name, count in leaks.dropped.items():
         rows.append([f"rows of {name} dropped for this", number(count), ""])
     return Table({"": "text", "rows": "number", "share": "number"}, rows)
 
@@ -204,7 +204,7 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
     )
     return {
         "last_split": content.last_split(survey),
-        "baseline_model": survey.baseline["model"],
+        "baseline_model": survey.baseline.model,
         "baseline_table": Table({"": "text", **dict.fromkeys(scores_by_model, "number")}, rows),
         "single_field_table": Table({"field": "text", "": "bar", "macro recall": "number"}, single_fields),
     }
@@ -212,5 +212,5 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
 
 def _split_table(survey: DatasetSurvey) -> Table:
     headings = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
-    rows = [[split, *(number(counts[key]) for key in headings)] for split, counts in survey.rows.items()]
+    rows = [[split, *(number(getattr(counts, key)) for key in headings)] for split, counts in survey.rows.items()]
     return Table({"split": "text", **dict.fromkeys(headings.values(), "number")}, rows)

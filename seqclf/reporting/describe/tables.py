@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from seqclf.data.splitting.leakage import leak_lines
-from seqclf.reporting.console import MOST_CLASSES, console
+from seqclf.reporting.console import MOST_CLASSES, console, show_warnings
 from seqclf.reporting.describe import content
 from seqclf.reporting.formatting import (
     NO_VALUE,
@@ -18,7 +17,6 @@ from seqclf.reporting.formatting import (
     percent,
     score,
     shortened,
-    warning_lines,
 )
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
@@ -29,19 +27,17 @@ SHORT_HEADINGS = {"positive_recall": "pos. recall", "average_precision": "avg. p
 
 
 def show_survey(survey: DatasetSurvey) -> None:
-    """Print classes with their lengths, padding, fields and baseline, then the warnings not yet printed."""
+    """Print classes with their lengths, padding, fields and baseline, then the warnings."""
     _show_classes(survey)
     _show_padding_and_truncation(survey)
     _show_fields(survey)
     _show_baseline(survey)
-    already_shown = leak_lines(survey.leaks)  # by show_dataset
-    for line in warning_lines([line for line in survey.warnings if line not in already_shown]):
-        _print_line(f"data: {line}", "yellow")
+    show_warnings(survey)  # last, where a reader of the terminal looks first
 
 
-def _print_line(line: str, style: str = "") -> None:
+def _print_line(line: str) -> None:
     """Print a line without markup, since it may hold labels and column names."""
-    console.print(Text(line, style), soft_wrap=True)
+    console.print(Text(line), soft_wrap=True)
 
 
 def _print_table(headings: Iterable[str], rows: Iterable[Iterable[str]], text_columns: int = 1) -> None:
@@ -65,7 +61,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
     first, left_out, last = head_and_tail(content.by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
-    totals = [number(survey.rows[split]["used"]) for split in splits]
+    totals = [number(survey.rows[split].used) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
     if left_out:
@@ -130,8 +126,8 @@ def _show_baseline(survey: DatasetSurvey) -> None:
     rows = content.baseline_rows(survey)
     if not rows or survey.baseline is None:
         return
-    split, best_model = content.last_split(survey), survey.baseline["model"]
-    _print_line(f"without the order of the tokens, on {split}; to beat: {best_model}")
+    split = content.last_split(survey)
+    _print_line(f"without the order of the tokens, on {split}; to beat: {survey.baseline.model}")
     names = list(next(iter(rows.values())))
     headings = ["model", *(SHORT_HEADINGS.get(name, name) for name in names)]
     _print_table(headings, ([model, *(score(scores.get(name)) for name in names)] for model, scores in rows.items()))

@@ -175,7 +175,7 @@ def test_outliers_are_reported_and_change_only_their_channel_and_group():
     encoder = make_encoders([Field("x", "number", ("x",), width=2, options={})])["x"]
     batch = pa.record_batch({"x": pa.array([[[1.0, value] for value in values]])})
     encoder.fit(lambda *names: iter([batch]))
-    (line,) = encoder.extremes()
+    (line,) = encoder.outlier_warnings()
     assert line.startswith("field x channel 2 holds values so large") and "make them missing" in line
 
 
@@ -208,7 +208,7 @@ def test_ordinary_channels_have_no_outliers(seed, kind):
     encoder = make_encoders([Field("x", "number", ("x",), width=1, options={})])["x"]
     batch = pa.record_batch({"x": pa.array([values.tolist()])})
     encoder.fit(lambda *names: iter([batch]))
-    assert encoder.extremes() == [] and set(encoder.state()) == {"mean", "deviation"}
+    assert encoder.outlier_warnings() == [] and set(encoder.state()) == {"mean", "deviation"}
     assert encoder.state()["deviation"][0][0] == (deviation_of(values) or 1.0)
 
 

@@ -81,7 +81,7 @@ def test_sequences_of_equal_gaps_are_duplicates_to_the_microsecond(options, tmp_
     times = [[1.7e9 + start + 0.137001 * token for token in range(5)] for start in starts]
     labels = ["a", "b"] * 20
     path = write(tmp_path / "t.parquet", {"at": times, "label": labels})
-    assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks["distinct"] == 1
+    assert prepare(options(train=path, label="label", fields={"at": "time"})).leaks.distinct == 1
 
 
 def test_the_gap_is_marked_as_scaled_and_cycles_are_not():

@@ -122,7 +122,7 @@ def test_truncated_words_are_in_no_vocabulary(options, tmp_path, side, kind):
     assert dataset.splits["train"].sequences.lengths.tolist() == [LIMIT] * 32
     if kind == "word":
         assert (
-            dataset.report["train"]["unknown_tokens"] == 0
+            dataset.report["train"].unknown_tokens == 0
             and dataset.splits["train"].original_lengths.tolist() == [14] * 32
         )
 

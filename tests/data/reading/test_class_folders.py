@@ -32,7 +32,7 @@ def rows_of(folder, **options):
     for batch in read(Source(str(folder), "data.train", **options), schema):
         texts, labels = (batch.columns.column(name).to_pylist() for name in ("text", "label"))
         files = [batch.file_of(position).rsplit("/", 1)[1] for position in range(len(texts))]
-        rows += zip(texts, labels, batch.rows.tolist(), files, strict=True)
+        rows += zip(texts, labels, batch.row_numbers.tolist(), files, strict=True)
     return rows
 
 
@@ -96,8 +96,8 @@ def test_every_file_is_used_or_refused_by_name_or_counted_as_hidden(options, tmp
     refused = list(map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines()))
     assert {entry["file"] for entry in refused} == {str(folder / name) for name in stray}
     counts = dataset.report.values()
-    assert sum(split["used"] + split["refused"] for split in counts) == len(DEEP) + len(stray)
-    assert dataset.report["train"]["hidden_files"] == len(hidden)
+    assert sum(split.used + split.refused for split in counts) == len(DEEP) + len(stray)
+    assert dataset.report["train"].hidden_files == len(hidden)
     assert dataset.classes == ["neg", "pos"]
 
 
@@ -112,9 +112,9 @@ def test_an_empty_file_of_a_class_is_refused_by_name(options, folder):
 
 def test_new_files_outside_the_class_folders_make_the_cache_stale(options, tmp_path):
     folder = tree(tmp_path / "t", DEEP)
-    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 0
+    assert prepare(options(train=folder, label="label")).report["train"].refused == 0
     tree(folder, {"README.md": "about"})
-    assert prepare(options(train=folder, label="label")).report["train"]["refused"] == 1
+    assert prepare(options(train=folder, label="label")).report["train"].refused == 1
 
 
 def test_a_class_without_files_is_named(options, tmp_path):
@@ -171,7 +171,7 @@ def test_many_small_files_make_few_batches_and_one_folder_few_listings(options, 
             (tmp_path / "texts" / name / f"{number:02d}.txt").write_text(f"text {number} of {name}")
     data_options = options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache")
     schema = Schema((Field("text", "text", ("text",)),), "label")
-    assert [len(batch.rows) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
+    assert [len(batch.row_numbers) for batch in read(Source(str(tmp_path / "texts"), "data.train"), schema)] == [100]
     listings = []
     monkeypatch.setattr(sources, "list_files", lambda folder: listings.append(folder) or list_files(folder))
     prepare(data_options)

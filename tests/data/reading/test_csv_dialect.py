@@ -97,8 +97,8 @@ def test_training_refuses_a_malformed_line_and_keeps_the_others(options, tmp_pat
     (refused,) = map(json.loads, (dataset.folder / "quarantine.jsonl").read_text().splitlines())
     assert refused["line"] == position + 1 and refused["reason"].startswith(reason)
     counts = dataset.report
-    assert counts["train"]["refused"] == 1
-    assert sum(split["used"] for split in counts.values()) == len(lines) - 1
+    assert counts["train"].refused == 1
+    assert sum(split.used for split in counts.values()) == len(lines) - 1
 
 
 @pytest.mark.parametrize("tail", ['"[1],a', '[1],"' + '"' * 6_000_000], ids=["a list", "megabytes"])
@@ -129,7 +129,7 @@ def test_long_lists_in_quotes_are_not_surplus_cells(options, tmp_path):
     lists = [f'"[{",".join(map(str, range(800)))}]",{label}' for label in "ab" * 150]
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *lists, "[1],a,surplus"])
     dataset = prepare(options(train=path, label="label"))
-    assert dataset.report["train"]["refused"] == 1
+    assert dataset.report["train"].refused == 1
 
 
 def test_a_line_beyond_two_megabytes_is_named(options, tmp_path):

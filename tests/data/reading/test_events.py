@@ -72,7 +72,7 @@ def test_every_group_is_one_sequence_sorted_by_time_then_by_file_order(options, 
         for (shop, amount), (_, true_shop, true_amount) in zip(result[str(card)], tokens, strict=True):
             assert amount == true_amount and shop in (true_shop, None)  # None: never seen in train
     counts = dataset.report["train"]
-    assert counts["events"] == len(columns["card"]) and counts["refused_events"] == 0
+    assert counts.events == len(columns["card"]) and counts.refused_events == 0
 
 
 def test_batches_of_any_size_give_the_same_groups(options, tmp_path, monkeypatch):
@@ -174,7 +174,7 @@ def test_a_bad_event_refuses_its_group_and_is_named(options, tmp_path, kind, col
     refusal = json.loads(line)
     assert refusal["column"] == column and refusal["reason"].startswith(reason)
     lost = columns["card"].count(columns["card"][position])
-    assert refusal["events"] == lost and dataset.report["train"]["refused_events"] == lost
+    assert refusal["events"] == lost and dataset.report["train"].refused_events == lost
     if column != "fraud":
         assert refusal["row"] == position + 1
     used = sum(len(split.sequences) for split in dataset.splits.values())
@@ -186,7 +186,7 @@ def test_text_that_is_no_number_refuses_and_empty_cells_are_missing_values(optio
     columns["amount"] = ["" if row % 3 == 0 else str(value) for row, value in enumerate(columns["amount"])]
     fields = {**FIELDS, "amount": {"kind": "number", "missing": "last", "scale": "none"}}
     good = grouped(options, write(tmp_path / "t.csv", columns), fields=fields)
-    assert good.report["train"]["refused"] == 0
+    assert good.report["train"].refused == 0
     columns["amount"][1] = "much"
     bad = grouped(options, write(tmp_path / "u.csv", columns), fields=fields)
     assert json.loads((bad.folder / "quarantine.jsonl").read_text())["row"] == 2
@@ -218,12 +218,12 @@ def test_a_malformed_line_of_an_event_table_counts_as_a_lost_event(options, tmp_
     dataset = grouped(options, path, max_bad_share=0.05)
     assert '"line": 6' in (dataset.folder / "quarantine.jsonl").read_text()
     counts = dataset.report["train"]
-    assert (counts["events"], counts["refused_events"], counts["refused"]) == (len(columns["card"]) + 1, 1, 0)
+    assert (counts.events, counts.refused_events, counts.refused) == (len(columns["card"]) + 1, 1, 0)
 
 
 def test_numbers_of_groups_do_not_count_as_shared_ids(options, tmp_path):
     train, test = (write(tmp_path / f"{name}.parquet", table(seed=seed)) for name, seed in (("a", 0), ("b", 1)))
-    assert grouped(options, train, test=test).leaks["ids_seen_before"] is None
+    assert grouped(options, train, test=test).leaks.ids_seen_before is None
 
 
 def test_hours_and_minutes_sort_as_times_not_as_text(options, tmp_path):
@@ -296,11 +296,11 @@ def test_ids_other_than_the_group_are_compared_across_splits_of_one_table(option
     }
     path = write(tmp_path / "t.parquet", table)
     schema_options = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
-    seen = prepare(options(**schema_options, id="patient")).leaks["ids_seen_before"]
+    seen = prepare(options(**schema_options, id="patient")).leaks.ids_seen_before
     assert seen["validation"] == 8, "four stays a patient: each of the eight validation rows has one in train"
     with pytest.raises(InputError, match="rows of validation have an id"):
         prepare(options(**schema_options, id="patient", split={"on_leak": "error"}))
-    assert prepare(options(**schema_options)).leaks["ids_seen_before"] is None
+    assert prepare(options(**schema_options)).leaks.ids_seen_before is None
 
 
 def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_path):

@@ -110,5 +110,5 @@ def test_a_row_without_an_id_gets_no_label(options, tmp_path):
     train = write(tmp_path / "train.parquet", {"id": [*ids, None, None], "x": [[1, 2]] * 20})
     labels = write(tmp_path / "labels.parquet", {"id": [*ids, None, ""], "y": ["a", "b"] * 10})
     dataset = prepare(options(train=train, labels=labels, label="y", id="id", fields={"x": "category"}))
-    assert sum(counts["used"] for counts in dataset.report.values()) == 18
-    assert dataset.report["train"]["refused"] == 2
+    assert sum(counts.used for counts in dataset.report.values()) == 18
+    assert dataset.report["train"].refused == 2

@@ -27,7 +27,7 @@ def source(path):
 def test_rows_are_read_in_file_order_and_in_full_batches(tmp_path, kind, rows):
     batches = read(source(write(tmp_path / f"t.{kind}", simple())), SCHEMA, rows=rows)
     assert [batch.columns.num_rows for batch in batches[:-1]] == [rows] * (len(batches) - 1)
-    assert [row for batch in batches for row in batch.rows] == list(range(1, 21))
+    assert [row for batch in batches for row in batch.row_numbers] == list(range(1, 21))
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS
     assert [row for batch in batches for row in batch.columns["label"].to_pylist()] == LABELS
 
@@ -41,7 +41,9 @@ def test_rows_of_a_glob_are_numbered_within_each_file(tmp_path, kind):
         result = [
             (Path(batch.file_of(position)).name, row, tokens)
             for batch in read(glob, SCHEMA, rows=rows)
-            for position, (row, tokens) in enumerate(zip(batch.rows, batch.columns["tokens"].to_pylist(), strict=True))
+            for position, (row, tokens) in enumerate(
+                zip(batch.row_numbers, batch.columns["tokens"].to_pylist(), strict=True)
+            )
         ]
         expected = [
             (f"part {part}.{kind}", row, TOKENS[row - 1]) for part, n in enumerate([3, 1, 5]) for row in range(1, n + 1)
@@ -75,7 +77,7 @@ def test_no_column_of_the_file_is_mistaken_for_its_name(tmp_path):
     for part in (1, 2):
         write(tmp_path / f"{part}.csv", table)
     batches = read(source(tmp_path / "*.csv"), SCHEMA)
-    files = [Path(batch.file_of(position)).name for batch in batches for position in range(len(batch.rows))]
+    files = [Path(batch.file_of(position)).name for batch in batches for position in range(len(batch.row_numbers))]
     assert files == ["1.csv"] * 20 + ["2.csv"] * 20
     assert list(column_types(source(tmp_path / "*.csv"))) == list(table)
 
@@ -105,7 +107,7 @@ def test_each_malformed_line_is_one_refusal_and_the_other_rows_are_all_read(malf
     assert str(result[0]).startswith(f"{malformed / '2.csv'}: line 4: ")
     assert "is malformed: Expected Number of Columns: 2 Found: 3; fix the line" in result[0].reason
     assert [row for batch in batches for row in batch.columns["tokens"].to_pylist()] == TOKENS * 2
-    assert [row for batch in batches for row in batch.rows] == [*range(1, 21)] * 2
+    assert [row for batch in batches for row in batch.row_numbers] == [*range(1, 21)] * 2
     assert sample(source(malformed / "2.csv"), 100).num_rows == 20
 
 
@@ -118,7 +120,7 @@ def test_a_malformed_line_stops_a_read_that_keeps_none(malformed):
 @pytest.mark.parametrize("kind", KINDS)
 def test_good_files_have_no_malformed_lines(tmp_path, kind):
     with SourceReader(source(write(tmp_path / f"t.{kind}", simple())), keep_malformed=True) as reader:
-        assert sum(len(batch.rows) for batch in reader.read(SCHEMA)) == 20
+        assert sum(len(batch.row_numbers) for batch in reader.read(SCHEMA)) == 20
     assert reader.malformed == []
 
 
@@ -127,7 +129,7 @@ def test_a_sample_reports_no_malformed_line_twice(malformed, rows):
     with SourceReader(source(malformed / "*.csv"), keep_malformed=True) as reader:
         assert reader.sample(rows).num_rows == min(rows, 40)
         assert reader.sample(rows).column_names == ["tokens", "label"]
-        assert sum(len(batch.rows) for batch in reader.read(SCHEMA)) == 40
+        assert sum(len(batch.row_numbers) for batch in reader.read(SCHEMA)) == 40
     assert [refusal.line for refusal in reader.malformed] == [4, 23]
 
 
@@ -143,5 +145,5 @@ def test_every_question_about_a_source_is_answered_by_one_connection(tmp_path, k
         assert list(reader.column_types) == ["tokens", "label"] and reader.count_rows() == 40
         assert reader.sample(3).num_rows == 3 and reader.select(["label"], most_rows=5).num_rows == 5
         for _ in range(2):
-            assert [row for batch in reader.read(SCHEMA) for row in batch.rows] == [*range(1, 21)] * 2
+            assert [row for batch in reader.read(SCHEMA) for row in batch.row_numbers] == [*range(1, 21)] * 2
     assert connections == []

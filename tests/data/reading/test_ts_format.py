@@ -34,7 +34,7 @@ def test_the_values_are_those_of_the_text(options, tmp_path):
     path = write_lines(tmp_path / "t.ts", [*HEADER, *(line(*row) for row in rows)])
     dataset = prepared(options, path)
     for split in dataset.splits.values():
-        for position, row in enumerate(split.rows):
+        for position, row in enumerate(split.row_numbers):
             tokens = slice(split.sequences.offsets[position], split.sequences.offsets[position + 1])
             channels, label = rows[row - 1]
             np.testing.assert_allclose(split.sequences.fields["series"][tokens], channels.T, rtol=1e-6)
@@ -56,9 +56,9 @@ def test_missing_values_can_be_filled(options, tmp_path):
     path = write_lines(tmp_path / "t.ts", [*HEADER, *rows])
     fields = {"series": {"kind": "number", "scale": "none", "missing": "last"}}
     dataset = prepare(options(train=path, label="label", fields=fields))
-    assert dataset.report["train"]["refused"] == 0
-    split = next(split for split in dataset.splits.values() if 4 in split.rows)
-    position = split.rows.tolist().index(4)
+    assert dataset.report["train"].refused == 0
+    split = next(split for split in dataset.splits.values() if 4 in split.row_numbers)
+    position = split.row_numbers.tolist().index(4)
     tokens = split.sequences.fields["series"][split.sequences.offsets[position] : split.sequences.offsets[position + 1]]
     assert tokens.tolist() == [[1, 3, 1, 1], [1, 4, 0, 1], [5, 4, 1, 0]]
 

@@ -65,7 +65,7 @@ def test_a_distinct_split_does_not_depend_on_the_order_of_the_rows(options, tmp_
         path = write(tmp_path / f"{order[0]}.parquet", table)
         fields = {"text": {"kind": "text", "tokenizer": tokenizer}}
         dataset = prepare(options(train=path, label="label", fields=fields, split={"by": "distinct", "test": 0.3}))
-        numbers = {name: split.rows - 1 for name, split in dataset.splits.items()}
+        numbers = {name: split.row_numbers - 1 for name, split in dataset.splits.items()}
         split_of.append({texts[order[number]]: name for name, rows in numbers.items() for number in rows.tolist()})
     assert split_of[0] == split_of[1] and set(split_of[0].values()) == {"train", "validation", "test"}
 

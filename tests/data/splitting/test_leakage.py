@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.leakage import find_leaks, leak_lines
+from seqclf.data.splitting.leakage import find_leaks
 from seqclf.errors import InputError
 
 NAMES = ("train", "validation", "test")
@@ -30,9 +30,9 @@ def test_counts_agree_with_a_plain_loop(data, count):
 
     for split, name in ((1, "validation"), (2, "test")):
         in_split = [row for row in rows if splits[row] == split]
-        assert report["seen_before"].get(name, 0) == sum(earlier(keys, row) for row in in_split)
-        assert report["ids_seen_before"].get(name, 0) == sum(shares_id(row) for row in in_split)
-        assert (name in report["seen_before"]) is bool(in_split)
+        assert report.seen_before.get(name, 0) == sum(earlier(keys, row) for row in in_split)
+        assert report.ids_seen_before.get(name, 0) == sum(shares_id(row) for row in in_split)
+        assert (name in report.seen_before) is bool(in_split)
     assert [row for row in range(count) if leaking[row]] == [
         row for row in rows if earlier(keys, row) or shares_id(row)
     ]
@@ -40,9 +40,9 @@ def test_counts_agree_with_a_plain_loop(data, count):
     for row in rows:
         by_key.setdefault(keys[row], set()).add(labels[row])
     conflicting = {key for key, labels_of_key in by_key.items() if len(labels_of_key) > 1}
-    assert (report["rows"], report["distinct"]) == (len(rows), len(by_key))
-    assert report["conflicting_sequences"] == len(conflicting)
-    assert report["conflicting_rows"] == sum(keys[row] in conflicting for row in rows)
+    assert (report.rows, report.distinct) == (len(rows), len(by_key))
+    assert report.conflicting_sequences == len(conflicting)
+    assert report.conflicting_rows == sum(keys[row] in conflicting for row in rows)
 
 
 @pytest.fixture
@@ -54,14 +54,14 @@ def files(tmp_path):
 
 def test_leaks_between_files_are_counted_and_reported(options, files):
     leaks = prepare(options(**files, label="y", id="id", fields={"x": "category"})).leaks
-    assert leaks["seen_before"] == {"validation": 0, "test": 2} and leaks["ids_seen_before"]["test"] == 1
-    assert leaks["conflicting_sequences"] == 1 and leaks["distinct"] == 22
-    assert "2 rows of test hold a sequence that an earlier split holds too" in leak_lines(leaks)
+    assert leaks.seen_before == {"validation": 0, "test": 2} and leaks.ids_seen_before["test"] == 1
+    assert leaks.conflicting_sequences == 1 and leaks.distinct == 22
+    assert "2 rows of test hold a sequence that an earlier split holds too" in leaks.warnings()
 
 
 def test_drop_leaves_only_rows_that_training_has_not_seen(options, files):
     dataset = prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "drop"}))
-    assert dataset.splits["test"].ids.to_pylist() == ["b1"] and dataset.leaks["dropped"]["test"] == 3
+    assert dataset.splits["test"].ids.to_pylist() == ["b1"] and dataset.leaks.dropped["test"] == 3
     assert len(dataset.splits["train"].sequences) + len(dataset.splits["validation"].sequences) == 20
 
 
@@ -81,15 +81,15 @@ def test_ids_that_count_the_rows_are_not_compared(options, tmp_path):
         rows = {"id": [row + first for row in range(20)], "x": [[row, 1] for row in range(20)], "y": ["p", "q"] * 10}
         train = write(tmp_path / f"train{first}.parquet", rows)
         test = write(tmp_path / f"test{first}.parquet", {**rows, "x": [[row, 2] for row in range(20)]})
-        assert prepare(options(train=train, test=test, label="y", id="id")).leaks["ids_seen_before"] is None
+        assert prepare(options(train=train, test=test, label="y", id="id")).leaks.ids_seen_before is None
 
 
 @pytest.mark.parametrize("way", ["distinct", "random"])
 def test_splitting_by_distinct_sequences_leaves_no_leak(options, tmp_path, way):
     rows = {"x": [[row % 7, row % 3] for row in range(60)], "y": ["p", "q"] * 30}
     leaks = prepare(options(train=write(tmp_path / "t.parquet", rows), label="y", split={"by": way, "test": 0.3})).leaks
-    assert (leaks["seen_before"] == {"validation": 0, "test": 0}) is (way == "distinct")
-    assert leaks["distinct"] == 21
+    assert (leaks.seen_before == {"validation": 0, "test": 0}) is (way == "distinct")
+    assert leaks.distinct == 21
 
 
 @pytest.mark.parametrize("name", ["{}.parquet", "{}.csv"])
@@ -113,8 +113,8 @@ def test_rows_without_an_id_do_not_share_one(options, tmp_path, name, missing, n
         split: write(tmp_path / name.format(split), columns) for split, columns in (("train", train), ("test", test))
     }
     dataset = prepare(options(**paths, **overrides))
-    assert len(dataset.splits["test"].labels) == 12 and sum(dataset.leaks["dropped"].values()) == 0
-    assert dataset.leaks["ids_seen_before"] == (None if numbered else {"validation": 0, "test": 0})
+    assert len(dataset.splits["test"].labels) == 12 and sum(dataset.leaks.dropped.values()) == 0
+    assert dataset.leaks.ids_seen_before == (None if numbered else {"validation": 0, "test": 0})
 
 
 def test_ids_are_compared_although_another_file_has_none(options, files, tmp_path):
@@ -128,4 +128,4 @@ def test_ids_are_compared_although_another_file_has_none(options, files, tmp_pat
             fields={"x": "category"},
         )
     ).leaks
-    assert leaks["ids_seen_before"] == {"validation": 0, "test": 1}
+    assert leaks.ids_seen_before == {"validation": 0, "test": 1}

@@ -46,7 +46,7 @@ def test_batches_are_read_back_as_one_split(batches):
         assert split.sequences.fields["a"].dtype == np.int32 and split.sequences.fields["b"].dtype == np.float32
         assert split.labels.tolist() == [len(row) % 3 for row in rows] and split.labels.dtype == np.int64
         assert split.ids.to_pylist() == [f"é{len(row)}" for row in rows]
-        assert split.rows.tolist() == [row for batch in batches for row in range(len(batch))]
+        assert split.row_numbers.tolist() == [row for batch in batches for row in range(len(batch))]
 
 
 def written(folder, rows=((1, 2), (3,))):

@@ -117,7 +117,7 @@ def test_one_bad_cell_refuses_one_row(options, tmp_path, cell, reason):
     path = write_lines(tmp_path / "t.csv", ["tokens,label", *GOOD, f'"{cell}",a'])
     dataset = prepare(options(train=path, label="label"))
     (line,) = (dataset.folder / "quarantine.jsonl").read_text().splitlines()
-    assert reason in line and '"row": 21' in line and dataset.report["train"]["refused"] == 1
+    assert reason in line and '"row": 21' in line and dataset.report["train"].refused == 1
     fails(options, tmp_path, r"t.csv: row 21: tokens .*on_bad_row=quarantine", path, on_bad_row="error")
     dropped = prepare(options(train=path, label="label", on_bad_row="drop"))
     assert dropped.digest == dataset.digest and not (dropped.folder / "quarantine.jsonl").exists()

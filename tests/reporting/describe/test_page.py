@@ -85,7 +85,7 @@ def test_page_shows_target_leakage_duplicates_and_constant_fields(surveyed, page
     write_page(surveyed, page)
     text = read(page).text
     assert f"outcome {surveyed.columns[0].auroc:.3f} gives the label away" in text
-    duplicates = surveyed.leaks["rows"] - surveyed.leaks["distinct"]
+    duplicates = surveyed.leaks.repeated
     assert duplicates and f"rows that repeat an earlier row {duplicates} {percent(duplicates / 60)}" in text
     assert "all of it" in text  # the field that never changes
 
@@ -94,9 +94,9 @@ def test_page_compares_the_baseline_with_the_majority_class(surveyed, page):
     write_page(surveyed, page)
     text = read(page).text
     majority = majority_scores(surveyed)
-    models = [by_split["test"] for by_split in surveyed.baseline["models"].values()]
-    accuracies = [f"{accuracy:.4f}" for accuracy in (majority["accuracy"], *(model["accuracy"] for model in models))]
-    aurocs = [f"{auroc:.4f}" for auroc in (majority["auroc"], *(model["positive"]["auroc"] for model in models))]
+    models = [by_split["test"] for by_split in surveyed.baseline.models.values()]
+    accuracies = [f"{accuracy:.4f}" for accuracy in (majority["accuracy"], *(model.accuracy for model in models))]
+    aurocs = [f"{auroc:.4f}" for auroc in (majority["auroc"], *(model.positive.auroc for model in models))]
     assert f"accuracy {' '.join(accuracies)}" in text and f"AUROC {' '.join(aurocs)}" in text
     for name, recall in surveyed.single_field_recall.items():
         assert f"{name} {recall:.4f}" in text

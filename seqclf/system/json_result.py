@@ -1,4 +1,4 @@
-"""Base class of evaluation results, which are written to metrics.json, manifests and command output."""
+"""Base class of results that travel between modules and are written as JSON: metrics, counts, scores, summaries."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from typing import Any, ClassVar, Self
 
 from seqclf.errors import InputError
 
+JsonObject = dict[str, Any]  # plain values by key, as `json.dumps` takes them and `json.loads` returns them
+
 
 class JsonResult:
     """A dataclass with a JSON form.
 
     Fields named in `OMIT_NONE` are left out of the JSON when they are None. All other fields are always written, so
     that a reader can tell "not defined" (null) from "not computed" (absent).
+
+    >>> from dataclasses import dataclass
+    >>> @dataclass
+    ... class Counts(JsonResult):
+    ...     rows: int
+    ...     share: float | None = None
+    >>> Counts(3).to_dict(), Counts.from_dict({"rows": 3})
+    ({'rows': 3, 'share': None}, Counts(rows=3, share=None))
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`. Lists and mappings of plain values are shared, not copied."""
+    def to_dict(self) -> JsonObject:
+        """Plain values for `json.dumps`. Lists of plain values are shared, not copied."""
+        # Not `dataclasses.asdict`, which copies every list: a confusion matrix of 1,000 classes has a million numbers.
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return {
             name: _to_json(value) for name, value in values.items() if value is not None or name not in self.OMIT_NONE

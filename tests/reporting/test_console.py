@@ -1,0 +1,48 @@
+"""The terminal shows what is wrong with a dataset, each problem once."""
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from support.table_files import write
+
+from seqclf.config.command import CONF
+from seqclf.data.prepare import prepare
+from seqclf.reporting.console import console, show_dataset, show_warnings
+from seqclf.survey.survey import survey_dataset
+
+
+@pytest.fixture
+def leaking(options, tmp_path):
+    """`leaking(on_leak)`: options of data whose test split holds two training sequences."""
+    train = {"x": [[row, 1] for row in range(24)], "y": ["p", "q"] * 12}
+    test = {"x": [[0, 1], [90, 1], [91, 1], [3, 1]], "y": ["p", "q", "p", "q"]}
+    files = {name: write(tmp_path / f"{name}.parquet", rows) for name, rows in (("train", train), ("test", test))}
+    return lambda on_leak: options(**files, label="y", fields={"x": "category"}, split={"on_leak": on_leak})
+
+
+@pytest.fixture
+def printed():
+    """`printed(options)`: what `train` prints of a dataset."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        batching = OmegaConf.to_container(compose("train").batching)
+
+    def lines(options):
+        dataset = prepare(options)
+        with console.capture() as captured:
+            show_dataset(dataset)
+            show_warnings(survey_dataset(dataset, options, batching, baseline=False))
+        return captured.get().splitlines()
+
+    return lines
+
+
+def test_a_leak_is_printed_once(leaking, printed):
+    assert [line for line in printed(leaking("warn")) if "earlier" in line] == [
+        "data: 2 rows of test hold a sequence that an earlier split holds too",
+        "data: 2 of 28 rows repeat an earlier row (26 are distinct)",
+    ]
+
+
+def test_dropped_rows_are_counted_with_the_splits(leaking, printed):
+    lines = printed(leaking("drop"))
+    assert "  test: dropped 2 rows that share a sequence or an id with an earlier split" in lines
