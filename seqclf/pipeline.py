@@ -31,8 +31,9 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training import callbacks
+from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.holdout import hold_out
 from seqclf.training.loggers import finish, make_logger
@@ -160,8 +161,8 @@ class _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show_epoch)
-        best, last, *inside = callbacks.checkpoints(folder, config.checkpoint_every, resumed)
-        stopping = [] if config.patience is None else [callbacks.early_stopping(config.patience)]
+        best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed)
+        stopping = [] if config.patience is None else [early_stopping(config.patience)]
         hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 

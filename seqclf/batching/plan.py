@@ -1,4 +1,4 @@
-"""Plan of an epoch: a pure function from lengths to batches.
+"""Plan of an epoch: a pure function from lengths to batches within a token budget.
 
 Any process can compute the rows of any step of any epoch from (seed, epoch) alone. This is what lets ranks share an
 epoch without talking to each other, and a run resume inside one.

@@ -19,7 +19,7 @@ from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
-from seqclf.data.splitting.content_keys import sequence_keys
+from seqclf.data.splitting.duplicate_keys import sequence_keys
 from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.validation.quarantine import Quarantine
@@ -133,7 +133,7 @@ class _Staging:
         refusals = problems.refusals(rows)
         self.refused += refusals
         self.rows += len(rows.row_numbers)
-        self.events += 0 if rows.event_rows is None else len(rows.event_rows)
+        self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
         columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
         if refusals:
             usable = problems.usable

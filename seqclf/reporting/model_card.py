@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
-from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
@@ -15,9 +15,9 @@ from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.dataset_warnings import dataset_warnings
 from seqclf.survey.field_statistics import FieldStatistics, measure_field
 from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
-from seqclf.survey.padding import PaddingSurvey, survey_padding
+from seqclf.survey.padding_statistics import PaddingSurvey, survey_padding
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
-from seqclf.survey.truncation import TruncationSurvey, survey_truncation
+from seqclf.survey.truncation_statistics import TruncationSurvey, survey_truncation
 from seqclf.system.json_result import JsonObject
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 from support.binary_scores import CLASSES, SETTINGS, sample_scores, two_class_logits
 
 from seqclf.evaluation.decision import choose_decision
@@ -64,7 +63,10 @@ def balanced_accuracy(margins, labels):
 
 
 def auroc(margins, labels):
-    return roc_auc_score(labels, margins)
+    # By ranks, as scikit-learn takes fifty times as long. Simulated margins have no ties.
+    ranks = np.argsort(np.argsort(margins)) + 1
+    positives = labels.sum()
+    return (ranks[labels == 1].sum() - positives * (positives + 1) / 2) / (positives * (len(labels) - positives))
 
 
 def test_a_guarantee_holds_after_the_choice_of_the_epoch():

@@ -13,15 +13,15 @@ from omegaconf import OmegaConf
 
 from seqclf.config.command import CONF
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.length_statistics import LengthHistogram, LengthStatistics, summarize_lengths
-from seqclf.survey.padding import PaddingSurvey
+from seqclf.survey.padding_statistics import PaddingSurvey
 from seqclf.survey.survey import DatasetSurvey, survey_dataset
 from seqclf.survey.target_leakage import ColumnLeakage
-from seqclf.survey.truncation import TruncationSurvey
+from seqclf.survey.truncation_statistics import TruncationSurvey
 
 SPLITS = ("train", "validation", "test")
 

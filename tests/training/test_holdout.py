@@ -67,6 +67,6 @@ def test_groups_of_the_split_are_held_out_together(options, tmp_path, by, column
     split = {"by": by, "column": column, "test": 0.2}
     dataset = prepare(options(train=path, label="label", positive="yes", fields={"x": "category"}, split=split))
     remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
-    groups_of = [set(who[part.rows - 1]) for part in (remaining.splits["validation"], held_out)]
+    groups_of = [set(who[part.row_numbers - 1]) for part in (remaining.splits["validation"], held_out)]
     assert groups_of[0] and groups_of[1] and not groups_of[0] & groups_of[1]
     assert len(held_out.labels) == len(groups_of[1]), "one row of each group"

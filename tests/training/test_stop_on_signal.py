@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from seqclf.system import signals
-from seqclf.training.callbacks import checkpoints, early_stopping
+from seqclf.training.checkpoint_callbacks import checkpoints
+from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import _check_saver
 from seqclf.training.stop_on_signal import StopOnSignal

@@ -1,4 +1,7 @@
-"""Encoder of category fields: values → ids, by a vocabulary or by hashing."""
+"""Encoder of category fields: values → ids, by a vocabulary or by hashing.
+
+Texts and trees fit vocabularies of words, in `tokenizer` and `tree_tokenizer`.
+"""
 
 from __future__ import annotations
 

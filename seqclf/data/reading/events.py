@@ -192,9 +192,9 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
         # A time, which is no integer, may differ within a group: that of its first event counts.
         if pa.types.is_integer(columns[KEY].type):
             _require_constant(events.column(KEY), starts, columns[ID])
-    event_rows = events.column(ROW).to_numpy().astype(np.int64)
+    event_row_numbers = events.column(ROW).to_numpy().astype(np.int64)
     file = _file_name(events, starts, file_names)
-    return SourceRows(file, event_rows[starts], pa.record_batch(columns), event_rows)
+    return SourceRows(file, event_row_numbers[starts], pa.record_batch(columns), event_row_numbers)
 
 
 def _file_name(events: pa.RecordBatch, starts: np.ndarray, file_names: list[str]) -> str:

@@ -38,13 +38,13 @@ class SourceRows(NamedTuple):
     """(N,) consecutive sequences of a source, as canonical columns.
 
     `file`: the file of all of them, unless `files`, (N,), names the file of each. `row_numbers`: (N,) number of each
-    row in its file from 1, or of the first event of a group. `event_rows`: (S,) row of every token of an event table.
+    row in its file from 1, or of the first event of a group. `event_row_numbers`: (S,) row of every token of an event table.
     """
 
     file: str
     row_numbers: np.ndarray
     columns: pa.RecordBatch
-    event_rows: np.ndarray | None = None
+    event_row_numbers: np.ndarray | None = None
     files: pa.Array | None = None  # else a folder with a file per text would give one row at a time
 
     def file_of(self, row: int) -> str:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from seqclf.data.reading.casts import is_missing_sql, quote_identifier
 from seqclf.data.reading.times import seconds_sql
 from seqclf.data.splitting import assignment
-from seqclf.data.splitting.leakage import LeakReport, find_leaks
+from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:  # prediction imports this module, and pydantic would double its import time

@@ -15,7 +15,7 @@ from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.leakage import LeakReport
+from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError

@@ -1,5 +1,7 @@
 """Keys of rows that hold equal sequences, to detect duplicates.
 
+`split_leakage.find_leaks` compares and counts them, and `SplitPolicy` drops rows or refuses them (`data.on_leak`).
+
 Sequences are compared as the model gets them, but before anything is learned from them:
 
 - Both are truncated to `data.max_length`.

@@ -71,8 +71,9 @@ def find_leaks(
 ) -> Leaks:
     """Compare the rows of all splits.
 
-    `keys`: (N,), equal where sequences are (see `duplicates`). `labels`: (N,) class codes. `splits`: (N,) position of
-    each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has one.
+    `keys`: (N,), equal where sequences are (see `duplicate_keys`). `labels`: (N,) class codes. `splits`: (N,) position
+    of each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has
+    one.
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)

@@ -1,4 +1,4 @@
-"""Early stopping, checkpoints and logging, in runs that are resumed too."""
+"""Checkpoints and logging, in runs that are resumed too."""
 
 import lightning.pytorch as pl
 import numpy as np
@@ -8,7 +8,7 @@ from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import plan_batches
-from seqclf.training.callbacks import EarlyStopping, checkpoints, early_stopping
+from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.schedule import schedule_factor
 
@@ -19,50 +19,6 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:Checkpoint directory .* not empty",
     "ignore:The dirpath has changed",
 )
-
-
-class CountValidations(pl.Callback):
-    def __init__(self):
-        self.count = 0
-
-    def on_validation_end(self, trainer, task):
-        self.count += 1
-
-
-@pytest.mark.parametrize(
-    "settings", [{}, {"check_val_every_n_epoch": 3}, {"val_check_interval": 0.5}, {"limit_train_batches": 2}], ids=str
-)
-def test_patience_counts_validations(task, fit, settings):
-    counted = CountValidations()
-    stopping = early_stopping(2)
-    fit(
-        task(optimizer={"lr": 0.0}),
-        callbacks=[stopping, counted],
-        max_epochs=20,
-        enable_checkpointing=False,
-        **settings,
-    )
-    assert counted.count == 3, "the first validation, and two that are no better"
-
-
-def test_a_run_stopped_early_continues_only_with_more_patience(task, fit, tmp_path):
-    still = {"optimizer": {"lr": 0.0}}
-    trainer = fit(task(**still), callbacks=[early_stopping(2)], max_epochs=20, enable_checkpointing=False)
-    trainer.save_checkpoint(tmp_path / "stopped.ckpt")
-    for patience, expected in ((2, 0), (4, 2)):
-        counted = CountValidations()
-        fit(
-            task(**still),
-            tmp_path / "stopped.ckpt",
-            callbacks=[early_stopping(patience), counted],
-            max_epochs=20,
-            enable_checkpointing=False,
-        )
-        assert counted.count == expected
-
-
-def test_early_stopping_has_the_state_key_of_lightning():
-    assert EarlyStopping("loss").state_key == pl.callbacks.EarlyStopping("loss").state_key
 
 
 def test_the_best_checkpoint_is_of_the_best_epoch(task, fit, tmp_path):

@@ -13,7 +13,7 @@ from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.content_keys import sequence_keys
+from seqclf.data.splitting.duplicate_keys import sequence_keys
 
 FIELDS = [
     Field("shop", "category", ("shop",)),

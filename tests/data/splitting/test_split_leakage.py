@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.leakage import find_leaks
+from seqclf.data.splitting.split_leakage import find_leaks
 from seqclf.errors import InputError
 
 NAMES = ("train", "validation", "test")
