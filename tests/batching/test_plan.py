@@ -19,7 +19,7 @@ POOLS = st.none() | st.integers(1, 30)
 SEEDS = st.integers(0, 2**31)
 OVERHEADS = st.none() | st.integers(0, 40)
 
-thorough = settings(max_examples=150, deadline=None)
+thorough = settings(max_examples=60, deadline=None)
 
 
 def plan(lengths, *, max_tokens=64, max_sequences=8, pool_batches=3, seed=0, epoch=0, **ranks):

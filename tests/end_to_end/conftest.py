@@ -1,4 +1,4 @@
-"""Files of card purchases, and a shell that runs the real commands on them in separate processes.
+"""Files of card purchases, and a shell that runs the commands on them in separate processes.
 
 The workers of pytest-xdist (`pytest -n`) share one folder, so that the training runs that many tests read are trained
 once.
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 from filelock import FileLock
 from support.card_rows import SMALL, cards
-from support.commands import CommandServer
+from support.command_server import request_command, start_server
 
 INVALID_ROW = 5
 
@@ -55,8 +55,15 @@ class Shell:
         }
 
     @cached_property
-    def server(self) -> CommandServer:
-        return CommandServer(self.environment)
+    def server(self) -> Path:
+        """Socket of the server of commands, which all workers share and the first of them starts."""
+        path = self.folder / "server"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                # The parent of a worker lives until all of them have ended.
+                owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
+                start_server(path, self.environment, owner)
+        return path
 
     def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], CompletedCommand]:
         """Start `python COMMAND…` in a new process. Return a function that waits for it."""
@@ -76,9 +83,11 @@ class Shell:
 
         return wait
 
-    def fork(self, name: str, *arguments: str, cwd: Path | None = None) -> Callable[[], CompletedCommand]:
+    def fork(
+        self, name: str, *arguments: str, cwd: Path | None = None, package: str = "seqclf."
+    ) -> Callable[[], CompletedCommand]:
         """Start `seqclf.NAME ARGUMENTS…` in a fork of the server. Return a function that waits for it."""
-        wait = self.server.start(f"seqclf.{name}", *arguments, cwd=cwd or self.folder)
+        wait = request_command(self.server, f"{package}{name}", arguments, cwd or self.folder, self.environment)
         return lambda: CompletedCommand(*wait())
 
     def __call__(self, name: str, *arguments: str, cwd: Path | None = None) -> CompletedCommand:
@@ -122,17 +131,17 @@ class Trained:
 @pytest.fixture(scope="session")
 def runs(shell, files) -> dict[str, Trained]:
     """The same training run twice: `logged` to Weights & Biases, without a key, and `again` without a logger."""
-    commands = {
-        "logged": [*files, "trainer.log_every_n_steps=5", "hydra.run.dir=logged"],
-        "again": [*files, "logger=none", "hydra.run.dir=again"],
-    }
     completed_file = shell.folder / "runs.json"
     with FileLock(f"{completed_file}.lock"):
         if not completed_file.exists():
-            waits = {name: shell.start("-m", "seqclf.train", *arguments) for name, arguments in commands.items()}
+            logged = [*files, "trainer.log_every_n_steps=5", "hydra.run.dir=logged"]
+            waits = {
+                "logged": shell.start("-m", "seqclf.train", *logged),
+                "again": shell.fork("train", *files, "logger=none", "hydra.run.dir=again"),
+            }
             completed_file.write_text(json.dumps({name: asdict(wait()) for name, wait in waits.items()}))
     completed = json.loads(completed_file.read_text())
-    return {name: Trained(shell.folder / name, CompletedCommand(**completed[name])) for name in commands}
+    return {name: Trained(shell.folder / name, CompletedCommand(**completed[name])) for name in completed}
 
 
 @pytest.fixture(scope="session")

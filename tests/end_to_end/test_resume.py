@@ -29,7 +29,9 @@ main()
 @pytest.fixture(scope="module")
 def resumed(shell, trained, files):
     """An interrupted run, resumed in its folder `interrupted` and in the new folder `moved`."""
-    interrupted = shell.start("-c", INTERRUPTED, *files, "logger=none", "export=false", "hydra.run.dir=interrupted")()
+    (shell.folder / "interrupted_train.py").write_text(INTERRUPTED)
+    arguments = [*files, "logger=none", "export=false", "hydra.run.dir=interrupted"]
+    interrupted = shell.fork("interrupted_train", *arguments, package="")()
     assert interrupted.result["epochs"] == 2
     assert torch.load(shell.folder / "interrupted/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     shutil.copytree(shell.folder / "interrupted", shell.folder / "copied")

@@ -137,6 +137,7 @@ def test_predict_and_evaluate_apply_the_threshold_option(shell, trained, predict
     assert refused.exit_code == 2 and "error: threshold=often: must be a probability" in refused.stderr
 
 
+@pytest.mark.slow
 def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     arguments = [*files, "decision.min_recall=0.6", "decision.confidence=0.8", "trainer.max_epochs=2", "logger=none"]
     completed = shell("train", *arguments, "hydra.run.dir=guaranteed")

@@ -70,7 +70,7 @@ def test_fields_may_have_any_name(net, tmp_path):
     assert max_error(model, exported, fields, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
-@pytest.mark.parametrize("cell", ["lstm", "gru"])
+@pytest.mark.parametrize("cell", ["lstm", pytest.param("gru", marks=pytest.mark.slow)])
 def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     model = net(cell=cell, bidirectional=True, layers=3)
     exported = session(model, tmp_path / "model.onnx")
@@ -101,14 +101,21 @@ def test_inputs_have_the_names_of_the_fields_and_free_axes(net, tmp_path, field)
     assert (logits.name, logits.shape) == ("logits", ["batch", 4])
 
 
-def test_several_fields_are_several_inputs(net, tmp_path):
-    exported = session(net(), tmp_path / "model.onnx")
+@pytest.fixture(scope="module")
+def attentive(net, tmp_path_factory):
+    """Folder and session of a bidirectional model with attention, exported once for several tests."""
+    folder = tmp_path_factory.mktemp("attentive")
+    return folder, session(net(bidirectional=True, pooling="attention"), folder / "model.onnx")
+
+
+def test_several_fields_are_several_inputs(attentive):
+    _, exported = attentive
     shapes = {entry.name: entry.shape for entry in exported.get_inputs()}
     assert shapes == {"token": ["batch", "time"], "value": ["batch", "time", 3], "lengths": ["batch"]}
 
 
-def test_exported_logits_ignore_padding_and_batch_mates(net, tmp_path):
-    exported = session(net(bidirectional=True, pooling="attention"), tmp_path / "model.onnx")
+def test_exported_logits_ignore_padding_and_batch_mates(attentive):
+    _, exported = attentive
     generator = np.random.default_rng(0)
     inputs = example_inputs(FIELDS, np.array([5, 2, 7]), 7, generator)
     together = exported.run(None, inputs)[0]
@@ -131,7 +138,7 @@ def test_export_does_not_change_the_model(net, inputs, tmp_path):
     assert all(torch.equal(after[name], value) for name, value in before.items())
 
 
-def test_the_file_is_valid_and_holds_the_weights(net, tmp_path):
-    session(net(), tmp_path / "model.onnx")
-    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"], "weights are in the same file"
-    onnx.checker.check_model(str(tmp_path / "model.onnx"))
+def test_the_file_is_valid_and_holds_the_weights(attentive):
+    folder, _ = attentive
+    assert [path.name for path in folder.iterdir()] == ["model.onnx"], "weights are in the same file"
+    onnx.checker.check_model(str(folder / "model.onnx"))

@@ -211,7 +211,7 @@ def test_the_scores_of_an_ensemble_are_those_of_its_vote(task, batches):
 
 @quiet
 @pytest.mark.parametrize("model", [{}, {"members": 2}], ids=str)
-def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_path, model):
+def test_a_checkpoint_rebuilds_the_task(task, fit, batches, tmp_path, model):
     module = task(model=model)
     path = tmp_path / "task.ckpt"
     fit(module, max_epochs=1).save_checkpoint(path)
@@ -222,6 +222,11 @@ def test_a_checkpoint_rebuilds_the_task_without_hydra(task, fit, batches, tmp_pa
     labels, expected = predict_logits(module, batches.evaluation_loader("validation"))
     loaded_labels, loaded_logits = predict_logits(loaded, batches.evaluation_loader("validation"))
     assert np.array_equal(labels, loaded_labels) and np.array_equal(expected, loaded_logits)
+
+
+def test_a_checkpoint_loads_without_hydra(task, fit, tmp_path):
+    path = tmp_path / "task.ckpt"
+    fit(task(), max_epochs=1).save_checkpoint(path)
     script = (
         "import sys; from seqclf.training.module import load_task; "
         f"load_task({str(path)!r}); assert 'hydra' not in sys.modules"

@@ -38,7 +38,8 @@ class SourceRows(NamedTuple):
     """(N,) consecutive sequences of a source, as canonical columns.
 
     `file`: the file of all of them, unless `files`, (N,), names the file of each. `row_numbers`: (N,) number of each
-    row in its file from 1, or of the first event of a group. `event_row_numbers`: (S,) row of every token of an event table.
+    row in its file from 1, or of the first event of a group. `event_row_numbers`: (S,) row of every token of an event
+    table.
     """
 
     file: str

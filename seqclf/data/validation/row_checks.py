@@ -63,10 +63,11 @@ class Problems:
     def refusals(self, batch: SourceRows) -> list[Refusal]:
         """Return a refusal for each bad row. For an event table it names the row of the bad event."""
         refusals = []
-        events = None if batch.event_row_numbers is None else np.diff(np.append(_first_events(batch), len(batch.event_row_numbers)))
+        event_rows = batch.event_row_numbers
+        events = None if event_rows is None else np.diff(np.append(_first_events(batch), len(event_rows)))
         for row in sorted(self.first_problems):
             column, reason, token = self.first_problems[row]
-            number = batch.row_numbers[row] if token is None or batch.event_row_numbers is None else batch.event_row_numbers[token]
+            number = batch.row_numbers[row] if token is None or event_rows is None else event_rows[token]
             count = None if events is None else int(events[row])
             refusals.append(Refusal(batch.file_of(row), int(number), column, reason, None, count))
         return refusals

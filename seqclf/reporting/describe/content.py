@@ -5,7 +5,7 @@ from __future__ import annotations
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.survey import DatasetSurvey
-from seqclf.survey.truncation import LimitTrial
+from seqclf.survey.truncation_statistics import LimitTrial
 
 MAJORITY = "majority class"
 POSITIVE_METRICS = ("recall", "average_precision", "auroc")
