@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -124,7 +126,7 @@ class SequenceDataModule(pl.LightningDataModule):
             self.training = TrainingLoader(
                 BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
                 sampler=sampler,
-                first_batch=self._first_batch,
+                first_batch=_weak_call(self._first_batch, otherwise=0),
                 threaded=self._threaded(),
                 **self._options(),
             )
@@ -231,6 +233,21 @@ class SequenceDataModule(pl.LightningDataModule):
             "persistent_workers": self.num_workers > 0,
             "worker_init_fn": _leave_process_group if self.num_workers else None,
         }
+
+
+def _weak_call(method: Callable[[], Any], otherwise: Any) -> Callable[[], Any]:
+    """Return a function that calls a method while its object exists, and returns `otherwise` after that.
+
+    A loader that holds its module is part of a reference cycle. The garbage collector ends the queues of such a loader
+    before its processes, and then waits five seconds for each of them.
+    """
+    reference = weakref.WeakMethod(method)
+
+    def call() -> Any:
+        living = reference()
+        return otherwise if living is None else living()
+
+    return call
 
 
 def _leave_process_group(worker: int) -> None:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -107,6 +108,15 @@ def test_workers_return_the_same_batches(split):
         assert one.ids.tolist() == other.ids.tolist()
         assert torch.equal(one.fields["token"], other.fields["token"])
         check_rows(other, split)
+
+
+@pytest.mark.parametrize("name", ["train_dataloader", "val_dataloader"])
+def test_loaders_end_with_their_module_without_the_garbage_collector(split, name):
+    module = SequenceDataModule({"train": split, "validation": split}, **{**SETTINGS, "num_workers": 1})
+    assert sum(len(batch.ids) for batch in getattr(module, name)()) == len(split.labels)
+    loader = weakref.ref(getattr(module, name)())
+    del module
+    assert loader() is None
 
 
 def sampler(lengths, **ranks) -> PlanSampler:
