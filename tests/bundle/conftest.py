@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from support.torchlib_registry import share_registry
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.command import CONF
@@ -30,6 +31,9 @@ DECISION = {
     "positive_index": 1,
     "targets": [{"rule": rule, "label": "k1", "target": 0.8, **EVIDENCE} for rule in RULES],
 }
+
+
+share_registry()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -72,8 +72,8 @@ def is_refused(folder, sequence, mutation):
     return False
 
 
-# Every seventh mutation, or all of them with -m slow.
-SAMPLED = pytest.mark.parametrize("stride", [7, pytest.param(1, marks=pytest.mark.slow)])
+# Every 23rd mutation, or all of them with -m slow.
+SAMPLED = pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.slow)])
 
 
 def decision_report(classifier):

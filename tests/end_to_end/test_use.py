@@ -191,6 +191,7 @@ def test_evaluation_counts_refused_rows(shell, trained, rows):
     assert "refused 2 of 92 rows; the first: odd.parquet: row 41:" in completed.stderr
 
 
+@pytest.mark.slow
 def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
     result = shell("export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported").result
     assert result["parity"] <= 1e-5 and result["cells"] > 30
@@ -230,6 +231,7 @@ def test_evaluation_reads_text_files_with_the_settings_of_training_and_boolean_l
     assert (scored["rows"], scored["refused"], scored["positive"]["label"]) == (60, 0, "true")
 
 
+@pytest.mark.slow
 def test_overwriting_a_run_folder_deletes_the_outputs_of_the_earlier_run(shell):
     arguments = ["data=toy", "data.generator.rows.train=200", "hydra.run.dir=twice", *QUICK]
     assert shell("train", *arguments).result["bundle"]

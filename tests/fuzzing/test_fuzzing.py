@@ -13,7 +13,7 @@ from fuzzing.truth import truth
 from seqclf.data.prepare import prepare
 
 SEED = 4
-FILES = 60
+FILES = 40
 
 
 @pytest.mark.parametrize("kind", bases())

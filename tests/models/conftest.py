@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.torchlib_registry import share_registry
 from torch import Tensor
 
 from seqclf.models.classifier import SequenceClassifier
@@ -24,6 +25,9 @@ PLAIN = {
     "token_dropout": 0.0,
     "number_noise": 0.0,
 }
+
+
+share_registry()
 
 
 @pytest.fixture(autouse=True)

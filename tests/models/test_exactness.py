@@ -14,7 +14,7 @@ VARIANTS = list(itertools.product(CELLS, (False, True), POOLINGS))
 LENGTHS = st.lists(st.integers(1, 12), min_size=1, max_size=7)
 CLOSE = {"rtol": 0, "atol": 2e-6}
 
-few = settings(max_examples=8, deadline=None)
+few = settings(max_examples=5, deadline=None)
 each_variant = pytest.mark.parametrize(("cell", "bidirectional", "pooling"), VARIANTS)
 each_layout = pytest.mark.parametrize("layout", ["padded", "packed"])
 

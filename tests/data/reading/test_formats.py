@@ -27,7 +27,7 @@ def digest(options, folder, path, **overrides):
     return prepare(options(train=path, label="label", cache_dir=folder / "cache", **overrides)).digest
 
 
-@settings(max_examples=3, deadline=None)
+@settings(max_examples=2, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("kind", STEPS)
 def test_the_same_rows_in_any_format_give_the_same_digest(options, kind, data):
