@@ -10,4 +10,5 @@ from torch.onnx._internal.exporter import _registration
 
 def share_registry() -> None:
     """Replace the function that builds the registry by one that remembers its result."""
-    _registration.ONNXRegistry.from_torchlib = cache(_registration.ONNXRegistry.from_torchlib)  # type: ignore[method-assign]
+    registry = _registration.ONNXRegistry
+    registry.from_torchlib = staticmethod(cache(registry.from_torchlib))  # also called on an instance
