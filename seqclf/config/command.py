@@ -56,7 +56,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             begun = True
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                checked = check_config(name, options, plain)
+                checked = check_config(options, plain)
                 with signals.raised():
                     result = function(checked)
             except signals.Terminated:
@@ -99,24 +99,23 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
     return decorate
 
 
-def check_config(name: str, options: str, plain: Config) -> CommandOptions:
+def check_config(options: str, plain: Config) -> CommandOptions:
     """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
     from seqclf.config.options import parse_options
     from seqclf.config.validation_errors import unknown_key
 
     model = locate(options)
-    extra = plain.keys() - model.model_fields.keys()
-    # An experiment may define variables for its interpolations; only then are the defaults composed again.
-    if extra and (unknown := sorted(str(key) for key in extra - _composed_keys(name))):
-        raise unknown_key(unknown[0], list(model.model_fields))
+    # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
+    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys()
+    if unknown:
+        raise unknown_key(min(unknown), list(model.model_fields))
     return parse_options(model, plain)
 
 
-def _composed_keys(name: str) -> set[Any]:
-    """Return the top-level keys of conf/`name`.yaml with the groups that were chosen, before any `+key=value`."""
-    typed = HydraConfig.get().overrides.task
-    groups = [text for text in typed if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
-    return set(compose(name, groups))
+def _added_keys() -> set[str]:
+    """Return the top-level keys that the command line adds by `+key=value`, groups excluded."""
+    added = {text.lstrip("+").split("=")[0].split(".")[0] for text in typed_overrides() if text.startswith("+")}
+    return {key for key in added if not (CONF / key).is_dir()}
 
 
 def run_folder() -> Path:
