@@ -72,8 +72,8 @@ def is_refused(folder, sequence, mutation):
     return False
 
 
-# Every 23rd mutation, or all of them with -m slow.
-SAMPLED = pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.slow)])
+# Every 23rd mutation, or all of them with -m soak.
+SAMPLED = pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.mark.soak)])
 
 
 def decision_report(classifier):

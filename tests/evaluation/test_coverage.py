@@ -130,7 +130,7 @@ RECALLS_BY_SUPPORT = [
 ]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("supports", "recalls"),
     [(supports, recalls) for supports, all_recalls in RECALLS_BY_SUPPORT for recalls in all_recalls],
@@ -141,7 +141,7 @@ def test_metrics_of_confusion_matrices_are_covered(few_draws, supports, recalls)
         assert_covered(confusion_coverage(supports, recalls, errors_go_to))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("population", ["normal", "wide", "narrow", "mixed positives", "mixed negatives"])
 @pytest.mark.parametrize(
     ("rows", "positive_share"),

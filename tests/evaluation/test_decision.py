@@ -87,7 +87,7 @@ def share_of_broken_joint_guarantees(counts, targets, separation, repeats, rule=
     return broken / backed
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("counts", "targets"),
     [

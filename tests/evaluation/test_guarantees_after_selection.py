@@ -74,7 +74,7 @@ def test_a_guarantee_holds_after_the_choice_of_the_epoch():
     assert share_of_broken_guarantees(balanced_accuracy, 0.5, 100) <= 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("selection_metric", [balanced_accuracy, auroc])
 @pytest.mark.parametrize("holdout", [0.35, 0.5, 0.7])
 def test_a_guarantee_holds_after_the_choice_of_the_epoch_for_any_share_of_heldout_rows(selection_metric, holdout):
@@ -82,7 +82,7 @@ def test_a_guarantee_holds_after_the_choice_of_the_epoch_for_any_share_of_heldou
     assert broken <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 1500)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_guarantee_holds_after_a_search_by_precision():
     """Without held-out rows, 44 % of the guarantees break."""
     broken = share_of_broken_guarantees(balanced_accuracy, 0.5, 500, trials=8)

@@ -142,7 +142,7 @@ def paths(value, path=()):
         yield from paths(value[key], (*path, key))
 
 
-@pytest.mark.parametrize("every", [61, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [61, pytest.param(5, marks=pytest.mark.soak)])
 def test_a_mutated_checkpoint_works_or_is_refused(task, state, monkeypatch, tmp_path, every, batches):
     """The result of `torch.load` is mutated, not a file, so that many mutations are tried."""
     loaded = {}
