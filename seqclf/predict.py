@@ -96,7 +96,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     with bar:
         # A row of an event table is no sequence, so their number is not known before the end.
         unknown_total = bar.disable or classifier.schema.group_by
-        progress = bar.add_task("rows", total=None if unknown_total else count_rows(source))
+        progress = bar.add_task("rows", total=None if unknown_total else count_rows(source, classifier.unlabelled))
         stream = classifier.predict_source(source)
         # The output needs the type of the ids, which only the first rows tell.
         first = next(stream, None)
@@ -128,7 +128,7 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]
 
     output = Path(str(config.output))
     trained_on = classifier.manifest["reader"]
-    typed = {key: getattr(config, key) for key in trained_on if getattr(config, key) is not None}
+    typed = {key: value for key in trained_on if (value := getattr(config, key, None)) is not None}
     source = Source(str(config.input), "input", **{**trained_on, **typed})
     require_files(source)
     if output.resolve() in [path.resolve() for path in local_files(source)]:

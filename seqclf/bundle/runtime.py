@@ -161,6 +161,11 @@ class Classifier:
             return tokens
         return [float(token) if isinstance(token, str) and _is_number(token) else token for token in tokens]
 
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Columns that the query of training may name, and that files to be predicted lack: the label."""
+        return () if self.schema.label is None else (self.schema.label,)
+
     def predict_source(
         self, source: Source, label: str | None = None, table: LabelTable | None = None
     ) -> Iterator[tuple[SourceRows, Predictions]]:
@@ -170,7 +175,7 @@ class Classifier:
         the source is SQL.
         """
         require_files(source)
-        with SourceReader(source) as reader:
+        with SourceReader(source, null_columns=self.unlabelled if label is None else ()) as reader:
             types = reader.column_types
             required = [
                 (key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns

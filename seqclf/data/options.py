@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
-from seqclf.data.reading.sources import Source
+from seqclf.data.reading.input_query import load_query
+from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment
 from seqclf.errors import InputError
 
@@ -67,6 +68,7 @@ class DataOptions(Options):
     validation: Text | None
     test: Text | None
     labels: Text | None
+    query: Annotated[str, AfterValidator(load_query)] | None
     label: Annotated[Text, BeforeValidator(require_label)]
     positive: Text | None
     id: Text | None
@@ -122,6 +124,17 @@ class DataOptions(Options):
         if not path:
             return None
         spill = str(Path(self.cache_dir).expanduser() / ".spill")
-        return Source(
-            path, f"data.{split}", self.header, self.encoding, self.quote, self.delimiter, self.memory_limit, spill
-        )
+        reader = self.reader()
+        if split == "labels":
+            reader["query"] = None
+        return Source(path, f"data.{split}", **reader, memory_limit=self.memory_limit, spill=spill)
+
+    def reader(self) -> ReaderOptions:
+        """Return the options with which new files must be read too."""
+        return {
+            "header": self.header,
+            "encoding": self.encoding,
+            "quote": self.quote,
+            "delimiter": self.delimiter,
+            "query": self.query,
+        }

@@ -119,7 +119,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         "report": {name: counts.to_dict() for name, counts in report.items()},
         "leaks": leaks.to_dict(),
         "digest": hashlib.sha256(json.dumps(content).encode()).hexdigest(),
-        "reader": {key: getattr(options, key) for key in ("header", "encoding", "quote", "delimiter")},
+        "reader": options.reader(),
     }
     (folder / "dataset.json").write_text(json.dumps(state, ensure_ascii=False), encoding="utf-8")
     write_checksums(folder, writer.checksums)

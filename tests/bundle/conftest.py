@@ -9,12 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-import yaml
 from support.torchlib_registry import share_registry
+from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.command import CONF
-from seqclf.data.prepare import DataOptions, prepare
+from seqclf.data.prepare import prepare
 from seqclf.evaluation.decision import RULES
 from seqclf.export_bundle import write_bundle
 from seqclf.training.module import SequenceTask
@@ -76,11 +75,6 @@ def row_of(kind: str, sequence: Any) -> dict[str, Any]:
     return sequence if kind == "card" else {kind: sequence}
 
 
-def data_options(cache: Path, **overrides: Any) -> DataOptions:
-    defaults = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))
-    return DataOptions.build(**{**defaults, "cache_dir": str(cache), "label": "label", **overrides})
-
-
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory) -> Callable[[str], ExportedBundle]:
     """Function that returns the bundle of a kind of sequences, exported once per session.
@@ -115,15 +109,6 @@ def copy_bundle(exported, tmp_path) -> Callable[[str], Path]:
         return Path(shutil.copytree(exported(kind).folder, tmp_path / kind))
 
     return copy
-
-
-def make_task(description: dict[str, Any]) -> SequenceTask:
-    torch.manual_seed(0)
-    model = yaml.safe_load((CONF / "model" / "lstm.yaml").read_text(encoding="utf-8"))
-    loss = yaml.safe_load((CONF / "loss" / "cross_entropy.yaml").read_text(encoding="utf-8"))
-    optimizer = yaml.safe_load((CONF / "optimizer" / "adamw.yaml").read_text(encoding="utf-8"))
-    sizes = {"hidden_size": 8, "embedding_size": 6}
-    return SequenceTask(description, {**model, **sizes}, loss, optimizer, "recall", 0).eval()
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ from seqclf.data.reading.casts import FILE, canonical, quote_identifier, quote_l
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.formats import line_endings
 from seqclf.data.reading.formats.relations import Relation, build_relation, describe_columns
+from seqclf.data.reading.input_query import apply_query
 from seqclf.data.reading.queries import named_paths
 from seqclf.data.reading.record_batches import Refusal, SourceRows, number_rows, rebatch
 from seqclf.data.reading.source_errors import explain_errors
@@ -45,13 +46,16 @@ class SourceReader:
     Malformed lines of text files, and files of a class folder that cannot be used, raise an InputError. With
     `keep_malformed` they are left out and `read` adds them to `malformed`.
 
+    `null_columns`: columns that `source.query` may find null, where the files lack them.
+
     >>> with SourceReader(Source("builtin:japanese_vowels_test.parquet", "data.test")) as reader:
     ...     reader.column_types["speaker"], reader.count_rows()
     ('TINYINT', 370)
     """
 
-    def __init__(self, source: Source, *, keep_malformed: bool = False):
+    def __init__(self, source: Source, *, keep_malformed: bool = False, null_columns: Sequence[str] = ()):
         self.source = source
+        self.null_columns = null_columns
         self.keep_malformed = keep_malformed
         self.malformed: list[Refusal] = []
 
@@ -84,6 +88,8 @@ class SourceReader:
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
+        if source.query is not None:
+            self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
         _restrict(self._connection, source, self.paths, copies)
 
     @cached_property
@@ -138,8 +144,9 @@ class SourceReader:
     def _read_rows(self, schema: Schema, key: str | None, rows: int) -> Iterator[SourceRows]:
         expressions = canonical(schema, self.column_types, str(self.source), key)
         relation = self._relation.sql
-        # Rows are numbered within each file, so DuckDB has to name the file of each where there are several.
-        several_files = len(self.paths) > 1
+        # Rows are numbered within each file, so DuckDB has to name the file of each where there are several. A row that
+        # a query returns may come from many of them, and is numbered in the result.
+        several_files = len(self.paths) > 1 and self.source.query is None
         if several_files:
             expressions.append(quote_identifier(FILE))
             relation = self._relation.named_sql
@@ -174,11 +181,11 @@ def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list
         sandbox.restrict(connection, folders=[*sorted(folders | patterns), str(copies)])
 
 
-def count_rows(source: Source) -> int:
-    """Count the rows of a source.
+def count_rows(source: Source, null_columns: Sequence[str] = ()) -> int:
+    """Count the rows of a source. `null_columns`: see `SourceReader`.
 
     >>> count_rows(Source("builtin:japanese_vowels_test.parquet", "data.test"))
     370
     """
-    with SourceReader(source) as reader:
+    with SourceReader(source, null_columns=null_columns) as reader:
         return reader.count_rows()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, replace
 from glob import glob, has_magic
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import duckdb
 
@@ -22,13 +22,27 @@ COMPRESSED = (".gz", ".zst")
 FOLDER_KINDS = ("parquet", "csv", "json")  # for a folder, DuckDB's read_parquet reads **/*.parquet, and so on
 
 
+class ReaderOptions(TypedDict):
+    """Options with which files are read, in training and in prediction, see conf/data/files.yaml.
+
+    `quote` and `delimiter` are None where they are detected in each file.
+    """
+
+    header: bool
+    encoding: str
+    quote: str | None
+    delimiter: str | None
+    query: str | None
+
+
 @dataclass(frozen=True)
 class Source:
     """Files or a query to read rows from, and how.
 
     `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: the option that names it
     (`data.train`), for error messages. `memory_limit`: of DuckDB, such as 2GB. `spill`: folder that DuckDB may spill
-    to. `listing`: the files of a class folder, once it is listed.
+    to. `listing`: the files of a class folder, once it is listed. `query`: a SELECT over the table `input`, the rows of
+    the files, whose result is read instead.
     """
 
     path: str
@@ -40,6 +54,7 @@ class Source:
     memory_limit: str | None = None
     spill: str | None = None
     listing: Listing | None = field(default=None, compare=False, repr=False)
+    query: str | None = None
 
     def __str__(self) -> str:
         return self.key if QUERY.match(self.path) else self.path
@@ -241,6 +256,7 @@ def source_state(source: Source) -> SourceState:
     paths = local_files(source)
     entries = [FileEntry(str(real), file_state(path)) for path, real in zip(paths, resolved(paths), strict=True)]
     options = [source.path, source.header, source.encoding, source.quote, source.delimiter, query_text(source)]
+    options.append(source.query)
     if source.listing is not None:
         options.append(str(source.listing))  # the names of refused files are part of the dataset
     return SourceState(tuple(options), tuple(entries))

@@ -14,6 +14,7 @@ from seqclf.data.caching.checksums import DamagedError, verify
 from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
 from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.reading.sources import ReaderOptions
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
@@ -22,17 +23,8 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, Each, require
 
-READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None)}
+READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None), "query": (str, None)}
 SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they decide the shape of a model
-
-
-class ReaderOptions(TypedDict):
-    """Options with which text files were read, see conf/data/files.yaml. None: detected in each file."""
-
-    header: bool
-    encoding: str
-    quote: str | None
-    delimiter: str | None
 
 
 class DatasetDescription(TypedDict):

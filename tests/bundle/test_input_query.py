@@ -1,0 +1,80 @@
+"""The query of training is part of the bundle: raw files are predicted and evaluated like prepared ones."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle.runtime import Classifier
+from seqclf.data.prepare import prepare
+from seqclf.data.reading.sources import Source
+from seqclf.errors import InputError
+from seqclf.export_bundle import write_bundle
+
+QUERY = """
+    SELECT customer AS id, list_transform(items, lambda item: lower(item)) AS items, label
+    FROM input
+    WHERE len(items) > 0
+"""
+
+
+@pytest.fixture(scope="module")
+def raw(tmp_path_factory):
+    """Folder with a bundle that was trained by a query on raw.parquet, and the raw table."""
+    folder = tmp_path_factory.mktemp("raw")
+    generator = np.random.default_rng(0)
+    items = [generator.choice(["Milk", "BREAD", "tea"], length).tolist() for length in generator.integers(0, 6, 60)]
+    labels = [f"k{row % 2}" for row in range(60)]
+    table = pa.table({"customer": [f"c{row}" for row in range(60)], "items": items, "label": labels})
+    pq.write_table(table, folder / "raw.parquet")
+    options = data_options(folder / "cache", train=str(folder / "raw.parquet"), query=QUERY, id="id")
+    write_bundle(make_task(prepare(options).description()), folder / "bundle", {})
+    return folder, table
+
+
+def predictions(classifier, path):
+    source = Source(str(path), "input", **classifier.manifest["reader"])
+    batches = list(classifier.predict_source(source))
+    ids = [id for rows, _ in batches for id in rows.columns.column("id").to_pylist()]
+    return ids, np.concatenate([result.probabilities for _, result in batches])
+
+
+def test_raw_files_without_labels_are_predicted_like_their_rows(raw, tmp_path):
+    folder, table = raw
+    classifier = Classifier(folder / "bundle", device="cpu")
+    pq.write_table(table.drop_columns("label"), tmp_path / "new.parquet")
+    ids, probabilities = predictions(classifier, tmp_path / "new.parquet")
+    kept = [row for row in table.to_pylist() if row["items"]]
+    assert ids == [row["customer"] for row in kept] and len(kept) < 60
+    by_hand = classifier.predict([[item.lower() for item in row["items"]] for row in kept])
+    np.testing.assert_allclose(probabilities, [list(result["probabilities"].values()) for result in by_hand], atol=1e-6)
+
+
+def test_a_labelled_raw_file_is_read_with_its_labels(raw):
+    folder, _ = raw
+    classifier = Classifier(folder / "bundle", device="cpu")
+    source = Source(str(folder / "raw.parquet"), "data.test", **classifier.manifest["reader"])
+    labels = [
+        label
+        for rows, _ in classifier.predict_source(source, label="label")
+        for label in rows.columns.column("label").to_pylist()
+    ]
+    assert set(labels) == {"k0", "k1"}
+
+
+def test_the_query_of_a_changed_bundle_cannot_read_other_files(raw, tmp_path):
+    folder, _ = raw
+    classifier = Classifier(folder / "bundle", device="cpu")
+    (tmp_path / "secret.csv").write_text("items\n[a]\n")
+    classifier.manifest["reader"]["query"] = f"SELECT * FROM '{tmp_path}/secret.csv'"
+    with pytest.raises(InputError, match="can read the table input only"):
+        predictions(classifier, folder / "raw.parquet")
+
+
+def test_the_manifest_holds_the_query_as_it_runs(raw):
+    folder, _ = raw
+    reader = json.loads((folder / "bundle/manifest.json").read_text())["reader"]
+    assert reader["query"].split() == QUERY.split()

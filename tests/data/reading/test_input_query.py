@@ -1,0 +1,122 @@
+"""`data.query`: one SELECT over `input`, for training files and for every file that is predicted."""
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.table_files import simple, write
+
+from seqclf.data.prepare import prepare
+from seqclf.data.reading.input_query import load_query
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
+from seqclf.errors import InputError
+
+COLUMNS = simple(amount=[row / 2 for row in range(20)])
+
+
+def selected(path, query, **options):
+    with SourceReader(Source(str(path), "data.train", query=load_query(query)), **options) as reader:
+        return reader.select(["*"]).to_pydict()
+
+
+def test_the_rows_of_the_query_are_those_that_are_read(tmp_path):
+    path = write(tmp_path / "t.csv", COLUMNS)
+    rows = selected(path, "SELECT label, amount::DOUBLE * 2 AS twice FROM input WHERE label = 'a' -- only these\n;")
+    assert rows == {"label": ["a"] * 10, "twice": [float(row) for row in range(0, 20, 2)]}
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.jsonl", "t.parquet", "t.arrow"])
+def test_a_dataset_by_query_equals_that_of_a_file_with_its_result(options, tmp_path, name):
+    plain = prepare(options(train=write(tmp_path / f"plain_{name}", simple()), label="label"))
+    renamed = {"words": COLUMNS["tokens"], "truth": COLUMNS["label"], "noise": COLUMNS["amount"]}
+    query = "WITH named AS (FROM input) SELECT words AS tokens, truth AS label FROM named"
+    queried = prepare(options(train=write(tmp_path / name, renamed), label="label", query=query))
+    assert queried.digest == plain.digest
+    assert queried.reader["query"] == query
+
+
+def test_events_are_aggregated_by_a_pivot(tmp_path):
+    path = write(tmp_path / "t.parquet", {"card": [1, 1, 2], "shop": ["a", "b", "a"], "amount": [1.0, 2.0, 4.0]})
+    rows = selected(path, "PIVOT input ON shop IN ('a', 'b') USING sum(amount) GROUP BY card ORDER BY card")
+    assert rows == {"card": [1, 2], "a": [1.0, 4.0], "b": [2.0, None]}
+
+
+def test_several_files_are_one_input(tmp_path):
+    for name in ("a.csv", "b.csv"):
+        write(tmp_path / name, COLUMNS)
+    assert selected(tmp_path / "*.csv", "SELECT count(*) AS rows FROM input") == {"rows": [40]}
+
+
+def test_a_changed_query_prepares_the_data_again(options, tmp_path):
+    path = write(tmp_path / "t.csv", COLUMNS)
+    counts = [
+        sum(split.used for split in prepare(options(train=path, label="label", query=query)).report.values())
+        for query in ("SELECT * FROM input LIMIT 20", "SELECT * FROM input LIMIT 16")
+    ]
+    assert counts == [20, 16]
+
+
+def test_a_query_may_be_a_sql_file(options, tmp_path):
+    (tmp_path / "only.sql").write_text("SELECT * FROM input WHERE amount < 8")
+    path = write(tmp_path / "t.parquet", COLUMNS)
+    dataset = prepare(options(train=path, label="label", query=tmp_path / "only.sql"))
+    assert sum(split.used for split in dataset.report.values()) == 16
+    assert dataset.reader["query"] == "SELECT * FROM input WHERE amount < 8"
+
+
+REFUSED = {
+    "SELECT * FROM 'other.csv'": "reads 'other.csv'; it can read the table input only",
+    "SELECT * FROM read_text('/etc/passwd')": "reads '/etc/passwd'; it can read the table input only",
+    "SELECT * FROM input JOIN elsewhere USING (label)": "reads 'elsewhere'; it can read the table input only",
+    "SELECT 1; SELECT 2": "holds 2 statements; write one SELECT",
+    "select 1 from": "cannot be read",
+    "with x as (select 1) insert into input select 1": "is a statement of kind INSERT",
+    "nowhere.sql": "no such file",
+    "COPY input TO 'stolen.csv'": "is neither a query nor a .sql file",
+    "ATTACH 'other.db'": "is neither a query nor a .sql file",
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_a_query_that_reads_or_writes_anything_else_is_refused(query):
+    with pytest.raises(InputError) as error:
+        load_query(query)
+    assert str(error.value).startswith("data.query") and REFUSED[query] in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_settings_stay_locked(tmp_path):
+    path = write(tmp_path / "t.csv", COLUMNS)
+    source = Source(str(path), "data.train", query="SELECT * FROM input")
+    with SourceReader(source) as reader, pytest.raises(duckdb.Error):
+        reader._connection.execute("SET enable_external_access = true")
+
+
+def test_a_file_name_that_is_computed_cannot_be_read(tmp_path):
+    (tmp_path / "secret.csv").write_text("a\n1\n")
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = write(folder / "t.parquet", COLUMNS)
+    query = f"SELECT * FROM input, read_csv(concat('{tmp_path}', '/secret', '.csv'))"
+    with pytest.raises(InputError):
+        selected(path, query)
+
+
+def test_a_query_that_does_not_fit_the_file_names_its_columns(tmp_path):
+    path = write(tmp_path / "t.csv", COLUMNS)
+    message = r"t\.csv: data\.query cannot be run on it: .*colour.*; its columns are tokens, label, amount$"
+    with pytest.raises(InputError, match=message):
+        selected(path, "SELECT colour FROM input")
+
+
+def test_a_query_cannot_be_applied_to_another(tmp_path):
+    with pytest.raises(InputError, match=r"data\.train: is SQL already"):
+        selected("SELECT 1 AS x", "SELECT * FROM input")
+
+
+def test_a_file_without_labels_gets_null_for_the_label(tmp_path):
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": [1, 2]}), path)
+    rows = selected(path, "SELECT x, upper(label) AS label FROM input", null_columns=("label",))
+    assert rows == {"x": [1, 2], "label": [None, None]}
