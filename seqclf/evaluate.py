@@ -71,7 +71,7 @@ def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions
 
 
 def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, LabelTable | None]:
-    """Return where the rows, and the labels where they have a file of their own, are read from."""
+    """Return where the rows, and the labels where they have a separate file, are read from."""
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import require_files
 

@@ -1,16 +1,16 @@
-"""Compare training speed: the same LSTM on the same sequences in popular frameworks and in seqclf's own command.
+"""Compare training speed: the same LSTM on the same sequences in popular frameworks and in seqclf's command.
 
     pip install -e ".[peers]"
     python scripts/benchmarks/peers.py [--rounds 5] [--only seqclf,torch_bucketed] [--output docs/peers]
 
 4096 sequences with log-normal lengths. Embedding 64, LSTM 128, last token, layer norm, two classes. Steps of 32
-sequences, AdamW, clipped gradients. Every peer runs in a process of its own and trains one epoch to warm up, then one
+sequences, AdamW, clipped gradients. Every peer runs in a separate process and trains one epoch to warm up, then one
 each round, in random order. The others are stopped meanwhile. An epoch is timed from loading its first batch to the end
 of its last step.
 
 seqclf is timed by its command, `python -m seqclf.train`, with W&B, metrics, validation and checkpoints. It is paused
 before each epoch, so that validation and checkpoints fall between the timed epochs. `torch_bucketed` is a bare loop
-over exactly the batches of that command. All compute on the CPU. Chainer gets an environment of its own, made on first
+over exactly the batches of that command. All compute on the CPU. Chainer gets a separate environment, made on first
 use. Prints a table, draws a picture, and ends with one JSON line.
 """
 
@@ -54,7 +54,7 @@ CHAINER_PACKAGES = ("setuptools<70", "wheel", "numpy==1.26.4"), ("chainer==7.8.1
 
 class Peer(NamedTuple):
     """A way to train. `script` and `mode`: of peer_frameworks/. `package`: needed to run it, empty for Chainer, which
-    has an environment of its own."""
+    has a separate environment."""
 
     label: str
     script: str

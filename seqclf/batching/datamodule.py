@@ -107,6 +107,10 @@ class SequenceDataModule(pl.LightningDataModule):
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy makes its loaders anew, because a loader asks its module for the position in the epoch.
+        return {**self.__dict__, "training": None, "validation": None}
+
     def setup(self, stage: str) -> None:
         """Drop earlier loaders, which were made for the ranks and the device of another trainer."""
         self.training = self.validation = None

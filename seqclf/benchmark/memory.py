@@ -41,7 +41,7 @@ class MemoryGrowth:
 def measure_peaks(
     workload: Workload, modes: list[str], settings: BenchmarkSettings, threads: int
 ) -> dict[str, PeakMemory]:
-    """Return the peak memory of each mode, measured in a process of its own."""
+    """Return the peak memory of each mode, measured in a separate process."""
     peaks = {}
     for name in modes:
         # A process never gives its peak back, so modes that share one would all report the largest.

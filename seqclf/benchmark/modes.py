@@ -21,7 +21,7 @@ MODES = {
     mode.name: mode
     for mode in (
         Mode("dynamic", "padded", static=False),  # the default of training
-        Mode("packed", "packed", static=False),  # PyTorch's own answer to unequal lengths
+        Mode("packed", "packed", static=False),  # PyTorch's answer to unequal lengths
         Mode("static", "padded", static=True),  # the reference of all ratios
         Mode("compiled", "padded", static=True, compiled=True),  # static graphs at their best
     )

@@ -56,7 +56,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             begun = True
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                checked = check_config(options, plain)
+                checked = check_config(name, options, plain)
                 with signals.raised():
                     result = function(checked)
             except signals.Terminated:
@@ -99,23 +99,37 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
     return decorate
 
 
-def check_config(options: str, plain: Config) -> CommandOptions:
+def check_config(name: str, options: str, plain: Config) -> CommandOptions:
     """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
     from seqclf.config.options import parse_options
     from seqclf.config.validation_errors import unknown_key
 
     model = locate(options)
     # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
-    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys()
+    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name)
     if unknown:
         raise unknown_key(min(unknown), list(model.model_fields))
     return parse_options(model, plain)
 
 
-def _added_keys() -> set[str]:
-    """Return the top-level keys that the command line adds by `+key=value`, groups excluded."""
-    added = {text.lstrip("+").split("=")[0].split(".")[0] for text in typed_overrides() if text.startswith("+")}
-    return {key for key in added if not (CONF / key).is_dir()}
+def _added_keys(name: str) -> set[str]:
+    """Return the top-level keys that only the command line adds, by `+key=value` or `++key=value`."""
+    added: set[str] = set()
+    forced: set[str] = set()
+    for text in typed_overrides():
+        if text.startswith("+"):
+            key, _, package = text.lstrip("+").split("=")[0].partition("@")
+            (forced if text.startswith("++") else added).add((package or key).split(".")[0])
+    groups = set(HydraConfig.get().runtime.choices)
+    if forced - groups:  # Hydra makes sure that a key with one plus is new, but two may change one that exists
+        forced -= _composed_keys(name)
+    return (added | forced) - groups
+
+
+def _composed_keys(name: str) -> set[Any]:
+    """Return the top-level keys of conf/`name`.yaml with the groups that were chosen."""
+    groups = [text for text in typed_overrides() if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
+    return set(compose(name, groups))
 
 
 def run_folder() -> Path:
@@ -160,7 +174,7 @@ def _error_text(error: BaseException, name: str) -> str:
         return lines[0]
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_text(error)
-    # The texts of Hydra and OmegaConf, which have no type of their own for these errors.
+    # The texts of Hydra and OmegaConf, which have no separate type for these errors.
     if unknown := re.match(r"Could not override '(.+?)'", lines[0]):
         hint = _nearest_key(name, unknown[1])
         return f"{unknown[1]}: no such key or group; {hint}--help lists the groups, --cfg job all keys"

@@ -106,7 +106,7 @@ class Section:
 def render_sections(template: str, sections: Sequence[Section], *, title: str, summary: str) -> str:
     """Render a page whose template shows the finished `sections` in turn.
 
-    Each section is rendered with its own variables alone, so that two sections cannot mix theirs up.
+    Each section is rendered with its variables only.
     """
     parts = [Markup(environment().get_template(part.template).render(part.context)) for part in sections]
     script = "".join((TEMPLATES / part.script).read_text(encoding="utf-8") for part in sections if part.script)

@@ -17,7 +17,7 @@ NARROW_IN, BROAD_IN = 4.2, 8.6  # widths of a picture on a phone and in a wide w
 
 
 class Picture(NamedTuple):
-    """A figure at both widths, for the macro `picture`. The style sheet hides one of them."""
+    """A figure at both widths, for the macro `show_picture`. The style sheet hides one of them."""
 
     narrow: Markup
     broad: Markup

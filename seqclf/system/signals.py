@@ -68,7 +68,7 @@ def end() -> NoReturn:
 def raised() -> Iterator[None]:
     """Raise `Terminated` at the end of the block if a signal was received, instead of what the block raised.
 
-    DuckDB reports a query that a signal interrupted as an error of its own, and an exception in a finalizer is lost.
+    DuckDB reports a query that a signal interrupted as a separate error, and an exception in a finalizer is lost.
     """
     try:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,9 +24,9 @@ from torchmetrics.classification import (
     MulticlassStatScores,
 )
 
+BATCHES_PER_COUNT = 64  # counting takes torchmetrics about 0.1 ms for a batch of any size
 # torchmetrics warns where a class has no rows, which is handled here, and where a resumed run computes before it
 # updates: its checkpoint holds the counts, but not the number of updates.
-BATCHES_PER_COUNT = 64  # torchmetrics takes 0.1 ms to count the labels of a batch, of 32 rows as of 4,000
 EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute`` method of metric")
 
 
@@ -76,7 +77,8 @@ class EpochMetrics(nn.Module):
         self.loss_sum.persistent(True)
         self._counts.persistent(True)
         self.uncounted: list[tuple[Tensor, Tensor]] = []  # predicted and true labels of the last batches
-        self.register_state_dict_pre_hook(_count_all)
+        self.register_state_dict_pre_hook(_count_before_storing)
+        self.register_load_state_dict_pre_hook(_forget_before_loading)
 
     @property
     def _counts(self) -> MulticlassStatScores:
@@ -119,6 +121,11 @@ class EpochMetrics(nn.Module):
         # torchmetrics drops the axis of a single class.
         recall_by_class = values["recall_by_class"].reshape(-1).cpu().numpy()
         return EpochScores(scores, recall_by_class, support.cpu().numpy())
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
+        # The labels that wait to be counted move to another device with the states.
+        self.uncounted = [(fn(predicted), fn(labels)) for predicted, labels in self.uncounted]
+        return super()._apply(fn, recurse)
 
     def reset(self) -> None:
         self.uncounted.clear()
@@ -190,15 +197,21 @@ class EvaluationMetrics(EpochMetrics):
             self.ranking.reset()
 
 
-def _count_all(metrics: EpochMetrics, *_: Any) -> None:
-    """Count all batches before the states are stored. A function, because the hook is pickled with its module."""
-    metrics.count()
+# Functions, because hooks are pickled with their module.
+def _count_before_storing(metrics: EpochMetrics, *_: Any) -> None:
+    # States of an evaluation are not stored, and those made in inference mode cannot be changed outside of it.
+    if not isinstance(metrics, EvaluationMetrics):
+        metrics.count()
+
+
+def _forget_before_loading(metrics: EpochMetrics, *_: Any) -> None:
+    metrics.uncounted.clear()
 
 
 def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:
     """(C,) bool: classes whose ranking is defined, because both they and the rest have rows.
 
-    torchmetrics' own macro AUROC counts a class without rows as 0.
+    torchmetrics' macro AUROC counts a class without rows as 0.
     """
     present = support > 0
     if present.sum() < 2:

@@ -152,7 +152,7 @@ LossArguments = Annotated[
     Discriminator(_origin),
 ]
 
-# Names of Lightning's own; a test compares them with its signature.
+# Lightning's names, which a test compares with its signature.
 Precision = Literal[
     64, 32, 16,
     "transformer-engine", "transformer-engine-float16", "16-true", "16-mixed", "bf16-true", "bf16-mixed",

@@ -1,4 +1,4 @@
-"""Trials of a search: each is a training command in a process of its own, with settings that Optuna proposes."""
+"""Trials of a search: each is a training command in a separate process, with settings that Optuna proposes."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def test_training_batches_are_rounded_up_to_edges_and_evaluation_batches_are_not
 
 def test_a_signal_to_the_process_group_does_not_reach_the_loader_processes(split):
     loader = SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": 1}).train_dataloader()
-    batches = DataLoader.__iter__(loader)  # PyTorch's own iterator, which knows its processes
+    batches = DataLoader.__iter__(loader)  # PyTorch's iterator, which knows its processes
     first = next(batches)
     assert os.getpgid(batches._workers[0].pid) != os.getpgrp()
     assert sum(len(batch.ids) for batch in [first, *batches]) == len(split.labels)

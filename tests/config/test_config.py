@@ -121,8 +121,22 @@ def refused(command, *arguments, cwd: Path):
         ("predict", [], "bundle"),
         ("train", ["not-an-assignment"], "not-an-assignment"),
         ("train", ["experiment=trec"], "path"),
+        ("train", ["++patiense=3"], "patiense: no such key; did you mean 'patience'?"),
+        ("train", ["+data@other=toy"], "other: no such key"),
+        ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision: no such key"),
     ],
 )
 def test_an_unknown_key_is_named_in_one_line(tmp_path, command, arguments, named):
     line = refused(command, *arguments, cwd=tmp_path)
     assert line.startswith("error: ") and named in line
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["experiment=imdb", "++path=nowhere"]),
+        ("describe", ["data=files", "data.train=nowhere.csv", "data.label=x", "+trainer.any=1", "++seed=1"]),
+    ],
+)
+def test_variables_of_experiments_and_groups_that_nothing_reads_may_be_set(tmp_path, command, arguments):
+    assert "nowhere" in refused(command, *arguments, cwd=tmp_path)

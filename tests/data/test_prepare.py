@@ -218,7 +218,7 @@ def test_each_row_without_a_group_is_a_separate_group(make, by, missing):
     dataset = make(table, split={"by": by, "column": "user", "validation": 0.25, "folds": 4, "test": 0.25})
     assert all(0.12 < len(split.row_numbers) / 200 < 0.63 for split in dataset.splits.values())
     assert dataset.leaks.without_group == 160
-    line = "160 rows have no value in data.split.column; each is a group of its own"
+    line = "160 rows have no value in data.split.column; each forms a separate group"
     assert line in dataset.leaks.warnings()
 
 

@@ -57,13 +57,13 @@ class Shell:
     @cached_property
     def server(self) -> Path:
         """Socket of the server of commands, which all workers share and the first of them starts."""
-        path = self.folder / "server"
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
+        record = self.folder / "server"
+        with FileLock(f"{record}.lock"):
+            if not record.exists():
                 # The parent of a worker lives until all of them have ended.
                 owner = os.getppid() if "PYTEST_XDIST_WORKER" in os.environ else os.getpid()
-                start_server(path, self.environment, owner)
-        return path
+                record.write_text(str(start_server(self.environment, owner)))
+        return Path(record.read_text())
 
     def start(self, *command: str, cwd: Path | None = None, **environment: str) -> Callable[[], CompletedCommand]:
         """Start `python COMMAND…` in a new process. Return a function that waits for it."""

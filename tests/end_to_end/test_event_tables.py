@@ -93,6 +93,6 @@ def test_describe_without_output_writes_no_files(shell, tables, tmp_path):
         *EVENTS,
         f"data.labels={shell.folder}/cards.csv",
     ]
-    completed = shell("describe", *data, "output=null", "baseline=false", cwd=tmp_path)
+    completed = shell.start("-m", "seqclf.describe", *data, "output=null", "baseline=false", cwd=tmp_path)()
     assert completed.result["baseline"] is None
     assert list(tmp_path.iterdir()) == []

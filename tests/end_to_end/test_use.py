@@ -94,7 +94,7 @@ def test_single_sequence_is_predicted_as_by_the_classifier(shell, trained, seque
 
 def test_evaluating_the_bundle_reproduces_the_test_metrics(shell, trained):
     arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud"]
-    result = shell("evaluate", *arguments, "output=scored/test.json").result
+    result = shell.start("-m", "seqclf.evaluate", *arguments, "output=scored/test.json")().result
     expected = json.loads((trained.run / "metrics.json").read_text())["test"]
     assert result.pop("refused") == 0
     assert set(result) == set(expected)
@@ -193,7 +193,7 @@ def test_evaluation_counts_refused_rows(shell, trained, rows):
 
 @pytest.mark.slow
 def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
-    result = shell("export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported").result
+    result = shell.start("-m", "seqclf.export", "checkpoint=logged/checkpoints/best.ckpt", "bundle=exported")().result
     assert result["parity"] <= 1e-5 and result["cells"] > 30
     first, second = trained.run / "bundle", shell.folder / "exported"
     manifests = [read_manifest(folder) for folder in (first, second)]

@@ -1,16 +1,21 @@
 """Server that runs seqclf's commands in forks of one process, which has imported PyTorch and Lightning.
 
-Starting Python and importing takes most of the seconds of a small command. A fork has its own memory, working folder,
+Starting Python and importing takes most of the seconds of a small command. A fork has separate memory, working folder,
 environment and exit code, as a process started by a user has. All pytest workers share one server.
 """
 
+import atexit
+import gc
 import json
 import os
 import runpy
+import shutil
 import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -38,6 +43,7 @@ class CommandServer(socketserver.ForkingMixIn, socketserver.UnixStreamServer):
         try:
             os.kill(self.owner, 0)  # sends nothing, but fails once the process is gone
         except ProcessLookupError:
+            shutil.rmtree(Path(str(self.server_address)).parent, ignore_errors=True)
             os._exit(0)
 
 
@@ -45,8 +51,10 @@ class CommandHandler(socketserver.StreamRequestHandler):
     """Runs one module as `__main__`, in the fork that the server made for the request."""
 
     def handle(self) -> None:
-        request = json.loads(self.rfile.readline())
-        exit_code = run_module(**request)
+        request = self.rfile.readline()
+        if not request:  # `start_server` only tries if somebody answers
+            return
+        exit_code = run_module(**json.loads(request))
         self.wfile.write(f"{exit_code}\n".encode())
 
 
@@ -66,19 +74,27 @@ def run_module(module: str, arguments: list[str], folder: str, environment: dict
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         exit_code = 0
     except SystemExit as end:
+        if not isinstance(end.code, (int, type(None))):
+            print(end.code, file=sys.stderr)
         exit_code = end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
         traceback.print_exc()
         exit_code = 1
+    # What Python does when it exits, and a fork does not: a command that hangs or fails here fails for users too.
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    gc.collect()
     sys.stdout.flush()
     sys.stderr.flush()
     return exit_code
 
 
-def start_server(path: Path, environment: dict[str, str], owner: int) -> None:
-    """Start a server that listens at `path` until the process `owner` ends, and wait until it does."""
+def start_server(environment: dict[str, str], owner: int) -> Path:
+    """Start a server that runs until the process `owner` ends. Return its socket once it answers."""
+    folder = Path(tempfile.mkdtemp(prefix="seqclf-"))  # short, because the path of a socket has at most 104 bytes
+    path, log_path = folder / "socket", folder / "log"
     paths = os.pathsep.join(entry for entry in sys.path if entry)
-    with path.with_suffix(".log").open("w") as log:
+    with log_path.open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "support.command_server", str(path), str(owner)],
             env={**environment, "PYTHONPATH": paths},
@@ -88,9 +104,12 @@ def start_server(path: Path, environment: dict[str, str], owner: int) -> None:
         )
     SERVERS.append(process)
     deadline = time.monotonic() + START_TIMEOUT
-    while not path.exists():
+    while True:
+        with suppress(FileNotFoundError, ConnectionRefusedError), socket.socket(socket.AF_UNIX) as attempt:
+            attempt.connect(str(path))
+            return path
         if process.poll() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the command server did not start:\n{path.with_suffix('.log').read_text()}")
+            raise RuntimeError(f"the command server did not start:\n{log_path.read_text()}")
         time.sleep(0.05)
 
 

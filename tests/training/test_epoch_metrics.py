@@ -1,5 +1,6 @@
 """Scores of an epoch against scikit-learn: batches of unequal sizes, absent classes, one class, two processes."""
 
+import copy
 import io
 import warnings
 
@@ -10,6 +11,7 @@ from sklearn import metrics
 from torch import distributed, multiprocessing
 from torch.nn import functional
 
+from seqclf.training import epoch_metrics
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 
 # Truth and predictions of four classes: all of them, some absent as truth or as prediction, a single one.
@@ -63,6 +65,12 @@ def expected_ranking(labels, logits, classes):
     }
 
 
+@pytest.fixture(params=[1, 3, 64])
+def batches_per_count(request, monkeypatch):
+    monkeypatch.setattr(epoch_metrics, "BATCHES_PER_COUNT", request.param)
+
+
+@pytest.mark.usefixtures("batches_per_count")
 @pytest.mark.parametrize("sizes", SIZES, ids=len)
 @pytest.mark.parametrize("present", SPLITS.values(), ids=SPLITS)
 def test_scores_are_those_of_scikit_learn(present, sizes):
@@ -148,7 +156,8 @@ def test_a_loss_that_is_no_number_is_computed_as_such():
     assert np.isnan(target.compute().scores["loss"])
 
 
-@pytest.mark.parametrize("cut", [1, 3, 4])
+@pytest.mark.usefixtures("batches_per_count")
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
 def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     """Also where the checkpoint was written after the last step, so that scores are computed without an update."""
     labels, logits = draw([0, 1, 3])
@@ -167,6 +176,36 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     result, expected = resumed.compute(), unbroken.compute()
     assert result.scores == expected.scores
     np.testing.assert_array_equal(result.support, expected.support)
+
+
+def test_a_loaded_state_replaces_batches_that_wait_to_be_counted():
+    labels, logits = draw([0, 1, 3])
+    stored = feed(EpochMetrics(4), labels[:50], logits[:50], [20, 30])
+    target = feed(EpochMetrics(4), labels[50:], logits[50:], [100, 50])
+    target.load_state_dict(stored.state_dict())
+    assert target.compute().scores == stored.compute().scores
+
+
+@pytest.mark.parametrize("metrics_class", [EpochMetrics, EvaluationMetrics])
+def test_batches_that_wait_to_be_counted_move_and_are_copied_with_the_states(metrics_class):
+    options = {"ranked": False} if metrics_class is EvaluationMetrics else {}
+    labels, logits = draw([0, 1, 3])
+    target = feed(metrics_class(4, **options), labels, logits, [150, 50])
+    expected = copy.deepcopy(target).compute()
+    assert expected.support.sum() == 200
+    target.to("meta")
+    assert {tensor.device.type for pair in target.uncounted for tensor in pair} == {"meta"}
+
+
+def test_the_state_of_an_interrupted_evaluation_can_be_read():
+    labels, logits = draw([0, 1, 3])
+    target = EvaluationMetrics(4, ranked=True)
+    with torch.inference_mode():
+        target.reset()
+        feed(target, labels, logits, [150, 50])
+    assert not target.state_dict()
+    with torch.inference_mode():
+        assert target.compute().support.sum() == 200
 
 
 def test_a_checkpoint_holds_the_counts_of_training_only():

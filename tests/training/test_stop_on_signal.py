@@ -26,6 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
 def handlers():
     """Install the handlers of a command, and restore those of pytest."""
     before = {number: signal.getsignal(number) for number in signals.SIGNALS}
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
     signals.install()
     yield
     for number, handler in before.items():

@@ -1,4 +1,4 @@
-"""Chainer 7, the first framework with define-by-run graphs. It needs an environment of its own."""
+"""Chainer 7, the first framework with define-by-run graphs. It needs a separate environment."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from seqclf.data.schema.fields import Field
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
-# Everything that an encoder has learned, as a JSON object. Its keys are the encoder's own: `restore` checks them.
+# Everything that an encoder has learned, as a JSON object. `restore` checks its keys.
 EncoderState = dict[str, Any]
 NO_ENCODERS: Mapping[str, Encoder] = MappingProxyType({})
 

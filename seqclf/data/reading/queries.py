@@ -35,7 +35,7 @@ def subquery(text: str, where: str) -> str:
     >>> subquery("SELECT 1; -- done", "data.train")
     'SELECT 1'
     """
-    # DuckDB's own parser decides. It takes a statement that writes inside WITH for a SELECT, but refuses to run one in
+    # DuckDB's parser decides. It takes a statement that writes inside WITH for a SELECT, but refuses to run one in
     # parentheses.
     try:
         text.encode()

@@ -198,8 +198,8 @@ def _check_together(fields: tuple[Field, ...]) -> None:
     for entry in fields:
         if entry.running_text and len(fields) > 1:
             raise InputError(
-                f"data.fields: the {entry.kind} field '{entry.name}' is split into tokens of its own and must be the "
-                "only field; name one text field, or only category, number and time fields"
+                f"data.fields: the {entry.kind} field '{entry.name}' is split into tokens by its encoder and must be "
+                "the only field; name one text field, or only category, number and time fields"
             )
         if entry.name in RESERVED_NAMES or not entry.name.isidentifier() or len(entry.name.encode()) > MAX_NAME_BYTES:
             raise InputError(

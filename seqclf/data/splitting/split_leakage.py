@@ -48,7 +48,7 @@ class LeakReport(JsonResult):
         # Here and not where they are shown: the survey's JSON, the model card and the terminal have the same lines.
         lines = self.leaks_between_splits()
         if self.without_group:
-            lines.append(f"{self.without_group} rows have no value in data.split.column; each is a group of its own")
+            lines.append(f"{self.without_group} rows have no value in data.split.column; each forms a separate group")
         if self.repeated:
             lines.append(f"{self.repeated} of {self.rows} rows repeat an earlier row ({self.distinct} are distinct)")
         if self.conflicting_sequences:

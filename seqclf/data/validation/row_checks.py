@@ -204,7 +204,7 @@ def _not_finite(elements: pa.Array, field: Field, may_miss: bool) -> np.ndarray:
         bad = ~np.isfinite(values.astype(np.float32)) if field.kind == "number" else ~np.isfinite(values)
     if may_miss:
         bad &= ~np.isnan(values)
-    elif elements.null_count:  # numpy turns null into NaN; nulls have a reason of their own
+    elif elements.null_count:  # numpy turns null into NaN; nulls have another reason
         bad &= elements.is_valid().to_numpy(zero_copy_only=False)
     return bad
 

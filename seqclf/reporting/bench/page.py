@@ -26,7 +26,7 @@ MEANINGS = {
     "step ms, p95": "median and 95th percentile of an optimizer step, from collating its batch to the new weights",
     "of static": "time of all steps, static = 1",
     "padding": "tokens over computed tokens, padding included",
-    "memory MB, of training": "peak of a process of its own (on a GPU of the device), and what training added",
+    "memory MB, of training": "peak of a separate process (on a GPU of the device), and what training added",
     "graph ms": "what building the graph adds to a forward pass",
     "first s": "seconds of the first step beyond a later one: warming up, compiling",
     "loss, recall": "over the same sequences after the same steps",

@@ -162,7 +162,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
             {"fields": {"é" * 101: {"kind": "number", "column": "x"}}},
             "data.fields.é+: is reserved or not an identifier of up to 200 bytes",
         ),
-        (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' is split into tokens of its own"),
+        (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' is split into tokens by its encoder"),
         (TEXTS, {}, r"t.csv: cannot tell which columns hold the tokens \(.*: x, z\); name them: data.fields="),
         ({}, {}, r"cannot tell which columns hold the tokens \(columns other than label and id: none\)"),
         (LISTS, {"label": "y"}, r"no column 'y' \(data.label\)"),

@@ -1,6 +1,6 @@
 """Dialect of delimited text files, detected from their first lines. Every cell is read as text.
 
-DuckDB's own detection is turned off: at a malformed line it silently guesses other columns instead of naming the line.
+DuckDB's detection is turned off: at a malformed line it silently guesses other columns instead of naming the line.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ def _json_types(files: str, state: str) -> dict[str, str]:
 def _parquet_names(path: Path) -> list[str]:
     try:
         return pq.read_schema(path).names
-    except pa.ArrowException as error:  # DuckDB's own message would not name the file
+    except pa.ArrowException as error:  # DuckDB's message would not name the file
         raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}; replace the file") from None
 
 
