@@ -10,13 +10,14 @@ from pathlib import Path
 
 import duckdb
 
-from seqclf.data.reading.casts import quote_identifier
+from seqclf.data.reading.casts import SHOWN_CHARACTERS, quote_identifier
 from seqclf.data.reading.formats.relations import Relation, describe_columns
 from seqclf.data.reading.queries import QUERY, cte_names, named_files, subquery
 from seqclf.data.reading.sources import Source, query_text
 from seqclf.errors import InputError
 
 INPUT = "input"
+SHOWN_COLUMNS = 20  # of a file, in an error message
 
 
 def load_query(value: str, key: str = "data.query") -> str:
@@ -74,7 +75,9 @@ def apply_query(
         describe_columns(connection, sql)
     except duckdb.Error as error:
         reason = str(error).splitlines()[0].rstrip(" .")
+        shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
+        more = ", …" if len(columns) > SHOWN_COLUMNS else ""
         raise InputError(
-            f"{source}: data.query cannot be run on it: {reason}; its columns are {', '.join(columns)}"
+            f"{source}: data.query cannot be run on it: {reason}; its columns are {', '.join(shown)}{more}"
         ) from None
     return Relation(sql, sql)
