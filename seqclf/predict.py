@@ -101,7 +101,8 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         # The output needs the type of the ids, which only the first rows tell.
         first = next(stream, None)
         if first is None:
-            raise InputError(f"{source}: has no rows; give a file with a row per sequence")
+            hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
+            raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
         has_id = "id" in first[0].columns.schema.names
         schema = predictions_schema(classifier.classes, first[0].columns.column("id").type if has_id else None)
         with open_writer(output, schema) as sink:

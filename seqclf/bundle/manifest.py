@@ -20,7 +20,7 @@ from seqclf.evaluation.decision import RULES, Decision
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
-FORMAT = 2  # 1: before tokens were called tokens in the schema of a bundle
+FORMAT = 3  # 1: before tokens were called tokens in the schema of a bundle; 2: before data.query
 NAME = "manifest.json"
 MODEL = "model.onnx"
 MOST_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory

@@ -78,3 +78,12 @@ def test_the_manifest_holds_the_query_as_it_runs(raw):
     folder, _ = raw
     reader = json.loads((folder / "bundle/manifest.json").read_text())["reader"]
     assert reader["query"].split() == QUERY.split()
+
+
+def test_the_query_of_a_bundle_is_no_file(raw, tmp_path):
+    folder, _ = raw
+    (tmp_path / "mine.sql").write_text("SELECT * FROM input")
+    classifier = Classifier(folder / "bundle", device="cpu")
+    classifier.manifest["reader"]["query"] = f"{tmp_path}/mine.sql"
+    with pytest.raises(InputError, match=r"data\.query: cannot be read"):
+        predictions(classifier, folder / "raw.parquet")

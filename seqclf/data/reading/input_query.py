@@ -5,6 +5,7 @@ It is stored in the bundle and runs on every file that is predicted, so it must 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,11 +13,19 @@ import duckdb
 
 from seqclf.data.reading.casts import SHOWN_CHARACTERS, quote_identifier
 from seqclf.data.reading.formats.relations import Relation, describe_columns
-from seqclf.data.reading.queries import QUERY, cte_names, named_files, subquery
+from seqclf.data.reading.queries import (
+    QUERY,
+    can_be_parsed,
+    cte_names,
+    named_files,
+    subquery,
+    unknown_table_functions,
+)
 from seqclf.data.reading.sources import Source, query_text
 from seqclf.errors import InputError
 
 INPUT = "input"
+LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
 SHOWN_COLUMNS = 20  # of a file, in an error message
 
 
@@ -32,19 +41,30 @@ def load_query(value: str, key: str = "data.query") -> str:
         ...
     seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
     """
-    text = value if QUERY.match(value) else _file_text(value, key)
+    is_file = value.endswith(".sql") and QUERY.match(value) is None
+    return check_query(_file_text(value, key) if is_file else value, key)
+
+
+def check_query(text: str, key: str = "data.query") -> str:
+    """Return a query without comments at its end. Raises InputError unless it is one SELECT that reads `input` alone.
+
+    Whatever cannot be understood is refused: the query of a bundle runs on the machine of whoever predicts with it.
+    """
     query = subquery(text, key)
+    if not can_be_parsed(query):
+        raise InputError(f"{key}: is nested too deeply to be checked; write a shorter query")
     known = cte_names(query) | {INPUT}
     for entry in named_files(query):
-        if entry.function or entry.path.casefold() not in known:
+        # WITH may name a file in one part of the query that another part reads, so names of files are refused anyway.
+        if entry.function or entry.path.casefold() not in known or LIKE_A_FILE.search(entry.path):
             raise InputError(f"{key}: reads '{entry.path}'; it can read the table {INPUT} only")
+    for function in unknown_table_functions(query):
+        raise InputError(f"{key}: calls {function}(); it can read the table {INPUT} only")
     return query
 
 
 def _file_text(value: str, key: str) -> str:
     path = Path(value).expanduser()
-    if path.suffix != ".sql":
-        raise InputError(f"{key}={value}: is neither a query nor a .sql file; write SELECT … FROM {INPUT}")
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
@@ -56,28 +76,27 @@ def _file_text(value: str, key: str) -> str:
 def apply_query(
     relation: Relation, source: Source, connection: duckdb.DuckDBPyConnection, null_columns: Iterable[str]
 ) -> Relation:
-    """Return the rows of a source's query, which reads `relation` as `input`.
+    """Return the rows of a source's query, which reads `relation` as `input`. `connection`: restricted already.
 
-    `null_columns`: columns that files to be predicted may lack, such as the label. A file without them gets them with
-    null in every row, so that the query of training runs on it. Raises InputError if the query does not fit the file.
+    `null_columns`: columns that files to be predicted may lack, such as the label. Where the query cannot do without
+    them, they are null in every row. Raises InputError if the query does not fit the file.
     """
     if query_text(source) is not None:
         raise InputError(f"{source.key}: is SQL already; give a file, and one query over input: data.query")
-    # Checked again, because the query of a bundle has not been through the config.
-    query = load_query(str(source.query))
+    query = check_query(str(source.query))  # that of a bundle has not been through the config
     columns = describe_columns(connection, relation.sql)
     names = {name.casefold() for name in columns}
-    nulls = "".join(
-        f", CAST(NULL AS VARCHAR) AS {quote_identifier(name)}" for name in null_columns if name.casefold() not in names
-    )
-    sql = f"(WITH {INPUT} AS (SELECT *{nulls} FROM {relation.sql}) SELECT * FROM ({query}\n))"
-    try:
-        describe_columns(connection, sql)
-    except duckdb.Error as error:
-        reason = str(error).splitlines()[0].rstrip(" .")
-        shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
-        more = ", …" if len(columns) > SHOWN_COLUMNS else ""
-        raise InputError(
-            f"{source}: data.query cannot be run on it: {reason}; its columns are {', '.join(shown)}{more}"
-        ) from None
-    return Relation(sql, sql)
+    nulls = [f", NULL AS {quote_identifier(name)}" for name in null_columns if name.casefold() not in names]
+    reason = ""
+    for added in dict.fromkeys(["", "".join(nulls)]):
+        sql = f"(WITH {INPUT} AS (SELECT *{added} FROM {relation.sql}) SELECT * FROM ({query}\n))"
+        try:
+            describe_columns(connection, sql)
+            return Relation(sql, sql)
+        except duckdb.PermissionException:
+            raise
+        except duckdb.Error as error:
+            reason = reason or str(error).splitlines()[0].rstrip(" .")
+    shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
+    more = ", …" if len(columns) > SHOWN_COLUMNS else ""
+    raise InputError(f"{source}: data.query cannot be run on it: {reason}; its columns are {', '.join(shown)}{more}")

@@ -83,6 +83,17 @@ def named_files(text: str) -> tuple[NamedFiles, ...]:
     return tuple(dict.fromkeys(entry for node in _nodes(_parsed(text)) for entry in _files_of_node(node)))
 
 
+def unknown_table_functions(text: str) -> list[str]:
+    """Table functions in a query that may read something, however their arguments are computed."""
+    calls = [node["function"]["function_name"].casefold() for node in _nodes(_parsed(text)) if _is_call(node)]
+    return [name for name in calls if name not in NOT_READERS]
+
+
+def can_be_parsed(text: str) -> bool:
+    """True if the syntax tree of a query is known, so that the names in it are."""
+    return bool(_parsed(text).get("statements"))
+
+
 @lru_cache(maxsize=64)
 def cte_names(text: str) -> frozenset[str]:
     """Names that WITH gives to sub-queries anywhere in a query, in lower case because DuckDB ignores the case."""
@@ -117,10 +128,15 @@ def _files_of_node(node: JsonObject) -> Iterator[NamedFiles]:
     if node.get("type") == "BASE_TABLE":
         parts = (node.get(key) for key in ("catalog_name", "schema_name", "table_name"))
         yield NamedFiles(".".join(part for part in parts if part), "")
-    elif node.get("type") == "TABLE_FUNCTION":
+    elif _is_call(node):
         function = node["function"]["function_name"].casefold()
         if function not in NOT_READERS:
             yield from (NamedFiles(text, function) for text in _texts(node["function"]["arguments"]))
+
+
+def _is_call(node: JsonObject) -> bool:
+    """True for the call of a table function."""
+    return node.get("type") == "TABLE_FUNCTION"
 
 
 def _texts(arguments: list[JsonObject]) -> Iterator[str]:

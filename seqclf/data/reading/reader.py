@@ -88,9 +88,9 @@ class SourceReader:
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
+        _restrict(self._connection, source, self.paths, copies)
         if source.query is not None:
             self._relation = apply_query(self._relation, source, self._connection, self.null_columns)
-        _restrict(self._connection, source, self.paths, copies)
 
     @cached_property
     def column_types(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ import pytest
 from support.table_files import simple, write
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading import input_query
 from seqclf.data.reading.input_query import load_query
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
@@ -73,12 +74,19 @@ REFUSED = {
     "select 1 from": "cannot be read",
     "with x as (select 1) insert into input select 1": "is a statement of kind INSERT",
     "nowhere.sql": "no such file",
-    "COPY input TO 'stolen.csv'": "is neither a query nor a .sql file",
-    "ATTACH 'other.db'": "is neither a query nor a .sql file",
+    "COPY input TO 'stolen.csv'": "is a statement of kind COPY",
+    "ATTACH 'other.db'": "is a statement of kind ATTACH",
+    "LOAD httpfs": "is a statement of kind LOAD",
+    "SELEC 1": "cannot be read",
+    "SELECT * FROM read_csv(concat('/data/', 'secret.csv'))": "calls read_csv(); it can read the table input only",
+    "FROM query(concat('FROM ', 'elsewhere'))": "calls query(); it can read the table input only",
+    "FROM duckdb_secrets()": "calls duckdb_secrets(); it can read the table input only",
+    'WITH x AS (WITH "/p/s.csv" AS (SELECT 1) SELECT 1) FROM "/p/s.csv"': "reads '/p/s.csv'",
+    f"SELECT {'+'.join(['1'] * 3000)}, s.* FROM '/p/s.csv' s": "data.query: ",
 }
 
 
-@pytest.mark.parametrize("query", REFUSED)
+@pytest.mark.parametrize("query", REFUSED, ids=lambda query: query[:40])
 def test_a_query_that_reads_or_writes_anything_else_is_refused(query):
     with pytest.raises(InputError) as error:
         load_query(query)
@@ -93,14 +101,21 @@ def test_settings_stay_locked(tmp_path):
         reader._connection.execute("SET enable_external_access = true")
 
 
-def test_a_file_name_that_is_computed_cannot_be_read(tmp_path):
+def test_nothing_is_read_before_the_sandbox_is_closed(tmp_path, monkeypatch):
+    """Also where a check of the query overlooks what it reads."""
     (tmp_path / "secret.csv").write_text("a\n1\n")
-    folder = tmp_path / "data"
-    folder.mkdir()
-    path = write(folder / "t.parquet", COLUMNS)
-    query = f"SELECT * FROM input, read_csv(concat('{tmp_path}', '/secret', '.csv'))"
-    with pytest.raises(InputError):
-        selected(path, query)
+    (tmp_path / "data").mkdir()
+    path = write(tmp_path / "data/t.parquet", COLUMNS)
+    monkeypatch.setattr(input_query, "check_query", lambda text: text)
+    source = Source(str(path), "data.train", query=f"SELECT wrong FROM read_csv('{tmp_path}/secret.csv')")
+    with pytest.raises(InputError) as error, SourceReader(source):
+        pass
+    assert "wrong" not in str(error.value), "the columns of the file are not known"
+
+
+@pytest.mark.parametrize("query", ["(SELECT * FROM input)", "SELECT* FROM input", "-- all\nFROM input"])
+def test_a_query_may_begin_in_any_way(tmp_path, query):
+    assert len(selected(write(tmp_path / "t.csv", COLUMNS), query)["label"]) == 20
 
 
 def test_a_query_that_does_not_fit_the_file_names_its_columns(tmp_path):
@@ -118,5 +133,7 @@ def test_a_query_cannot_be_applied_to_another(tmp_path):
 def test_a_file_without_labels_gets_null_for_the_label(tmp_path):
     path = tmp_path / "t.parquet"
     pq.write_table(pa.table({"x": [1, 2]}), path)
-    rows = selected(path, "SELECT x, upper(label) AS label FROM input", null_columns=("label",))
+    rows = selected(path, "SELECT x, sum(label) OVER () AS label FROM input", null_columns=("label",))
     assert rows == {"x": [1, 2], "label": [None, None]}
+    derived = selected(path, "SELECT *, x > 1 AS label FROM input", null_columns=("label",))
+    assert derived == {"x": [1, 2], "label": [False, True]}
