@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from seqclf.bundle.manifest import read_manifest, write_manifest
+from seqclf.bundle.manifest import FORMAT, read_manifest, write_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
 
@@ -97,5 +97,5 @@ def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     manifest = json.loads((bundle / "manifest.json").read_text())
     write_manifest(bundle, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
     monkeypatch.undo()
-    with pytest.raises(InputError, match=r"of format 99, this seqclf reads 2"):
+    with pytest.raises(InputError, match=rf"of format 99, this seqclf reads {FORMAT}"):
         read_manifest(bundle)
