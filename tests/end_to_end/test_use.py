@@ -172,6 +172,7 @@ def test_guarantee_is_carried_by_bundle_export_and_resumed_run(shell, files):
     assert refused.exit_code == 2 and "has started epoch 2 already; raise trainer.max_epochs (now 1)" in refused.stderr
 
 
+@pytest.mark.slow
 def test_validation_rows_that_selected_the_epoch_are_reported_as_not_independent(shell, files):
     without_test = [argument for argument in files if not argument.startswith("data.test=")]
     completed = shell("train", *without_test, "trainer.max_epochs=2", "logger=none", "hydra.run.dir=without_test")
@@ -210,6 +211,7 @@ def test_exported_checkpoint_equals_the_bundle_of_its_run(shell, trained):
     np.testing.assert_array_equal(*logits)
 
 
+@pytest.mark.slow
 def test_evaluation_reads_text_files_with_the_settings_of_training_and_boolean_labels(shell):
     lines = ["é;ja 1;true", "è;nein 2;false"] * 30
     (shell.folder / "latin.csv").write_bytes("\n".join(lines).encode("latin-1"))

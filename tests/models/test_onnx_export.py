@@ -17,7 +17,7 @@ POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
 CELLS = list(itertools.product(("lstm", "gru", "rnn"), (False, True)))
 QUICK = {(*cell, POOLINGS[index % len(POOLINGS)]) for index, cell in enumerate(CELLS)}  # each cell, each pooling
 VARIANTS = [
-    pytest.param(*variant, marks=[] if variant in QUICK else pytest.mark.slow)
+    pytest.param(*variant, marks=[] if variant in QUICK else pytest.mark.soak)
     for variant in ((*cell, pooling) for cell in CELLS for pooling in POOLINGS)
 ]
 TOLERANCE = 1e-5
