@@ -62,11 +62,8 @@ def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions
     """Return the options of the labelled file: as the training files were, where the config leaves a key null."""
     from seqclf.data.options import DataOptions
     from seqclf.data.prepare import with_generated
-    from seqclf.data.reading.input_query import check_query
 
     schema = classifier.schema
-    if classifier.manifest["reader"]["query"] is not None:
-        check_query(classifier.manifest["reader"]["query"])  # the config would take the name of a file, too
     # Another quote or encoding than in training would give other tokens, and metrics of other data.
     trained_on = {**classifier.manifest["reader"], "label": schema.label, "id": schema.id}
     missing = {key: value for key, value in trained_on.items() if config.data.get(key) is None}

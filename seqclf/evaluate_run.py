@@ -144,7 +144,7 @@ def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
 
 
 def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetrics | None:
-    """Metrics of the order-blind model on a split; None if it was not asked for or the data is too large for it."""
+    """Metrics of the order-blind model on a split, or None if it is turned off or the data is too large."""
     if not config.baseline:
         return None
     tokens = sum(counts.tokens for counts in dataset.report.values())

@@ -57,7 +57,7 @@ def _read_mapping(path: Path, parse: Callable[[str], Any]) -> JsonObject:
 
 
 def _lost_decision(run: Path, metrics: Mapping[str, Any]) -> str | None:
-    """Return a warning where the bundle lacks the decision that its run was configured for; None otherwise."""
+    """Return a warning where the bundle lacks the decision that its run was configured for, else None."""
     from seqclf.evaluation.decision import RULES
 
     settings = _read_mapping(run / "config.yaml", yaml.safe_load).get("decision")

@@ -143,7 +143,7 @@ def typed_overrides() -> list[str]:
 
 
 def sweep_name() -> str | None:
-    """Return the name of a multirun's folder, which its runs share; None outside of one."""
+    """Return the name of a multirun's folder, which its runs share, or None outside of one."""
     hydra_config = HydraConfig.get()
     return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
 

@@ -119,7 +119,7 @@ class DataOptions(Options):
         return {name for name in names if self.generator is not None or getattr(self, name) is not None}
 
     def source(self, split: str) -> Source | None:
-        """Return where a split, or `labels`, is read from; None where it has no file."""
+        """Return where a split, or `labels`, is read from, or None where it has no file."""
         path = getattr(self, split)
         if not path:
             return None

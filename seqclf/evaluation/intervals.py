@@ -120,7 +120,7 @@ def metric_intervals(
 
 
 def proportion_interval(hits: float, rows: float) -> Interval:
-    """Interval of a proportion (Clopper and Pearson 1934); None without rows.
+    """Interval of a proportion (Clopper and Pearson 1934), None without rows.
 
     The counts need not be whole numbers, which `scipy.stats.binomtest` would require.
 

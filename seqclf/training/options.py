@@ -162,7 +162,7 @@ Batches = ZeroOrMore | Share  # 1 is one batch, 1.0 is all of them
 
 
 class TrainerArguments(TypedDict, total=False):
-    """The arguments of Lightning's Trainer that a config can hold; null leaves a choice to Lightning.
+    """The arguments of Lightning's Trainer that a config can hold. Null leaves a choice to Lightning.
 
     conf/trainer/default.yaml holds the usual ones, `+trainer.overfit_batches=2` adds another. Loggers, callbacks and
     plugins are objects, which `pipeline` makes.

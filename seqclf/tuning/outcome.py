@@ -29,7 +29,7 @@ BLUE, GREY = "#2f6db5", "#9aa5b1"
 
 @dataclass(frozen=True)
 class SearchResult(JsonResult):
-    """The JSON line of `search`. `search`: its folder; `value` and `best`: metric and settings of the best trial."""
+    """The JSON line of `search`. `search`: its folder. `value` and `best`: metric and settings of the best trial."""
 
     search: str
     trials: int
@@ -102,7 +102,7 @@ def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> 
 
 
 def _draw_setting(axes: Axes, key: str, settings: Sequence[Any], values: Any) -> None:
-    """Draw the value of each trial against one of its settings; choices that are no numbers as texts."""
+    """Draw the value of each trial against one of its settings. Choices that are not numbers are shown as text."""
     numeric = all(isinstance(setting, (int, float)) and not isinstance(setting, bool) for setting in settings)
     axes.plot(settings if numeric else [str(setting) for setting in settings], values, "o", markersize=4, color=BLUE)
     if numeric and min(settings) > 0 and max(settings) / min(settings) > LOG_SCALE:

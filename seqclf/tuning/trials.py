@@ -37,7 +37,7 @@ class Trial:
 
 
 def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
-    """Return the Optuna study in `folder`, a new one or that of an earlier search; an SQLite file holds its trials.
+    """Return the Optuna study in `folder`, a new one or that of an earlier search. An SQLite file holds its trials.
 
     `overrides`: of the training, the same for all trials. Trials of other data or another decision were scored on other
     rows and cannot be compared. They may even have seen the rows that are held out for a guarantee.
@@ -85,7 +85,7 @@ def _trial(frozen: Any) -> Trial:
 def run_trials(
     study: Any, options: SearchOptions, overrides: Sequence[str], folder: Path, report: Callable[[Trial], None]
 ) -> None:
-    """Run trials until `options.trials` of the study did not fail; `report` gets each as it ends.
+    """Run trials until `options.trials` of the study did not fail. `report` gets each as it ends.
 
     A trial that cannot be trained is recorded as failed. A first one that fails, or `MAX_FAILURES` in a row, end the
     search with the error of the last one.

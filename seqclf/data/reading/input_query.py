@@ -14,14 +14,13 @@ import duckdb
 from seqclf.data.reading.casts import SHOWN_CHARACTERS, quote_identifier
 from seqclf.data.reading.formats.relations import Relation, describe_columns
 from seqclf.data.reading.queries import (
-    QUERY,
     can_be_parsed,
     cte_names,
     named_files,
     subquery,
     unknown_table_functions,
 )
-from seqclf.data.reading.sources import Source, query_text
+from seqclf.data.reading.sources import Source, is_sql_file, query_text, read_sql_file
 from seqclf.errors import InputError
 
 INPUT = "input"
@@ -41,8 +40,8 @@ def load_query(value: str, key: str = "data.query") -> str:
         ...
     seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
     """
-    is_file = value.endswith(".sql") and QUERY.match(value) is None
-    return check_query(_file_text(value, key) if is_file else value, key)
+    text = read_sql_file(Path(value).expanduser(), f"{key}={value}") if is_sql_file(value) else value
+    return check_query(text, key)
 
 
 def check_query(text: str, key: str = "data.query") -> str:
@@ -61,16 +60,6 @@ def check_query(text: str, key: str = "data.query") -> str:
     for function in unknown_table_functions(query):
         raise InputError(f"{key}: calls {function}(); it can read the table {INPUT} only")
     return query
-
-
-def _file_text(value: str, key: str) -> str:
-    path = Path(value).expanduser()
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        raise InputError(f"{key}={value}: no such file; check the path (it is read from {Path.cwd()})") from None
-    except (OSError, UnicodeError) as error:
-        raise InputError(f"{key}={value}: is not utf-8 text ({error}); save the query as utf-8") from None
 
 
 def apply_query(

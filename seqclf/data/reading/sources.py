@@ -168,13 +168,24 @@ def query_text(source: Source) -> str | None:
     """The SQL of a source that is a query or a `.sql` file, else None."""
     if QUERY.match(source.path):
         return source.path
-    path = _path(source)
-    if source.path.endswith(".sql") and path.is_file():
-        try:
-            return path.read_text(encoding="utf-8")
-        except (OSError, UnicodeError) as error:
-            raise InputError(f"{source.path}: is not utf-8 text ({error}); save the query as utf-8") from None
+    if is_sql_file(source.path) and _path(source).is_file():
+        return read_sql_file(_path(source), source.path)
     return None
+
+
+def is_sql_file(value: str) -> bool:
+    """True for the path of a `.sql` file, False for a query."""
+    return value.endswith(".sql") and QUERY.match(value) is None
+
+
+def read_sql_file(path: Path, where: str) -> str:
+    """The SQL in a file. `where`: how the file was named, for error messages."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"{where}: no such file; check the path (it is read from {Path.cwd()})") from None
+    except (OSError, UnicodeError) as error:
+        raise InputError(f"{where}: is not utf-8 text ({error}); save the query as utf-8") from None
 
 
 def require_files(source: Source) -> None:

@@ -14,16 +14,23 @@ from seqclf.data.caching.checksums import DamagedError, verify
 from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
 from seqclf.data.encoding.field_spec import FieldSpec
-from seqclf.data.reading.sources import ReaderOptions
+from seqclf.data.reading.sources import ReaderOptions, is_sql_file
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
-from seqclf.system.stored_state import COUNT, Each, require
+from seqclf.system.stored_state import COUNT, Each, Where, require
 
-READER = {"header": bool, "encoding": str, "quote": (str, None), "delimiter": (str, None), "query": (str, None)}
+READER = {
+    "header": bool,
+    "encoding": str,
+    "quote": (str, None),
+    "delimiter": (str, None),
+    # The config takes the name of a file too, which a bundle from elsewhere must not choose.
+    "query": (Where(str, lambda text: not is_sql_file(text), "a query, not a file"), None),
+}
 SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they decide the shape of a model
 
 

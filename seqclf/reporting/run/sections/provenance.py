@@ -9,7 +9,7 @@ from seqclf.reporting.run.report import Report
 
 
 def provenance_section(report: Report) -> Section:
-    """Return what an evaluation knows too, its versions, and for a training run also cost and configuration."""
+    """Return the versions and, for a training run, its cost and configuration."""
     config = report.config
     context = {
         "epochs": len(report.history),
