@@ -1,0 +1,60 @@
+"""Extension points: the modules of a folder of this package, and entry points of other installed packages.
+
+A new field kind, file format or report section is one module in its folder. Another package declares its own in
+`pyproject.toml`:
+
+    [project.entry-points."seqclf.field_kinds"]
+    point = "mypackage.points:PointEncoder"
+
+Code of another package is loaded only if that package is installed and declares it, so a bundle or a checkpoint cannot
+name anything else.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any
+
+from seqclf.errors import InputError
+
+FIELD_KINDS, FORMATS, REPORT_SECTIONS = "seqclf.field_kinds", "seqclf.formats", "seqclf.report_sections"
+
+
+def module_names(package: str) -> list[str]:
+    """Return the sorted names of the modules in a package. None of them is imported.
+
+    >>> "plugins" in module_names("seqclf.system")
+    True
+    """
+    return sorted(module.name for module in pkgutil.iter_modules(import_module(package).__path__))
+
+
+def defined_class(module: ModuleType, base: type) -> type:
+    """Return the only public subclass of `base` that a module defines."""
+    classes = [
+        value
+        for name, value in vars(module).items()
+        if isinstance(value, type)
+        and issubclass(value, base)
+        and value.__module__ == module.__name__
+        and not name.startswith("_")
+    ]
+    assert len(classes) == 1, f"{module.__name__} must define one {base.__name__}, not {len(classes)}"
+    return classes[0]
+
+
+def installed_plugins(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name, those of all installed packages."""
+    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+
+
+def load_plugin(entry: EntryPoint) -> Any:
+    """Return the object that an entry point names. Raises InputError if it cannot be imported."""
+    try:
+        return entry.load()
+    except (ImportError, AttributeError) as error:
+        package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
+        raise InputError(f"{entry.name}: the plugin {entry.value}{package} cannot be imported ({error})") from None
