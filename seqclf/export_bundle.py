@@ -14,6 +14,7 @@ from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
 from seqclf.bundle.runtime import open_session
 from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.field_spec import input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
@@ -113,10 +114,7 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
 
 def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
-    inputs = {
-        field["name"]: ["batch", "time", *([field["width"]] if field["kind"] == "number" else [])]
-        for field in dataset["fields"]
-    }
+    inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],

@@ -13,8 +13,9 @@ def pad(
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the fields of `rows`, padded with zeros, and their lengths (B,) int64.
 
-    `fields[name]`: (B, T) int64 or (B, T, D) float32. T is the longest length of the batch, rounded up to the next of
-    the bucket boundaries `edges`.
+    `fields[name]`: (B, T) int64, (B, T, D) float32, or (B, T, K) int64 for several ids per token, where K is the most
+    that a token of the batch has. T is the longest length of the batch, rounded up to the next of the bucket boundaries
+    `edges`.
 
     >>> words = Ragged(np.array([0, 3, 5, 6]), {"word": np.array([7, 8, 9, 4, 5, 6])})
     >>> fields, lengths = pad(words, np.array([2, 0]))
@@ -32,10 +33,14 @@ def pad(
     indices = np.where(inside, starts[:, None] + tokens, starts[:, None])
     fields = {}
     for name, values in sequences.fields.items():
-        gathered = values[indices]
-        if gathered.ndim == 2:
-            fields[name] = np.where(inside, gathered, 0).astype(np.int64)
-        else:
-            # Chosen, not multiplied by a mask: zero times NaN would be NaN.
-            fields[name] = np.where(inside[..., None], gathered, np.float32(0))
+        # Chosen, not multiplied by a mask: zero times NaN would be NaN.
+        mask = inside.reshape(*inside.shape, *[1] * (values.ndim - 1))
+        padded = np.where(mask, values[indices], values.dtype.type(0))
+        if values.dtype.kind == "f":
+            fields[name] = padded
+            continue
+        if padded.ndim == 3:  # the ids of a token come first, so that columns of zeros at the end hold none
+            used = np.flatnonzero(padded.any(axis=(0, 1)))
+            padded = padded[..., : used[-1] + 1 if len(used) else 1]
+        fields[name] = padded.astype(np.int64)
     return fields, lengths

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +17,14 @@ from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.sources import Source, require_files
-from seqclf.data.schema.cell_types import split_cell
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
-from seqclf.data.validation.row_checks import EMPTY_REASON, inspect, too_long_reason
+from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.system.stored_state import error_context, read_json
@@ -133,7 +131,7 @@ class Classifier:
 
         A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name.
         """
-        columns, value_errors = to_columns(list(sequences), self.schema.fields)
+        columns, value_errors = to_columns(list(sequences), self.encoders)
         predictions = self.predict_columns(columns)
         results: list[SequencePrediction] = []
         for row, value_error in enumerate(value_errors):
@@ -148,18 +146,7 @@ class Classifier:
 
     def parse(self, text: str) -> Any:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
-        field = self.schema.fields[0]
-        if field.running_text:
-            return text
-        if text.lstrip().startswith("{"):
-            try:
-                return json.loads(text)
-            except ValueError as error:
-                raise InputError(f"sequence={text}: is not JSON ({error}); write {{FIELD: [tokens], …}}") from None
-        tokens = split_cell(text.strip(), field.separator or (None if text.lstrip().startswith("[") else " "))
-        if field.kind == "category":
-            return tokens
-        return [float(token) if isinstance(token, str) and _is_number(token) else token for token in tokens]
+        return self.encoders[self.schema.fields[0].name].parse(text)
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
@@ -197,7 +184,7 @@ class Classifier:
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Predict canonical columns (see `SourceReader.read`), in their order."""
-        problems = inspect(columns, self.schema, labelled=False)
+        problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths = np.zeros(columns.num_rows, np.int64)
         usable = np.flatnonzero(problems.usable)
@@ -238,24 +225,16 @@ def _check_model(session: onnxruntime.InferenceSession, specs: list[FieldSpec], 
     """Raise InputError unless the model takes what the encoders give and returns a logit for each class."""
     expected: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
     for spec in specs:
-        expected[spec["name"]] = ("tensor(int64)", 2) if spec["kind"] == "category" else ("tensor(float)", 3)
+        kind = "tensor(float)" if input_type(spec) is np.float32 else "tensor(int64)"
+        expected[spec["name"]] = (kind, len(input_axes(spec)))
     inputs = {entry.name: (entry.type, len(entry.shape)) for entry in session.get_inputs()}
     if inputs != expected:
         raise InputError(f"takes the inputs {', '.join(sorted(inputs))}, not {', '.join(sorted(expected))} as encoded")
-    widths = {entry.name: entry.shape[-1] for entry in session.get_inputs()}
+    shapes = {entry.name: entry.shape for entry in session.get_inputs()}
     for spec in specs:
-        if spec["kind"] == "number" and widths[spec["name"]] != spec["width"]:
-            raise InputError(
-                f"takes {widths[spec['name']]} channels of {spec['name']}, its encoder gives {spec['width']}"
-            )
+        width = input_axes(spec)[-1]
+        if isinstance(width, int) and shapes[spec["name"]][-1] != width:
+            raise InputError(f"takes {shapes[spec['name']][-1]} channels of {spec['name']}, its encoder gives {width}")
     outputs = {entry.name: entry.shape for entry in session.get_outputs()}
     if "logits" not in outputs or len(outputs["logits"]) != 2 or outputs["logits"][1] != classes:
         raise InputError(f"does not return logits of {classes} classes")
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -23,7 +23,7 @@ from seqclf.data.splitting.duplicate_keys import sequence_keys
 from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.validation.quarantine import Quarantine
-from seqclf.data.validation.row_checks import inspect
+from seqclf.data.validation.row_checks import check_rows
 from seqclf.errors import InputError
 
 FILE = "file number"  # with a space, so that no field can have this name
@@ -129,7 +129,7 @@ class _Staging:
 
     def add(self, rows: SourceRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the others."""
-        problems = inspect(rows.columns, self.schema)
+        problems = check_rows(rows.columns, self.schema, self.encoders)
         refusals = problems.refusals(rows)
         self.refused += refusals
         self.rows += len(rows.row_numbers)

@@ -17,6 +17,7 @@ from seqclf.data.caching.checksums import Blocks
 from seqclf.data.collect import FILE, Staged
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode_staged
+from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.data.reading.casts import ID, LABEL, ROW
 from seqclf.data.reading.record_batches import Refusal
 from seqclf.data.schema.schema import Schema
@@ -65,8 +66,8 @@ class StoreWriter:
         self.encoders = encoders
         self.quarantine = quarantine
         self.target = target
-        # Id 0 is the unknown value of all of these, so unknown tokens are counted without their vocabularies.
-        self.vocabularies = [name for name, encoder in encoders.items() if encoder.spec()["kind"] == "category"]
+        kinds = {name: encoder.spec()["kind"] for name, encoder in encoders.items()}
+        self.unknown_ids = {name: UNKNOWN_IDS[kind] for name, kind in kinds.items() if kind in UNKNOWN_IDS}
         self.report: dict[str, SplitCounts] = {}
         self.checksums: dict[str, Blocks] = {}  # path in `target` → checksums of the file
 
@@ -151,7 +152,7 @@ class StoreWriter:
         for name, part in parts.items():
             rows = np.flatnonzero(usable & (batch.splits == SPLITS.index(name)))
             if len(rows):
-                part.add(batch, rows, has_limit, self.vocabularies)
+                part.add(batch, rows, has_limit, self.unknown_ids)
                 part.counts.truncated += int(too_long[rows].sum())
 
     def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
@@ -182,8 +183,8 @@ class _Part:
         self.counts = SplitCounts()
         self.refused: list[Refusal] = []
 
-    def add(self, batch: EncodedBatch, rows: np.ndarray, has_limit: bool, vocabularies: list[str]) -> None:
-        """Append some rows of a batch. `vocabularies`: names of the fields that hold ids, of which 0 is unknown."""
+    def add(self, batch: EncodedBatch, rows: np.ndarray, has_limit: bool, unknown_ids: Mapping[str, int]) -> None:
+        """Append some rows of a batch. `unknown_ids`: id of unknown values, by the fields that hold ids."""
         sequences, labels = take(batch.sequences, rows), batch.labels[rows]
         indices = pa.array(rows)
         self.writer.append(
@@ -199,7 +200,9 @@ class _Part:
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows)
         self.counts.tokens += int(sequences.offsets[-1])
-        self.counts.unknown_tokens += sum(int((sequences.fields[name] == 0).sum()) for name in vocabularies)
+        self.counts.unknown_tokens += sum(
+            int((sequences.fields[name] == unknown).sum()) for name, unknown in unknown_ids.items()
+        )
 
     def digest(self) -> dict[str, str]:
         """Return the sha256 of each array, as hexadecimal text."""

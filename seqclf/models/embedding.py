@@ -8,9 +8,61 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import UNKNOWN_IDS, FieldSpec
 
-UNKNOWN = 0  # id of values that are not in a vocabulary
+NO_VALUE = 0  # id of an empty slot of a bag
+
+
+class IdEmbedding(nn.Embedding):
+    """Embedding of ids (B, T) → (B, T, `dimensions`). In training a share `dropout` of them is read as unknown."""
+
+    def __init__(self, size: int, dimensions: int, dropout: float):
+        super().__init__(size, dimensions)
+        self.dropout = dropout
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.training and self.dropout:
+            dropped = torch.rand(ids.shape, device=ids.device) < self.dropout
+            ids = ids.masked_fill(dropped, UNKNOWN_IDS["category"])  # a copy: the batch itself stays as it is
+        return super().forward(ids)
+
+
+class BagEmbedding(nn.Embedding):
+    """Embedding of several ids per token: (B, T, K) → (B, T, `dimensions`), the `combine` (mean, sum or max) of them.
+
+    Id 0 stands for no value. A token without any value becomes zeros. In training a share `dropout` of the ids is read
+    as unknown.
+
+    >>> bag = BagEmbedding(5, 2, "sum", dropout=0.0)
+    >>> vectors = bag(torch.tensor([[[2, 3, 0], [0, 0, 0]]]))
+    >>> bool(torch.allclose(vectors[0, 0], bag.weight[2] + bag.weight[3])), vectors[0, 1].tolist()
+    (True, [0.0, 0.0])
+    """
+
+    def __init__(self, size: int, dimensions: int, combine: str, dropout: float):
+        super().__init__(size, dimensions, padding_idx=NO_VALUE)
+        self.combine = combine
+        self.dropout = dropout
+
+    def forward(self, ids: Tensor) -> Tensor:
+        if self.training and self.dropout:
+            dropped = (torch.rand(ids.shape, device=ids.device) < self.dropout) & (ids != NO_VALUE)
+            ids = ids.masked_fill(dropped, UNKNOWN_IDS["bag"])
+        if torch.onnx.is_in_onnx_export():
+            return self._combined(ids)
+        # Computes no vector per id, which would take K times the memory of the result. ONNX has no such operator.
+        bags = nn.functional.embedding_bag(ids.flatten(0, 1), self.weight, mode=self.combine, padding_idx=NO_VALUE)
+        return bags.unflatten(0, ids.shape[:2])
+
+    def _combined(self, ids: Tensor) -> Tensor:
+        vectors, present = super().forward(ids), (ids != NO_VALUE)[..., None]
+        if self.combine == "max":
+            highest = vectors.masked_fill(~present, float("-inf")).amax(dim=2)
+            return torch.where(present.any(dim=2), highest, 0.0)
+        total = torch.where(present, vectors, 0.0).sum(dim=2)
+        if self.combine == "sum":
+            return total
+        return total / present.sum(dim=2).clamp(min=1).to(total.dtype)
 
 
 class NumberProjection(nn.Linear):
@@ -35,13 +87,13 @@ class NumberProjection(nn.Linear):
 
 
 class FieldEmbedding(nn.Module):
-    """Embeds categories, projects numbers, and concatenates them: (B, T) and (B, T, D) → (B, T, `self.size`).
+    """Embeds ids, projects numbers, and concatenates them: fields of (B, T, …) → (B, T, `self.size`).
 
-    `fields`: specs of the encoders, `{name, kind: category, size}` or `{name, kind: number, width, scaled}`. A category
-    with `vector_size` is embedded in that many dimensions, for pretrained vectors (see `load_vectors`). In training,
-    a share `token_dropout` of the categories is read as unknown, which teaches the model to handle values it has never
-    seen, and noise of standard deviation `number_noise` is added to the `scaled` channels of numbers (`width`
-    booleans, by default all true).
+    `fields`: specs of the encoders (see `FieldSpec`). A category with `vector_size` is embedded in that many
+    dimensions, for pretrained vectors (see `load_vectors`), every other field in `embedding_size`. In training, a share
+    `token_dropout` of the ids is read as unknown, which teaches the model to handle values it has never seen, and noise
+    of standard deviation `number_noise` is added to the `scaled` channels of numbers (`width` booleans, by default all
+    true).
 
     >>> fields = [{"name": "word", "kind": "category", "size": 50}, {"name": "value", "kind": "number", "width": 3}]
     >>> embedding = FieldEmbedding(fields, embedding_size=4, token_dropout=0.0, number_noise=0.0)
@@ -51,7 +103,6 @@ class FieldEmbedding(nn.Module):
 
     def __init__(self, fields: Sequence[FieldSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
         super().__init__()
-        self.token_dropout = token_dropout
         self.names = [field["name"] for field in fields]
         self.layers = nn.ModuleList()  # by position: a field may be called like an attribute of a module
         self.size = 0
@@ -59,7 +110,9 @@ class FieldEmbedding(nn.Module):
             size = embedding_size
             if field["kind"] == "category":
                 size = field.get("vector_size") or embedding_size
-                self.layers.append(nn.Embedding(field["size"], size))
+                self.layers.append(IdEmbedding(field["size"], size, token_dropout))
+            elif field["kind"] == "bag":
+                self.layers.append(BagEmbedding(field["size"], size, field["combine"], token_dropout))
             else:
                 scaled = field.get("scaled", [True] * field["width"])
                 self.layers.append(NumberProjection(size, scaled, number_noise))
@@ -78,11 +131,5 @@ class FieldEmbedding(nn.Module):
             weight[has_vector] = pretrained[has_vector]
 
     def forward(self, fields: Mapping[str, Tensor]) -> Tensor:
-        embedded = []
-        for name, layer in zip(self.names, self.layers, strict=True):
-            values = fields[name]
-            if isinstance(layer, nn.Embedding) and self.training and self.token_dropout:
-                dropped = torch.rand(values.shape, device=values.device) < self.token_dropout
-                values = values.masked_fill(dropped, UNKNOWN)  # a copy: the batch itself stays as it is
-            embedded.append(layer(values))
+        embedded = [layer(fields[name]) for name, layer in zip(self.names, self.layers, strict=True)]
         return torch.cat(embedded, dim=-1) if len(embedded) > 1 else embedded[0]

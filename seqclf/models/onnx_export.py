@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import FieldSpec, input_axes
 from seqclf.models.recurrent import Recurrent
 
 # Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
 GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 # Not 1, which the exporter would take for a fixed size.
-EXAMPLE_BATCH, EXAMPLE_TIME = 2, 3
+EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 3, 4
 
 
 class OnnxLayer(nn.Module):
@@ -110,17 +110,18 @@ def example_inputs(
     inputs: dict[str, np.ndarray] = {}
     for field in fields:
         shape = (len(lengths), time)
-        if field["kind"] == "category":
-            inputs[field["name"]] = generator.integers(0, field["size"], shape)
-        else:
+        if field["kind"] == "number":
             inputs[field["name"]] = generator.standard_normal((*shape, field["width"]), np.float32)
+            continue
+        several = (EXAMPLE_VALUES,) if field["kind"] == "bag" else ()
+        inputs[field["name"]] = generator.integers(0, field["size"], (*shape, *several))
     return {**inputs, "lengths": lengths.astype(np.int64)}
 
 
 def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> None:
     """Write a classifier or an ensemble to `path`, in evaluation mode and float32. The classifier itself is unchanged.
 
-    Inputs: one per field, (batch, time) int64 or (batch, time, D) float32, and `lengths` (batch,) int64.
+    Inputs: one per field (see `FieldSpec`), and `lengths` (batch,) int64.
     Output: `logits` (batch, classes).
     """
     exported = copy.deepcopy(classifier).cpu().float().eval()
@@ -131,7 +132,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    batch, time = Dim("batch"), Dim("time")
+    axes = {"batch": Dim("batch"), "time": Dim("time")}
     names = [field["name"] for field in fields]
     exporter_log = logging.getLogger("torch.onnx")
     level = exporter_log.level
@@ -145,7 +146,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
                 dynamo=True,
                 input_names=[*names, "lengths"],
                 output_names=["logits"],
-                dynamic_shapes=({name: {0: batch, 1: time} for name in names}, {0: batch}),
+                dynamic_shapes=({field["name"]: _free_axes(field, axes) for field in fields}, {0: axes["batch"]}),
                 opset_version=18,
                 verbose=False,
             )
@@ -154,6 +155,12 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     assert program is not None
     _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
+
+
+def _free_axes(field: FieldSpec, shared: Mapping[str, Any]) -> dict[int, Any]:
+    """The axes of an input whose size is free: batch and time, `shared` by all fields, and the values of a bag."""
+    names = [name for name in input_axes(field) if isinstance(name, str)]
+    return {axis: shared.get(name) or Dim(f"{field['name']}_{name}") for axis, name in enumerate(names)}
 
 
 def _prefix_inner_names(graph: Any) -> None:

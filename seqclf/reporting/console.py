@@ -31,10 +31,12 @@ def show_dataset(dataset: Dataset) -> None:
     """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown."""
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
-    for field in dataset.schema.fields:
+    for encoder in dataset.encoders.values():
+        field = encoder.field
         many = len(field.columns) > MOST_COLUMNS
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
-        console.print(f"  field {field.name}: {field.kind}, {columns}, {field.describe()}".rstrip(", "), soft_wrap=True)
+        line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
+        console.print(line.rstrip(", "), soft_wrap=True)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
     shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")

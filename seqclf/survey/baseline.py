@@ -52,7 +52,7 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
 
     train = sample_split(splits["train"], MAX_FITTED_TOKENS, seed)
     other_splits = {name: split for name, split in splits.items() if name != "train"}
-    category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] == "category"}
+    category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] != "number"}
     number_fields = [field["name"] for field in fields if field["kind"] == "number"]
     probabilities: dict[str, dict[str, np.ndarray]] = {}
     threads = 1 if len(train.labels) < SINGLE_THREAD_ROWS else None
@@ -134,9 +134,12 @@ def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
     from scipy import sparse
 
     ids = np.array(sequences.fields[name])  # a copy, as SciPy sorts the indices in place
-    counts = sparse.csr_matrix(
-        (np.ones(len(ids), np.float32), ids, np.array(sequences.offsets)), (len(sequences), size)
-    )
+    offsets = np.array(sequences.offsets)
+    if ids.ndim == 2:  # several ids per token, and 0 for no value
+        has_value = ids > 0
+        offsets = np.append(0, np.cumsum(has_value.sum(axis=1)))[offsets]
+        ids = ids[has_value]
+    counts = sparse.csr_matrix((np.ones(len(ids), np.float32), ids, offsets), (len(sequences), size))
     counts.sum_duplicates()
     return counts
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.schema.fields import Field
+from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
@@ -47,36 +47,37 @@ def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatist
         split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
         for split_name, split in dataset.splits.items()
     }
-    if spec["kind"] == "category":
-        return _category_statistics(encoder.field, values, spec["size"])
-    return _number_statistics(encoder, values["train"])
+    if spec["kind"] == "number":
+        return _number_statistics(encoder, values["train"])
+    return _id_statistics(encoder, values, spec["size"], UNKNOWN_IDS[spec["kind"]])
 
 
-def _category_statistics(field: Field, ids: dict[str, np.ndarray], size: int) -> FieldStatistics:
+def _id_statistics(encoder: Encoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
+    """Measure (S,) ids, or (S, K) of which those below `unknown` stand for no value."""
     train = ids["train"]
     return FieldStatistics(
-        kind=field.kind,
-        columns=list(field.columns),
-        describe=field.describe(),
+        kind=encoder.field.kind,
+        columns=list(encoder.field.columns),
+        describe=encoder.describe(),
         constant=bool(len(train) and (train == train[0]).all()),
         size=size,
-        unknown={split: float((values == 0).mean()) for split, values in ids.items()},
+        unknown={
+            split: float((values == unknown).sum() / max(1, (values >= unknown).sum())) for split, values in ids.items()
+        },
     )
 
 
 def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
     """Measure (S, D) encoded training values: channels first, then one mask channel each where values may miss."""
-    field: Field = encoder.field
-    channels = _channel_names(field)
+    channels, mask_channels = encoder.channel_names(), encoder.mask_channels()
     missing = None
-    if field.kind == "number" and field.option("missing") != "refuse" and field.option("mask"):
-        masks = np.asarray(train[:, len(channels) : 2 * len(channels)])
-        shares = 1 - masks.mean(axis=0)
+    if mask_channels is not None:
+        shares = 1 - np.asarray(train[:, mask_channels]).mean(axis=0)
         missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
     numbers = np.asarray(train[:, : len(channels)])
     is_constant = (numbers == numbers[:1]).all(axis=0)
     constant_channels = None
-    if field.kind == "number" and not is_constant.all():
+    if not is_constant.all():
         # A channel that is sometimes missing is no constant: its presence carries information.
         constant_channels = [
             channel
@@ -84,19 +85,11 @@ def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
             if constant and not (missing or {}).get(channel)
         ]
     return FieldStatistics(
-        kind=field.kind,
-        columns=list(field.columns),
-        describe=field.describe(),
+        kind=encoder.field.kind,
+        columns=list(encoder.field.columns),
+        describe=encoder.describe(),
         constant=bool(is_constant.all()),
         missing=missing,
         constant_channels=constant_channels,
-        extremes=encoder.outlier_warnings() if field.kind == "number" else None,  # type: ignore[attr-defined]
+        extremes=encoder.outlier_warnings(),
     )
-
-
-def _channel_names(field: Field) -> list[str]:
-    """Return the column of each channel, or indexed names if one column holds vectors."""
-    width = field.width or 1
-    if len(field.columns) == width:
-        return list(field.columns)
-    return [f"{field.name}[{channel}]" for channel in range(width)]

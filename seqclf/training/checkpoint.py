@@ -12,12 +12,13 @@ import torch
 from torch import Tensor
 
 from seqclf.config.instantiate import Trust, require_trusted
+from seqclf.data.encoding.field_spec import INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.system.stored_state import COUNT, SIZE, Each, Where, error_context, one_of, require
 
 TARGET = {"_target_": str}
-ENCODED = {"name": str, "kind": one_of("category", "number")}
+ENCODED = {"name": str, "kind": one_of(*INPUT_KINDS)}
 SHAPE = {
     "hyper_parameters": {
         "dataset": {
@@ -83,8 +84,7 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     if hyper["dataset"]["positive"] not in (None, *classes):
         raise InputError("dataset.positive must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
-        size = "size" if field["kind"] == "category" else "width"
-        require(field, {size: SIZE}, f"dataset.fields[{index}]")
+        require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
     for name in REPEATED:
         if isinstance(hyper["model"].get(name), int) and hyper["model"][name] > tensors:
             raise InputError(f"model.{name}={hyper['model'][name]} is more than the checkpoint has weights")

@@ -34,7 +34,7 @@ from seqclf.data.reading.record_batches import as_text
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.validation.row_checks import inspect
+from seqclf.data.validation import row_checks
 from seqclf.errors import InputError
 
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
@@ -214,7 +214,9 @@ def _read(case: Case, findings: list[str]) -> None:
         for batch in reader.read(schema):
             rows += batch.row_numbers.tolist()
             ids += as_text(batch.columns.column("id")).to_pylist() if "id" in batch.columns.schema.names else []
-            usable = np.flatnonzero(inspect(batch.columns, known.schema, labelled=False).usable)
+            usable = np.flatnonzero(
+                row_checks.check_rows(batch.columns, known.schema, known.encoders, labelled=False).usable
+            )
             encode(known.encoders, batch.columns.take(usable), known.schema.truncation)
     expected = truth(case.base, case.files)
     if expected.damage is not None:

@@ -12,7 +12,7 @@ from fuzzing.files import Base, first_of
 from fuzzing.truth import Truth
 from tokenizers import decoders
 
-from seqclf.data.encoding.tree_tokenizer import INNER
+from seqclf.data.encoding.kinds.tree import INNER
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split
 
@@ -112,11 +112,11 @@ def decoded_tokens(base: Base, dataset: Dataset, split: Split) -> list[list[Any]
     encoded, bounds = split.sequences.fields[base.main].tolist(), split.sequences.offsets.tolist()
     rows = [encoded[start:stop] for start, stop in itertools.pairwise(bounds)]
     if main.kind == "number":
-        return rows if main.option("scale") == "none" else None
+        return rows if encoder.option("scale") == "none" else None
     if main.kind == "text":
-        if main.option("tokenizer") != "byte":
+        if encoder.option("tokenizer") != "byte":
             return None
         letters, decoder = encoder.tokenizer.id_to_token, decoders.ByteLevel()
         return [[decoder.decode([letters(token) for token in tokens])] for tokens in rows]
-    values = [None, *(encoder.tokens if main.kind == "tree" else encoder.values.to_pylist())]
+    values = [None, *(encoder.tokens if main.kind == "tree" else encoder.vocabulary.values.to_pylist())]
     return [[values[id] for id in ids if values[id] != INNER] for ids in rows]

@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -21,9 +21,11 @@ import tokenizers
 
 from seqclf import __version__
 from seqclf.config.instantiate import locate_generator
+from seqclf.data.encoding.registry import built_in_kinds, encoder_class, kind_names
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
 from seqclf.data.reading.sources import FileEntry, Source, SourceState
+from seqclf.errors import InputError
 
 DATA = Path(__file__).parents[1]
 GENERATORS = DATA / "builtin"  # left out, because `generator_code` hashes each generator
@@ -35,7 +37,7 @@ LIBRARIES = (np, pa, duckdb, tokenizers)  # their versions may change what is re
 def states_of(options: DataOptions, splits: Mapping[str, Source]) -> list[SourceState]:
     """State of every file that the data is read from. `splits`: the sources of the splits, by name."""
     states = [sources.source_state(source) for source in _all_sources(options, splits)]
-    return states + [_vector_file(spec["vectors"]) for spec in (options.fields or {}).values() if _has_vectors(spec)]
+    return states + [_option_file(path) for spec in (options.fields or {}).values() for path in _option_files(spec)]
 
 
 def changed_file(before: list[SourceState], after: list[SourceState]) -> str | None:
@@ -68,7 +70,7 @@ def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
     volatile = any(sources.is_volatile(source) for source in _all_sources(options, splits))
     nonce = os.urandom(8).hex() if volatile else None
-    parts = [__version__, code_digest(), keys, [asdict(state) for state in states], nonce]
+    parts = [__version__, code_digest(), _plugin_code(options), keys, [asdict(state) for state in states], nonce]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -86,13 +88,31 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
-def _has_vectors(spec: Any) -> bool:
-    return isinstance(spec, Mapping) and isinstance(spec.get("vectors"), str)
+def _option_files(spec: Any) -> list[str]:
+    """Paths of the files that the options of a field name, such as word vectors."""
+    if not isinstance(spec, Mapping):
+        return []
+    try:
+        names = encoder_class(spec.get("kind")).file_options
+    except InputError:  # an unknown kind, which is refused once the data is read
+        return []
+    return [spec[name] for name in names if isinstance(spec.get(name), str)]
 
 
-def _vector_file(path: str) -> SourceState:
+def _option_file(path: str) -> SourceState:
     file = Path(path).expanduser()
     return SourceState((path,), (FileEntry(path, sources.file_state(file)),) if file.is_file() else ())
+
+
+def _plugin_code(options: DataOptions) -> dict[str, str]:
+    """Hash of the code of each field kind that another package brings."""
+    named = [spec.get("kind") if isinstance(spec, Mapping) else spec for spec in (options.fields or {}).values()]
+    plugins = {kind for kind in named if isinstance(kind, str) and kind not in built_in_kinds()}
+    digests = {}
+    for kind in sorted(plugins & set(kind_names())):
+        files = _code_files(sys.modules[encoder_class(kind).__module__])
+        digests[kind] = _code_hash(sorted(files))
+    return digests
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
@@ -104,12 +124,16 @@ def generator_code(generator: Mapping[str, Any]) -> str | None:
     function = locate_generator(generator)
     modules = {inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])}
     files = sorted({file for module in modules if module is not None for file in _code_files(module)})
+    return _code_hash(files) if files else None
+
+
+def _code_hash(files: Sequence[CodeFile]) -> str:
     digest = hashlib.sha256()
     for file in files:
         path, name = Path(file.path), file.name
         state = path.read_bytes() if len(files) <= MAX_HASHED_FILES else repr(sources.file_state(path)).encode()
         digest.update(f"{name} {len(state)} ".encode() + state)
-    return digest.hexdigest() if files else None
+    return digest.hexdigest()
 
 
 class CodeFile(NamedTuple):

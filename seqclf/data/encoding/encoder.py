@@ -1,18 +1,20 @@
-"""The interface of an encoder: one class per field kind, fit on training rows."""
+"""The interface of a field kind: one class that reads, checks, fits, encodes and decodes a field."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.options import Option
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
+from seqclf.data.validation.problems import Problems
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
@@ -24,8 +26,9 @@ NO_ENCODERS: Mapping[str, Encoder] = MappingProxyType({})
 class EncodedField(NamedTuple):
     """One field of N rows with S tokens in total.
 
-    `lengths`: (N,) int64 tokens per row. `arrays`: name → (S,) int32 or (S, D) float32, the rows end to end. A tree has
-    several arrays, every other field one under its own name.
+    `lengths`: (N,) int64 tokens per row. `arrays`: name → (S,) int32 ids, (S, D) float32 channels, or (S, K) int32 ids
+    of several values per token (see `BagSpec`), the rows end to end. A tree has several arrays, every other field one
+    under its own name.
     """
 
     lengths: np.ndarray
@@ -33,18 +36,34 @@ class EncodedField(NamedTuple):
 
 
 class Encoder(ABC):
-    """Turns the tokens of one field into numbers.
+    """A field of one kind. The class knows everything about its kind; nothing else depends on it.
 
-    Training data is encoded in three passes. `stage` runs while rows are read, when splits are not known yet. `fit`
-    learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits into arrays.
-    Prediction calls `encode` on the column as it was read. Both ways give the same arrays.
+    A kind subclasses `ListEncoder` (a cell is a list of tokens) or `RunningTextEncoder` (a cell is a text that is split
+    into tokens). Its methods are called in this order:
+
+    1. Declaration: `options`, `complete`, `check_references`. The field may be named in a config, or be restored from a
+       bundle, which may come from anywhere.
+    2. Reading: `list_sql` or `event_sql` give the canonical column of the field, whose type is `canonical_type`.
+       `from_python` does the same for values in memory.
+    3. Row checks: `check` refuses rows that cannot be encoded.
+    4. Training data is encoded in three passes. `stage` runs while rows are read, when splits are not known yet. `fit`
+       learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits into
+       arrays. Prediction calls `encode` on the canonical column. Both ways give the same arrays.
+    5. `spec` says what the model gets, `state` and `restore` travel in bundles, `decode` is for reports.
 
     `others`: the encoders of all fields by name, for a field that depends on another. `truncation`: needed only where
-    the text is staged uncut.
+    the text is staged uncut. Only what comes after `fit` or `restore` may depend on what was learned.
     """
 
+    options: ClassVar[Mapping[str, Option]] = MappingProxyType({})
+    stands_alone: ClassVar[bool] = False  # no other field can be next to it, as its tokens exist only once encoded
+    takes_several_columns: ClassVar[bool] = False
+    in_event_tables: ClassVar[bool] = True
+    file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
+    may_be_cut: ClassVar[bool] = True  # by data.truncate
+    token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text
+
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
-    token_separator = " | "  # between tokens in `decode`d text
 
     def __init__(
         self,
@@ -55,6 +74,76 @@ class Encoder(ABC):
         self.field = field
         self.others = others
         self.truncation = truncation
+
+    def option(self, name: str) -> Any:
+        """Return an option, as set or by default."""
+        return self.field.options.get(name, self.options[name].default)
+
+    @classmethod
+    def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
+        """Return a declared field with what the configuration leaves open, such as the type of its values.
+
+        `sample`: the first rows of the file. `list_separator`: that of the data config. `events`: a row is a token, not
+        a sequence. Raises InputError.
+        """
+        return field
+
+    def check_references(self) -> None:  # noqa: B027 (most kinds have none)
+        """Raise InputError unless options that name other fields, and options together, can be used.
+
+        `others` holds the encoders of all fields, none of them fit.
+        """
+
+    def describe(self) -> str:
+        """Return type, width and options in words, for the console and reports."""
+        return ", ".join(f"{name}={value}" for name, value in self.field.options.items())
+
+    @property
+    @abstractmethod
+    def canonical_type(self) -> pa.DataType:
+        """Type of the canonical column, a row per sequence."""
+
+    @property
+    @abstractmethod
+    def expected(self) -> str:
+        """Phrase for a valid cell in errors, such as `a list of strings`."""
+
+    @abstractmethod
+    def list_sql(self, types: Mapping[str, str], where: str) -> str:
+        """SQL of the canonical column in a table with a row per sequence, null for a cell that does not fit.
+
+        `types`: DuckDB type by column. `where`: the source, for errors. Raises InputError for a column that cannot hold
+        the field.
+        """
+
+    def event_sql(self, column: str, kind: str, where: str) -> str:
+        """SQL of the value of one token in an event table, null where it is missing. See `list_sql`.
+
+        `kind`: DuckDB type of the column.
+        """
+        raise NotImplementedError
+
+    def sorted_event_sql(self, name: str, kind: str) -> str | None:
+        """SQL that replaces `event_sql` once the events are sorted, or None. `name`: of the sorted column.
+
+        DuckDB moves a column that is both sorted by and selected only once, if it is selected as it is.
+        """
+        return None
+
+    @abstractmethod
+    def from_python(self, value: Any) -> Any:
+        """Convert a Python value to the canonical type.
+
+        Raises ValueError, TypeError or an Arrow error if it does not fit.
+        """
+
+    @abstractmethod
+    def parse(self, text: str) -> Any:
+        """Read a sequence that was typed on the command line."""
+
+    @abstractmethod
+    def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
+        """Mark rows of canonical columns that cannot be encoded."""
 
     @property
     def fit_after_others(self) -> bool:
@@ -102,3 +191,15 @@ class Encoder(ABC):
     @abstractmethod
     def restore(self, state: EncoderState) -> None:
         """Take over what `state` returned. Raises InputError if no encoder of this field can have that state."""
+
+    def channel_names(self) -> list[str]:
+        """Return the names of the leading channels of a number input: the values as the file has them."""
+        return [self.field.name]
+
+    def mask_channels(self) -> slice | None:
+        """Return the channels that are 1 where a value is present, in the order of `channel_names`, if there are."""
+        return None
+
+    def outlier_warnings(self) -> list[str]:
+        """Return a warning for each channel in which training held outliers."""
+        return []

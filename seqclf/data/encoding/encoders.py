@@ -1,6 +1,6 @@
 """The encoders of all fields of a dataset: make, fit, encode, decode, save and load.
 
-Id 0 of every vocabulary is the unknown value. Padding needs no id, as padded tokens are never read.
+Id 0 of a vocabulary is the unknown value. Padding needs no id, as padded tokens are never read.
 """
 
 from __future__ import annotations
@@ -15,23 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.scaler import Scaler
-from seqclf.data.encoding.time_gap import TimeGap
-from seqclf.data.encoding.tokenizer import Tokenizer
-from seqclf.data.encoding.tree_tokenizer import TreeTokenizer
+from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
-from seqclf.data.encoding.vocabulary import Vocabulary
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged
 from seqclf.system.stored_state import error_context
 
-ENCODERS: dict[str, type[Encoder]] = {
-    "category": Vocabulary,
-    "number": Scaler,
-    "time": TimeGap,
-    "text": Tokenizer,
-    "tree": TreeTokenizer,
-}
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory
 
 
@@ -50,7 +39,7 @@ def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATIO
     encoders: dict[str, Encoder] = {}
     for field in fields:
         # Each encoder gets the mapping itself, as it may depend on a field that comes later.
-        encoders[field.name] = ENCODERS[field.kind](field, encoders, truncation)
+        encoders[field.name] = make_encoder(field, encoders, truncation)
     return encoders
 
 

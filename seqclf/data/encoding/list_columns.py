@@ -14,6 +14,11 @@ def list_lengths(column: pa.Array) -> np.ndarray:
     return pc.list_value_length(column).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
+def lengths_or_zero(column: pa.Array) -> np.ndarray:
+    """(N,) length of each list, 0 for null."""
+    return pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+
+
 def list_values(column: pa.Array) -> np.ndarray:
     """(S,) values of all lists, end to end."""
     # list_flatten, unlike the attribute `values`, respects the slice that a filtered batch is.

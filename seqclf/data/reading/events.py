@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW, quote_identifier
-from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, event_seconds, group
+from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
 from seqclf.data.reading.formats.relations import with_row_numbers
 from seqclf.data.reading.record_batches import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
@@ -62,8 +62,8 @@ def read_events(
     if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
         keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
         query += f" ORDER BY {', '.join([*keys, *order, *file_order])}"
-    if seconds := event_seconds(schema, column_types):
-        query = f"SELECT * REPLACE ({', '.join(seconds)}) FROM ({query})"
+    if replaced := sorted_columns(schema, column_types):
+        query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
     stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
     for events in _whole_groups(stream, len(schema.group_by)):
         yield _sequences(events, schema, file_names)

@@ -15,7 +15,8 @@ import duckdb
 import pyarrow as pa
 
 from seqclf.data.reading import rejects, sandbox
-from seqclf.data.reading.casts import FILE, canonical, quote_identifier, quote_literal
+from seqclf.data.reading.canonical_columns import canonical_columns
+from seqclf.data.reading.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.formats import line_endings
 from seqclf.data.reading.formats.relations import Relation, build_relation, describe_columns
@@ -124,7 +125,7 @@ class SourceReader:
         """Stream the canonical columns of every sequence, in file order, or for event tables sorted by group.
 
         - `label` (string) and `id`, where the schema has them
-        - one column per field: lists of integers, strings, doubles or vectors of doubles, or a string for text
+        - one column per field, of its encoder's `canonical_type`
         - `raw <field>`: the beginning of each text cell, for error messages
         - `split key`: the value of the SQL expression `key`, if it is given
 
@@ -142,7 +143,7 @@ class SourceReader:
                 self.malformed += rejects.refusals(self._connection, self.source.encoding)
 
     def _read_rows(self, schema: Schema, key: str | None, rows: int) -> Iterator[SourceRows]:
-        expressions = canonical(schema, self.column_types, str(self.source), key)
+        expressions = canonical_columns(schema, self.column_types, str(self.source), key)
         relation = self._relation.sql
         # Rows are numbered within each file, so DuckDB has to name the file of each where there are several. A row that
         # a query returns may come from many of them, and is numbered in the result.

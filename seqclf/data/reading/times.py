@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from seqclf.data.schema.fields import UNITS
-
+# Units of time, in seconds.
+UNITS = {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6, "nanosecond": 1e-9, "minute": 60.0, "hour": 3600.0}
+UNITS["day"] = 86400.0
 DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
 OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
 SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"

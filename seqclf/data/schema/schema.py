@@ -10,26 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.data.encoding.options import text_option
 from seqclf.data.encoding.truncation import SIDES, Truncation
-from seqclf.data.schema.cell_types import (
-    holds_times,
-    infer_elements,
-    is_list,
-    is_text,
-    looks_bracketed,
-    looks_like_lists,
-    looks_timed,
-    mean_words,
-    names_missing,
-)
-from seqclf.data.schema.fields import RESERVED_NAMES, Field, check_option, event_field, named_field, stored_field
+from seqclf.data.schema.declared_fields import check_together, may_be_cut, named_field, stored_field
+from seqclf.data.schema.fields import Field
+from seqclf.data.schema.inference import inferred_event_fields, inferred_fields
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import SIZE, Where, one_of, require
 
 INFERENCE_ROWS = 1000
-MIN_MEAN_WORDS = 1.5  # of running text, where a file has several columns of text
-MAX_NAME_BYTES = 200  # files are named like fields
 SCHEMA: dict[str, Any] = {
     "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
     "label": (str, None),
@@ -86,7 +76,7 @@ class Schema:
         if len({field.name for field in fields}) < len(fields):
             raise InputError("schema.fields: two have the same name")
         # Encoders rely on these checks, and a stored schema may come from anywhere.
-        _check_together(fields)
+        check_together(fields)
         lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
         return cls(**{**state, "fields": fields, **lists})
 
@@ -148,12 +138,12 @@ def build_schema(
             if label in entry.columns:
                 raise InputError(f"data.fields.{entry.name}: column '{label}' is the label; it cannot be a field too")
     elif group_by:
-        built = _inferred_events(sample, where, not_fields, order_by)
+        built = inferred_event_fields(sample, where, not_fields, order_by, list_separator)
     else:
-        built = _inferred_fields(sample, where, skip=not_fields, separator=list_separator)
-    _check_together(built)
+        built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
+    check_together(built)
     # Cutting would leave nodes without their parents.
-    if max_length is not None and truncate != "error" and any(entry.kind == "tree" for entry in built):
+    if max_length is not None and truncate != "error" and not all(map(may_be_cut, built)):
         raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
@@ -171,8 +161,9 @@ def _check_options(
         raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
     if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
         raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")
-    if list_separator is not None:
-        check_option("data.list_separator", "category", "separator", list_separator)
+    separator = text_option()
+    if list_separator is not None and not separator.is_allowed(list_separator):
+        raise InputError(f"data.list_separator={list_separator}: must be {separator.expected}")
     if order_by and not group_by:
         raise InputError("data.order_by: sorts the events of a group; name the group too: data.group_by=COLUMN")
 
@@ -190,113 +181,3 @@ def _named_fields(
         if kind is not None:
             require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
     return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())
-
-
-def _check_together(fields: tuple[Field, ...]) -> None:
-    """Raise InputError if fields cannot be inputs of one model, or if one refers to a field that is not there."""
-    kinds = {entry.name: entry.kind for entry in fields}
-    for entry in fields:
-        if entry.running_text and len(fields) > 1:
-            raise InputError(
-                f"data.fields: the {entry.kind} field '{entry.name}' is split into tokens by its encoder and must be "
-                "the only field; name one text field, or only category, number and time fields"
-            )
-        if entry.name in RESERVED_NAMES or not entry.name.isidentifier() or len(entry.name.encode()) > MAX_NAME_BYTES:
-            raise InputError(
-                f"data.fields.{entry.name}: is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will "
-                f"be an input of the model; rename it: data.fields.my_name={{kind: {entry.kind}, column: "
-                f"'{entry.column}'}}"
-            )
-        _check_references(entry, kinds)
-
-
-def _check_references(field: Field, kinds: Mapping[str, str]) -> None:
-    """Raise InputError unless `since` and `by` of a field refer to fields they can use. `kinds`: name → kind."""
-    since, by = field.options.get("since"), field.options.get("by")
-    if since not in (None, "tokens") and kinds.get(since) != "time":
-        raise InputError(f"data.fields.{field.name}.since={since}: must be tokens or the name of a time field")
-    if by is not None and kinds.get(by) != "category":
-        raise InputError(f"data.fields.{field.name}.by={by}: must be the name of a category field")
-    if since and field.option("missing") == "refuse":
-        raise InputError(f"data.fields.{field.name}.since: needs missing=last, mean or zero")
-    if by and field.width != 1:
-        raise InputError(f"data.fields.{field.name}.by: needs a field of one channel, this has {field.width}")
-
-
-def _inferred_events(sample: pa.Table, where: str, skip: set[str | None], order_by: Sequence[str]) -> tuple[Field, ...]:
-    """A field for every column but key and label.
-
-    Columns that order the events are times. Texts and codes are categories.
-    """
-    fields: list[Field] = []
-    for column in sample.column_names:
-        cells = sample.column(column)
-        if column in skip or is_list(cells.type) or pa.types.is_nested(cells.type) or cells.null_count == len(cells):
-            continue
-        name = _free_name(column, {field.name for field in fields})
-        if column in order_by or pa.types.is_temporal(cells.type) or looks_timed(cells):
-            fields.append(event_field(name, "time", (column,), sample))
-            continue
-        # The whole column as one list: its values are inferred like those of a list column.
-        values, _ = infer_elements(pa.chunked_array([pa.array([cells.to_pylist()])]), None)
-        kind = "number" if values == "number" or pa.types.is_floating(cells.type) else "category"
-        has_gaps = cells.null_count or (kind == "number" and names_missing(cells))
-        options = {"missing": "value" if kind == "category" else "last"} if has_gaps else {}
-        fields.append(event_field(name, kind, (column,), sample, options))
-    if not fields:
-        others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-        raise InputError(
-            f"{where}: cannot tell which columns are fields (columns other than group, label and id: {others}); "
-            "name them: data.fields={COLUMN: category|number|time}"
-        )
-    return tuple(fields)
-
-
-def _inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
-    """A field for every column of lists, or if there is none, for the only column of running text."""
-    lists: list[Field] = []
-    texts = []
-    for column in sample.column_names:
-        if column in skip:
-            continue
-        cells = sample.column(column)
-        if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
-            cell_separator = separator if is_text(cells.type) and not looks_bracketed(cells) else None
-            lists.append(_inferred_list(column, cells, cell_separator, {field.name for field in lists}))
-        elif is_text(cells.type):
-            texts.append(column)
-    if lists:
-        return tuple(lists)
-    if len(texts) > 1:  # names and codes are texts of one word
-        texts = [column for column in texts if mean_words(sample.column(column)) > MIN_MEAN_WORDS]
-    if len(texts) == 1:
-        return (Field(_identifier(texts[0]), "text", (texts[0],)),)
-    others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
-    raise InputError(
-        f"{where}: cannot tell which columns hold the tokens (columns other than label and id: {others}); "
-        "name them: data.fields={COLUMN: category|number|time|text|tree}, or, if a row is one event of a sequence, "
-        "data.group_by=COLUMN"
-    )
-
-
-def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
-    name = _free_name(column, taken)
-    if holds_times(cells, separator):
-        return Field(name, "time", (column,), separator=separator)
-    values, width = infer_elements(cells, separator)
-    if values in ("string", "integer"):
-        return Field(name, "category", (column,), values, None, separator)
-    return Field(name, "number", (column,), width=width, separator=separator)
-
-
-def _free_name(column: str, taken: set[str]) -> str:
-    """A valid field name for a column that no other field has."""
-    name = _identifier(column)
-    while name in taken:
-        name += "_"
-    return name
-
-
-def _identifier(column: str) -> str:
-    name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
-    return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"

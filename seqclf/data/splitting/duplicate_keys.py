@@ -7,7 +7,7 @@ Sequences are compared as the model gets them, but before anything is learned fr
 - Both are truncated to `data.max_length`.
 - Texts are compared by the tokens of their tokenizer, so case and repeated spaces count only where they change a token.
 - Trees are compared by their nodes, times relative to the first kept token, numbers by ten digits (see
-  `Scaler.token_keys`).
+  `NumberEncoder.token_keys`).
 - A word that is too rare for the vocabulary differs from another such word. The model reads both as unknown, but
   nothing was copied.
 

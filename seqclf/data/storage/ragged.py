@@ -16,8 +16,8 @@ from seqclf.data.caching.checksums import Blocks, ChecksumFile
 class Ragged(NamedTuple):
     """N encoded sequences of S tokens in total.
 
-    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32 or
-    (S, D) float32.
+    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32,
+    (S, D) float32, or (S, K) int32 (see `EncodedField`).
 
     >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
     >>> len(sequences), sequences.lengths.tolist()

@@ -46,7 +46,7 @@ def expected(columns):
 
 def decoded(dataset):
     """Card → its (shop, amount) steps, of all splits."""
-    shops = dataset.encoders["shop"].values.to_pylist()
+    shops = dataset.encoders["shop"].vocabulary.values.to_pylist()
     result = {}
     for split in dataset.splits.values():
         for row, card in enumerate(split.ids.to_pylist()):
@@ -279,7 +279,7 @@ def test_a_column_that_orders_may_have_any_name(options, tmp_path, order):
     path = write(tmp_path / "t.parquet", table)
     schema_options = {"group_by": "stay", "order_by": order, "id": "patient", "fields": {"k": "category"}}
     dataset = prepare(options(train=path, label="outcome", **schema_options))
-    names = dataset.encoders["k"].values.to_pylist()
+    names = dataset.encoders["k"].vocabulary.values.to_pylist()
     for split in dataset.splits.values():
         for row in range(len(split.labels)):
             codes = split.sequences.fields["k"][split.sequences.offsets[row] : split.sequences.offsets[row + 1]]

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from seqclf.data.reading.record_batches import Refusal
 from seqclf.data.validation.quarantine import Quarantine
-from seqclf.data.validation.row_checks import Refusal
 from seqclf.errors import InputError
 
 ROW = Refusal("t.csv", 7, "tokens", "is empty; é")

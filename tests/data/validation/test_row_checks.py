@@ -8,16 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.reading.record_batches import Refusal, SourceRows
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
-from seqclf.data.validation.row_checks import Problems, inspect, too_long_reason
+from seqclf.data.validation.problems import Problems
+from seqclf.data.validation.row_checks import check_rows, too_long_reason
 
 VALUE = st.none() | st.floats(-5, 5) | st.sampled_from([math.nan, math.inf, -math.inf, 1e39])
 VECTOR = st.none() | st.lists(VALUE, max_size=3)
 CATEGORY = Field("c", "category", ("c col",), "integer")
 NUMBER = Field("n", "number", ("n col",), width=1)
 VECTORS = Field("v", "number", ("v col",), width=2)
+
+
+def inspect(columns, schema, labelled=True):
+    return check_rows(columns, schema, make_encoders(schema.fields), labelled)
 
 
 def problems(schema, **columns):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.vocabulary import Vocabulary
+from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.schema.fields import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -14,28 +14,28 @@ VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size
 
 def fitted(rows, options, values="string"):
     """The encoder and its ids of the rows it was fit on. Staged, canonical and restored encoding must agree."""
-    vocabulary = Vocabulary(Field("x", "category", ("x",), values, options=options))
+    encoder = CategoryEncoder(Field("x", "category", ("x",), values, options=options))
     kind = pa.list_(pa.string() if values == "string" else pa.int64())
     batch = pa.record_batch({"x": pa.array(rows, kind)})
     parts = [batch.slice(0, 1), batch.slice(1)]
-    staged = [pa.record_batch({"x": vocabulary.stage(part.column("x"))}) for part in parts if part.num_rows]
-    vocabulary.fit(lambda *names: iter(staged))
-    from_staged = np.concatenate([vocabulary.encode_staged(part).arrays["x"] for part in staged])
-    ids = vocabulary.encode(batch).arrays["x"]
+    staged = [pa.record_batch({"x": encoder.stage(part.column("x"))}) for part in parts if part.num_rows]
+    encoder.fit(lambda *names: iter(staged))
+    from_staged = np.concatenate([encoder.encode_staged(part).arrays["x"] for part in staged])
+    ids = encoder.encode(batch).arrays["x"]
     np.testing.assert_array_equal(from_staged, ids)
-    restored = Vocabulary(vocabulary.field)
-    restored.restore(vocabulary.state())
+    restored = CategoryEncoder(encoder.field)
+    restored.restore(encoder.state())
     np.testing.assert_array_equal(restored.encode(batch).arrays["x"], ids)
-    return vocabulary, ids
+    return encoder, ids
 
 
 @given(VALUES, st.integers(1, 3), st.one_of(st.none(), st.integers(1, 3)))
 def test_the_most_frequent_values_come_first_and_rare_ones_are_unknown(rows, min_count, max_size):
     options = {"min_count": min_count, "max_size": max_size, "missing": "value"}
-    vocabulary, ids = fitted(rows, options)
+    encoder, ids = fitted(rows, options)
     flat = [value for row in rows for value in row]
     counts = {value: flat.count(value) for value in set(flat)}
-    kept = vocabulary.values.to_pylist()
+    kept = encoder.vocabulary.values.to_pylist()
     assert len(kept) <= (max_size or 99) and all(counts[value] >= min_count for value in kept)
     assert [counts[value] for value in kept] == sorted((counts[value] for value in kept), reverse=True)
     dropped = [counts[value] for value in counts if value not in kept and counts[value] >= min_count]
@@ -45,9 +45,9 @@ def test_the_most_frequent_values_come_first_and_rare_ones_are_unknown(rows, min
 
 @given(VALUES, st.integers(1, 50))
 def test_hashed_ids_are_in_range_and_do_not_depend_on_the_data(rows, size):
-    vocabulary, ids = fitted(rows, {"hash_size": size, "missing": "value"})
-    assert ((ids >= 1) & (ids <= size)).all() and vocabulary.spec()["size"] == size + 1
-    assert vocabulary.values.to_pylist() == []
+    encoder, ids = fitted(rows, {"hash_size": size, "missing": "value"})
+    assert ((ids >= 1) & (ids <= size)).all() and encoder.spec()["size"] == size + 1
+    assert encoder.vocabulary.values.to_pylist() == []
     _, alone = fitted([[value] for row in rows for value in row], {"hash_size": size, "missing": "value"})
     np.testing.assert_array_equal(ids, alone)
 
@@ -65,9 +65,9 @@ def test_integers_get_ids_too(options):
 
 
 def test_dictionary_columns_are_encoded_like_plain_ones():
-    vocabulary, _ = fitted([["a", "b", "a"]], {})
+    encoder, _ = fitted([["a", "b", "a"]], {})
     coded = pa.ListArray.from_arrays([0, 3], pa.array(["b", "zebra", "a"]).dictionary_encode())
     plain = pa.array([["b", "zebra", "a"]])
-    from_dictionary, from_plain = (vocabulary.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
+    from_dictionary, from_plain = (encoder.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
     np.testing.assert_array_equal(from_dictionary, from_plain)
     assert from_dictionary.tolist() == [2, 0, 1]

@@ -1,4 +1,4 @@
-"""Encoder of text fields: words, subwords, characters or bytes, by a Hugging Face tokenizer."""
+"""Text fields: words, subwords, characters or bytes, by a Hugging Face tokenizer."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,8 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values
+from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option, text_option
+from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.schema.fields import Field
@@ -27,7 +30,7 @@ SPACE = "\u2581"  # `Metaspace` writes it for a space, and before a text that be
 MAX_SUBWORDS = 10_000_000  # the trainer reserves memory for all of them
 
 
-class Tokenizer(Encoder):
+class TextEncoder(RunningTextEncoder):
     """Text → token ids. Id 0 is the unknown token.
 
     `tokenizer`: `word` (split at spaces and punctuation), `bpe` (subwords), `character` or `byte`. With `vectors`, a
@@ -40,6 +43,14 @@ class Tokenizer(Encoder):
     every word makes at least one token.
     """
 
+    options: ClassVar[Mapping[str, Option]] = {
+        "tokenizer": choice_option("word", "word", "bpe", "character", "byte"),
+        "lowercase": flag_option(True),
+        "min_count": count_option(2),
+        "max_size": count_option(50_000),
+        "vectors": text_option(),
+    }
+    file_options = ("vectors",)
     token_separator = " "
 
     def __init__(
@@ -49,8 +60,8 @@ class Tokenizer(Encoder):
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
-        self.kind: str = field.option("tokenizer")
-        self.splitter = untrained(self.kind, field.option("lowercase"))
+        self.kind: str = self.option("tokenizer")
+        self.splitter = untrained(self.kind, self.option("lowercase"))
         self.tokenizer: tokenizers.Tokenizer | None = None
         self.codes = _ProvisionalCodes()
         self.hashes = CodeHashes(self.codes)
@@ -104,9 +115,9 @@ class Tokenizer(Encoder):
                     # The trainer normalizes and splits again, which leaves joined words as they are.
                     yield self._kept_words(text) if self.truncation.cuts else text
 
-        lowercase, max_size = self.field.option("lowercase"), self.field.option("max_size")
-        self.tokenizer = train_subwords(texts(), lowercase, self.field.option("min_count"), max_size)
-        if self.field.option("vectors") is not None:
+        lowercase, max_size = self.option("lowercase"), self.option("max_size")
+        self.tokenizer = train_subwords(texts(), lowercase, self.option("min_count"), max_size)
+        if self.option("vectors") is not None:
             # Rare words are kept if they have a vector, so all words of training are needed.
             self._add_vectors(train_subwords(texts(), lowercase, 1, max_size).get_vocab())
 
@@ -117,13 +128,13 @@ class Tokenizer(Encoder):
         tokens = list(self.codes)
         # Ties are broken by spelling, so that ids do not depend on the order of rows.
         by_count = sorted(np.flatnonzero(counts).tolist(), key=lambda code: (-counts[code], tokens[code]))
-        max_words = (self.field.option("max_size") or 2**31) - 1  # max_size includes the unknown token
-        min_count = self.field.option("min_count")
+        max_words = (self.option("max_size") or 2**31) - 1  # max_size includes the unknown token
+        min_count = self.option("min_count")
         kept = [tokens[code] for code in by_count if counts[code] >= min_count][:max_words]
-        self.tokenizer = untrained(self.kind, self.field.option("lowercase"))
+        self.tokenizer = untrained(self.kind, self.option("lowercase"))
         if self.kind != "byte":  # whose vocabulary is complete
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
-        if self.field.option("vectors") is not None:
+        if self.option("vectors") is not None:
             self._add_vectors({tokens[code]: rank for rank, code in enumerate(by_count[:max_words])})
         vocabulary = self.tokenizer.get_vocab()
         self.ids = np.array([vocabulary.get(token, 0) for token in tokens], np.int32)
@@ -140,7 +151,7 @@ class Tokenizer(Encoder):
         assert self.tokenizer is not None
         training_words = {word: rank for word, rank in ranks.items() if word != UNKNOWN}
         key = f"data.fields.{self.field.name}.vectors"
-        words, vectors = read_vectors(self.field.option("vectors"), training_words, key)
+        words, vectors = read_vectors(self.option("vectors"), training_words, key)
         vocabulary = self.tokenizer.get_vocab()
         for word in sorted(set(words) - set(vocabulary), key=lambda word: ranks[word]):
             vocabulary[word] = len(vocabulary)

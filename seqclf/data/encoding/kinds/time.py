@@ -1,8 +1,11 @@
-"""Encoder of time fields: gaps between tokens on a log scale, and optionally the hour and the weekday."""
+"""Time fields: gaps between tokens on a log scale, and optionally the hour and the weekday."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -10,16 +13,24 @@ import pyarrow as pa
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values
+from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
+from seqclf.data.encoding.options import Option, choice_option, text_option
 from seqclf.data.encoding.running_moments import Sample
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.schema.fields import CYCLES, Field
+from seqclf.data.reading.casts import element_type, split_list
+from seqclf.data.reading.times import UNITS, time_in_seconds
+from seqclf.data.schema.cell_types import holds_times, looks_timed
+from seqclf.data.schema.fields import Field
+from seqclf.data.validation.number_checks import check_numbers
+from seqclf.data.validation.problems import Problems
 from seqclf.system.stored_state import POSITIVE, require
 
+CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
 RESOLUTION_QUANTILE = 0.05
 MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
 
 
-class TimeGap(Encoder):
+class TimeEncoder(ListEncoder):
     """Seconds → log(1 + gap / resolution), scaled to mean 0 and deviation 1.
 
     The gap is the time since the previous token of the sequence, 0 for the first. A clock that runs backwards gives
@@ -28,12 +39,20 @@ class TimeGap(Encoder):
 
     Each of `cycles` (hour, weekday) adds the sine and the cosine of the position within the cycle.
 
-    >>> gap = TimeGap(Field("at", "time", ("at",)))
+    >>> gap = TimeEncoder(Field("at", "time", ("at",)))
     >>> train = pa.record_batch({"at": pa.array([[0.0, 1.0, 100.0]])})
     >>> gap.fit(lambda *names: iter([train]))
     >>> gap.encode(train).arrays["at"].shape
     (3, 1)
     """
+
+    options: ClassVar[Mapping[str, Option]] = {
+        "unit": choice_option("second", *UNITS),
+        "cycles": Option(
+            (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
+        ),
+        "separator": text_option(),
+    }
 
     def __init__(
         self,
@@ -42,8 +61,59 @@ class TimeGap(Encoder):
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
-        self.periods = [CYCLES[name] for name in field.option("cycles")]  # in seconds
+        self.periods = [CYCLES[name] for name in self.option("cycles")]  # in seconds
         self.resolution, self.mean, self.deviation = 1.0, 0.0, 1.0
+
+    inference_rank = 10
+
+    @classmethod
+    def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
+        if events:
+            return pa.types.is_temporal(cells.type) or looks_timed(cells)
+        return holds_times(cells, separator)
+
+    @classmethod
+    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
+        return replace(field, width=1)
+
+    @classmethod
+    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
+        return replace(field, width=1)
+
+    @property
+    def element_type(self) -> pa.DataType:
+        return pa.float64()
+
+    @property
+    def expected(self) -> str:
+        return "a list of times"
+
+    def text_sql(self, cell: str) -> str:
+        return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
+
+    def elements_sql(self, column: str, kind: str) -> str:
+        element = element_type(kind)
+        if element == "JSON":
+            column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
+        return f"list_transform({column}, lambda entry: {time_in_seconds('entry', element, self.option('unit'))})"
+
+    def value_sql(self, value: str, kind: str) -> str:
+        return value if _is_timestamp(kind) else time_in_seconds(value, kind, self.option("unit"))
+
+    def sorted_event_sql(self, name: str, kind: str) -> str | None:
+        return f"epoch({name})" if _is_timestamp(kind) else None
+
+    def element_from_python(self, entry: Any) -> float | None:
+        """Seconds of a `datetime`, UTC if it has no zone, or of a number in the field's unit."""
+        if isinstance(entry, datetime):
+            return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
+        return None if entry is None else float(entry) * UNITS[self.option("unit")]
+
+    def parse_element(self, entry: Any) -> Any:
+        return parse_number(entry)
+
+    def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
+        check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """(S,) keys of the seconds since the first token of the sequence.
@@ -96,6 +166,10 @@ class TimeGap(Encoder):
     def restore(self, state: EncoderState) -> None:
         require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
+
+
+def _is_timestamp(kind: str) -> bool:
+    return kind.startswith("TIMESTAMP")
 
 
 def _gaps(lengths: np.ndarray, seconds: np.ndarray) -> np.ndarray:

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_files import write
 
-from seqclf.data.encoding.time_gap import TimeGap
+from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field
 
 
 def encoded(rows, **options):
-    encoder = TimeGap(Field("when", "time", ("when",), width=1, options=options))
+    encoder = TimeEncoder(Field("when", "time", ("when",), width=1, options=options))
     batch = pa.record_batch({"when": pa.array(rows, pa.list_(pa.float64()))})
     encoder.fit(lambda *names: iter([batch]))
     lengths, arrays = encoder.encode(batch)

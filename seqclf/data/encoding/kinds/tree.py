@@ -1,25 +1,29 @@
-"""Encoder of tree fields: bracketed text → ids of the nodes, their parents and their labels."""
+"""Tree fields: bracketed text → ids of the nodes, their parents and their labels."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import CategorySpec
-from seqclf.data.encoding.tree_parser import Tree, parse
+from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
+from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
+from seqclf.data.encoding.tree_parser import Tree, parse, problem
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
+from seqclf.data.validation.problems import Problems
 from seqclf.system.stored_state import require
 
 INNER = "[NODE]"  # the token of a node without a word
 
 
-class TreeTokenizer(Encoder):
+class TreeEncoder(RunningTextEncoder):
     """Bracketed text → token ids of the nodes, children before parents, with `parents`.
 
     The tags of nodes are labels (`tags: labels`, as in treebanks), which gives `node_labels`, or tokens (`tags:
@@ -29,6 +33,14 @@ class TreeTokenizer(Encoder):
     tags of training, -1 for nodes without one of them.
     """
 
+    options: ClassVar[Mapping[str, Option]] = {
+        "tags": choice_option("labels", "labels", "tokens"),
+        "lowercase": flag_option(False),
+        "min_count": count_option(1),
+        "max_size": count_option(),
+    }
+    may_be_cut = False  # nodes would lose their parents
+
     def __init__(
         self,
         field: Field,
@@ -36,9 +48,17 @@ class TreeTokenizer(Encoder):
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
-        self.labelled = field.option("tags") == "labels"
+        self.labelled = self.option("tags") == "labels"
         self.tokens: list[str] = []
         self.tags: list[str] = []
+
+    def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
+        super().check(columns, problems)
+        column = columns.column(self.field.name)
+        rows = np.flatnonzero(problems.usable).tolist()  # blank rows have their reason already
+        reasons = {row: problem(column[row].as_py()) for row in rows}
+        malformed = {row: reason for row, reason in reasons.items() if reason is not None}
+        problems.mark(np.array(list(malformed), np.int64), self.field.column, list(malformed.values()))
 
     def token_keys(self, column: pa.Array) -> np.ndarray:
         """(N,) keys, equal for trees of the same tokens and shape.
@@ -58,7 +78,7 @@ class TreeTokenizer(Encoder):
             yield tree, [self._normalized(token) or INNER for token in tokens]
 
     def _normalized(self, token: str) -> str:
-        return token.lower() if self.field.option("lowercase") else token
+        return token.lower() if self.option("lowercase") else token
 
     def fit(self, read: ReadColumns) -> None:
         counts: Counter[str] = Counter()
@@ -67,9 +87,9 @@ class TreeTokenizer(Encoder):
             for tree, tokens in self._trees(record_batch.column(self.field.name)):
                 counts.update(tokens)
                 tags.update(tree.tags)
-        frequent = [token for token, count in counts.items() if count >= self.field.option("min_count")]
+        frequent = [token for token, count in counts.items() if count >= self.option("min_count")]
         # Ties are broken by token, so that ids do not depend on the order of rows.
-        self.tokens = sorted(frequent, key=lambda token: (-counts[token], token))[: self.field.option("max_size")]
+        self.tokens = sorted(frequent, key=lambda token: (-counts[token], token))[: self.option("max_size")]
         self.tags = sorted(tags - {""}) if self.labelled else []
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 from tokenizers import trainers
 
-from seqclf.data.encoding.tokenizer import Tokenizer, untrained
+from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
@@ -19,7 +19,7 @@ TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home 
 
 
 def fitted(texts, **options):
-    tokenizer = Tokenizer(Field("text", "text", ("text",), options=options))
+    tokenizer = TextEncoder(Field("text", "text", ("text",), options=options))
     parts = [pa.record_batch({"text": tokenizer.stage(pa.array(part))}) for part in (texts[:3], texts[3:])]
     tokenizer.fit(lambda *names: iter(parts))
     return tokenizer
@@ -43,7 +43,7 @@ def test_every_byte_is_one_known_token():
 @pytest.mark.parametrize("kind", ["word", "bpe", "character", "byte"])
 def test_a_saved_tokenizer_gives_the_same_ids(kind):
     tokenizer = fitted(TEXTS, tokenizer=kind, min_count=1)
-    other = Tokenizer(tokenizer.field)
+    other = TextEncoder(tokenizer.field)
     other.restore(tokenizer.state())
     assert ids_of(tokenizer, "free prizes, you!") == ids_of(other, "free prizes, you!")
 
@@ -58,7 +58,7 @@ def test_a_saved_tokenizer_gives_the_same_ids(kind):
 )
 def test_vocabulary_and_tokens_agree_with_the_tokenizers_library(texts, kind, lowercase, min_count, max_size):
     """The trainer of the library is the oracle. Staged and canonical texts give the same tokens."""
-    tokenizer = Tokenizer(
+    tokenizer = TextEncoder(
         Field(
             "text",
             "text",

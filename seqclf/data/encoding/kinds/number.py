@@ -1,9 +1,10 @@
-"""Encoder of number fields: scaled channels and, where values may be missing, a mask and the time since the last."""
+"""Number fields: scaled channels and, where values may be missing, a mask and the time since the last."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,10 +12,18 @@ import pyarrow as pa
 from seqclf.data.encoding.channel_statistics import Scales, fit_scales
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NumberSpec
+from seqclf.data.encoding.kinds.category import CategoryEncoder
+from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
+from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
+from seqclf.data.encoding.options import Option, choice_option, flag_option, positive_option, text_option
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
+from seqclf.data.reading.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
+from seqclf.data.schema.cell_types import infer_elements, names_missing
 from seqclf.data.schema.fields import Field
+from seqclf.data.validation.number_checks import check_numbers
+from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
@@ -36,7 +45,7 @@ class RawChannels(NamedTuple):
     values: np.ndarray
 
 
-class Scaler(Encoder):
+class NumberEncoder(ListEncoder):
     """Numbers → float channels.
 
     - `scale`: `standard` gives mean 0 and deviation 1. `robust` uses the median and the quartiles of a sample of the
@@ -53,12 +62,24 @@ class Scaler(Encoder):
     Outliers such as 1e38 for "no reading" would squeeze all other values below the precision of float32 (see
     `usual_range`). They do not count for the scale and are moved to the range of the others, unless `scale: none`.
 
-    >>> scaler = Scaler(Field("x", "number", ("x",), width=1, options={"missing": "last"}))
+    >>> scaler = NumberEncoder(Field("x", "number", ("x",), width=1, options={"missing": "last"}))
     >>> train = pa.record_batch({"x": pa.array([[1.0, None, 3.0]])})
     >>> scaler.fit(lambda *names: iter([train]))
     >>> scaler.encode(train).arrays["x"].tolist()  # scaled value, mask
     [[-1.0, 1.0], [-1.0, 0.0], [1.0, 1.0]]
     """
+
+    options: ClassVar[Mapping[str, Option]] = {
+        "scale": choice_option("standard", "standard", "robust", "none"),
+        "log": flag_option(False),
+        "clip": positive_option(),
+        "missing": choice_option("refuse", "refuse", "mean", "last", "zero"),
+        "mask": flag_option(True),
+        "since": text_option(),
+        "by": text_option(),
+        "separator": text_option(),
+    }
+    takes_several_columns = True
 
     def __init__(
         self,
@@ -68,12 +89,98 @@ class Scaler(Encoder):
     ):
         super().__init__(field, others, truncation)
         self.width = field.width or 1
-        self.scale: str = field.option("scale")
-        self.by: str | None = field.option("by")
-        self.missing: str = field.option("missing")
-        self.since: str | None = field.option("since")
+        self.scale: str = self.option("scale")
+        self.by: str | None = self.option("by")
+        self.missing: str = self.option("missing")
+        self.since: str | None = self.option("since")
         self.channels = self.width * (2 if self.since else 1)  # that are scaled, the mask not counted
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
+
+    inference_rank = 30
+
+    @classmethod
+    def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
+        if not events:
+            return infer_elements(cells, separator)[0] in ("number", "vector")
+        is_single = not pa.types.is_nested(cells.type)
+        return is_single and (pa.types.is_floating(cells.type) or infer_values(cells) == "number")
+
+    @classmethod
+    def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
+        return {"missing": "last"} if cells.null_count or names_missing(cells) else {}
+
+    @classmethod
+    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
+        return replace(field, width=max(width, len(field.columns)))
+
+    @classmethod
+    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
+        return replace(field, width=len(field.columns))
+
+    def check_references(self) -> None:
+        key = f"data.fields.{self.field.name}"
+        if self.since not in (None, "tokens") and not isinstance(self.others.get(str(self.since)), TimeEncoder):
+            raise InputError(f"{key}.since={self.since}: must be tokens or the name of a time field")
+        if self.by is not None and not isinstance(self.others.get(self.by), CategoryEncoder):
+            raise InputError(f"{key}.by={self.by}: must be the name of a category field")
+        if self.since and self.missing == "refuse":
+            raise InputError(f"{key}.since: needs missing=last, mean or zero")
+        if self.by and self.field.width != 1:
+            raise InputError(f"{key}.by: needs a field of one channel, this has {self.field.width}")
+
+    def describe(self) -> str:
+        return ", ".join(filter(None, [f"{self.field.width} channels", super().describe()]))
+
+    @property
+    def depth(self) -> int:
+        """Nesting of the lists in a cell: 2 for a list of vectors, else 1."""
+        return 2 if self.width > 1 and len(self.field.columns) == 1 else 1
+
+    @property
+    def element_type(self) -> pa.DataType:
+        return pa.list_(pa.float64()) if self.width > 1 else pa.float64()
+
+    @property
+    def expected(self) -> str:
+        return "a list of numbers" if self.depth == 1 else f"a list of vectors of {self.width} numbers"
+
+    def list_sql(self, types: Mapping[str, str], where: str) -> str:
+        """See `Encoder`. Several columns become one list of vectors, null unless their lists have the same length."""
+        lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
+        if len(lists) == 1:
+            return lists[0]
+        same_length = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
+        vector = ", ".join(f"token[{position}]" for position in range(1, len(lists) + 1))
+        return (
+            f"CASE WHEN {same_length} THEN list_transform(list_zip({', '.join(lists)}), lambda token: [{vector}]) END"
+        )
+
+    def text_sql(self, cell: str) -> str:
+        if self.field.separator is not None:
+            return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
+        parsed = bracketed_numbers(cell, "DOUBLE" + "[]" * self.depth)
+        if self.depth > 1:
+            return parsed
+        single = (
+            f"list_transform(TRY_CAST({cell} AS DOUBLE[][]), lambda token: CASE WHEN len(token) = 1 THEN token[1] END)"
+        )
+        return f"CASE WHEN starts_with({cell}, '[[') THEN {single} ELSE {parsed} END"
+
+    def elements_sql(self, column: str, kind: str) -> str:
+        if kind == "VARCHAR[]" and self.field.separator is not None and self.may_miss:
+            return f"list_transform({column}, lambda entry: {number('entry')})"
+        is_deep = self.depth > 1 if kind == "JSON" else element_type(kind).endswith("]")
+        return f"TRY_CAST({column} AS DOUBLE{'[][]' if is_deep else '[]'})"
+
+    def value_sql(self, value: str, kind: str) -> str:
+        return number(value) if kind in TEXT_TYPES else f"TRY_CAST({value} AS DOUBLE)"
+
+    def parse_element(self, entry: Any) -> Any:
+        return parse_number(entry)
+
+    def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
+        # Finite as float32, which the model gets.
+        check_numbers(elements, row_of_token, self.field, problems, may_miss=self.may_miss, finite_as=np.float32)
 
     @property
     def fit_after_others(self) -> bool:
@@ -89,7 +196,7 @@ class Scaler(Encoder):
         """
         values = np.ascontiguousarray(vector_values(column, self.width), np.float64) + 0.0  # -0.0 becomes 0.0
         values[np.isnan(values)] = np.nan  # NaN has many bit patterns
-        if self.scale == "none" and not self.field.option("log"):
+        if self.scale == "none" and not self.option("log"):
             values = values.astype(np.float32).astype(np.float64)
         return (values.view(np.uint64) + HALF_DIGIT) & KEY_DIGITS
 
@@ -113,9 +220,9 @@ class Scaler(Encoder):
     def _group_count(self) -> int:
         if self.by is None:
             return 1
-        spec = self.others[self.by].spec()
-        assert spec["kind"] == "category", "the schema refuses any other field for `by`"
-        return spec["size"]
+        category = self.others[self.by]
+        assert isinstance(category, CategoryEncoder), "the schema refuses any other field for `by`"
+        return category.vocabulary.size
 
     def _groups(self, record_batch: pa.RecordBatch) -> np.ndarray | None:
         """(S,) ids of the category that numbers are scaled by, from canonical columns."""
@@ -128,7 +235,7 @@ class Scaler(Encoder):
     def _raw_channels(self, record_batch: pa.RecordBatch) -> RawChannels:
         column = record_batch.column(self.field.name)
         lengths, values = list_lengths(column), vector_values(column, self.width)
-        if self.field.option("log"):
+        if self.option("log"):
             values = np.sign(values) * np.log1p(np.abs(values))
         seen = ~np.isnan(values) if self.missing != "refuse" else np.ones(values.shape, bool)
         if self.since is None:
@@ -171,12 +278,12 @@ class Scaler(Encoder):
         return EncodedField(lengths, {self.field.name: channels.astype(np.float32)})
 
     def _clipped(self, scaled: np.ndarray) -> np.ndarray:
-        limit = self.field.option("clip")
+        limit = self.option("clip")
         return scaled if limit is None else np.clip(scaled, -limit, limit)
 
     @property
     def _has_mask(self) -> bool:
-        return self.missing != "refuse" and self.field.option("mask")
+        return self.missing != "refuse" and self.option("mask")
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the original values, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
@@ -184,10 +291,10 @@ class Scaler(Encoder):
         shown = slice(0, min(self.width, DECODED_CHANNELS))
         scaled = fields[self.field.name][:, shown]
         values = scaled * self.scales.deviation[groups][..., shown] + self.scales.mean[groups][..., shown]
-        if self.field.option("log"):
+        if self.option("log"):
             values = np.sign(values) * np.expm1(np.abs(values))
         more = " …" if self.width > DECODED_CHANNELS else ""
-        limit = np.float32(self.field.option("clip") or np.inf)
+        limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
         tokens = zip(signs.tolist(), values.tolist(), strict=True)
         return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
@@ -229,6 +336,15 @@ class Scaler(Encoder):
         if array.shape not in shapes or not np.isfinite(array[~nulls]).all():
             raise InputError(f"{key} must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
+
+    def channel_names(self) -> list[str]:
+        """Return the column of each channel, or indexed names if one column holds vectors."""
+        if len(self.field.columns) == self.width:
+            return list(self.field.columns)
+        return [f"{self.field.name}[{channel}]" for channel in range(self.width)]
+
+    def mask_channels(self) -> slice | None:
+        return slice(self.width, 2 * self.width) if self._has_mask else None
 
     def outlier_warnings(self) -> list[str]:
         """Return a warning for each channel in which training held outliers, with the range they are moved to."""

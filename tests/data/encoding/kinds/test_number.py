@@ -13,7 +13,8 @@ from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, m
 from seqclf.data.encoding.running_moments import Moments
 from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field, check_option
+from seqclf.data.schema.declared_fields import check_option
+from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
 
 MAYBE = st.one_of(st.none(), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))
@@ -130,7 +131,7 @@ def test_a_clipped_value_is_decoded_as_beyond_the_limit():
 @pytest.mark.parametrize("value", [0, -1, True, "5", float("inf")])
 def test_clip_must_be_a_number_above_zero(value):
     with pytest.raises(InputError, match=r"data\.fields\.x\.clip=.*: must be a number above 0"):
-        check_option("data.fields.x.clip", "number", "clip", value)
+        check_option("data.fields.x", "number", "clip", value)
 
 
 @settings(max_examples=30)

@@ -1,0 +1,1 @@
+"""Field kinds: one module each, named like the kind, with one class."""

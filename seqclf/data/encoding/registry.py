@@ -1,0 +1,70 @@
+"""Field kinds by name: the modules of `encoding.kinds`, and plugins of other packages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib import import_module
+
+from seqclf.config.suggestions import did_you_mean
+from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
+from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
+from seqclf.data.schema.fields import Field
+from seqclf.errors import InputError
+from seqclf.system.plugins import FIELD_KINDS, defined_class, installed_plugins, load_plugin, module_names
+
+BUILT_IN = f"{__package__}.kinds"
+_plugins: dict[str, type[Encoder]] = {}  # loaded ones, because every lookup scans all installed packages
+
+
+@cache
+def built_in_kinds() -> tuple[str, ...]:
+    """Return the names of the kinds of this package."""
+    return tuple(module_names(BUILT_IN))
+
+
+def kind_names() -> list[str]:
+    """Return the names of all kinds."""
+    return [*built_in_kinds(), *installed_plugins(FIELD_KINDS)]
+
+
+@cache
+def _built_in_class(kind: str) -> type[Encoder]:
+    return defined_class(import_module(f"{BUILT_IN}.{kind}"), Encoder)
+
+
+def _plugin_class(kind: str) -> type[Encoder] | None:
+    if kind not in _plugins:
+        entry = installed_plugins(FIELD_KINDS).get(kind)
+        if entry is None:
+            return None
+        located = load_plugin(entry)
+        if not (isinstance(located, type) and issubclass(located, Encoder)):
+            raise InputError(f"{kind}: the plugin {entry.value} is no subclass of {Encoder.__module__}.Encoder")
+        _plugins[kind] = located
+    return _plugins[kind]
+
+
+def encoder_class(kind: object, key: str = "kind") -> type[Encoder]:
+    """Return the class of a kind. Raises InputError, which names `key`, where there is none.
+
+    >>> encoder_class("category").__name__
+    'CategoryEncoder'
+    """
+    # A kind of this package cannot be replaced by a plugin, so that bundles mean the same everywhere.
+    if kind in built_in_kinds():
+        return _built_in_class(str(kind))
+    plugin = _plugin_class(kind) if isinstance(kind, str) else None
+    if plugin is None:
+        names = kind_names()
+        hint = did_you_mean(str(kind), names)
+        known = f"it must be one of {', '.join(names)}; kinds of other packages must be installed"
+        raise InputError(f"{key}: kind '{kind}' is unknown; {hint + ' ' if hint else ''}{known}")
+    return plugin
+
+
+def make_encoder(
+    field: Field, others: Mapping[str, Encoder] = NO_ENCODERS, truncation: Truncation = NO_TRUNCATION
+) -> Encoder:
+    """Return the encoder of a field, not fit yet. See `Encoder` for the arguments."""
+    return encoder_class(field.kind, f"field {field.name}")(field, others, truncation)
