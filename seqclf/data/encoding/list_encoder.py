@@ -56,12 +56,11 @@ class ListEncoder(Encoder):
         elif separator is None and not looks_bracketed(cells):
             # Bracketed lists are separated by commas, whatever data.list_separator says of others.
             separator = list_separator
-        elements, width = infer_elements(cells, separator)
-        return cls.complete_list(replace(field, separator=separator, options=options), elements, width)
+        return cls.complete_list(replace(field, separator=separator, options=options), cells)
 
     @classmethod
-    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
-        """Return the field with the type of most elements and the width of a token (see `infer_elements`)."""
+    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
+        """Return the field of a table with a row per sequence, whose `separator` is known."""
         return field
 
     @classmethod

@@ -71,7 +71,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     Integers are measurements, not codes, if one is negative, if they ascend like a clock, or if a tenth of the lists
     holds fractions. As codes, so many fractions would stop the run. Integers too large for 64 bits are strings.
     """
-    lists = _list_cells(cells, separator)
+    lists = list_cells(cells, separator)
     kinds: dict[str, int] = {}  # type of a list → lists
     widths: dict[int, int] = {}  # width of a vector → vectors
     distinct: set[int] = set()  # integers
@@ -94,8 +94,11 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     return common, width
 
 
-def _list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
-    """The cells as Python lists, those of text split. Lists of times are left out: nanoseconds have no Python value."""
+def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
+    """Return the cells as Python lists, those of text split.
+
+    Lists of times are left out, as nanoseconds have no Python value.
+    """
     if is_list(cells.type):
         return [] if pa.types.is_temporal(cells.type.value_type) else [cell for cell in cells.to_pylist() if cell]
     return [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []

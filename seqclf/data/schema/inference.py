@@ -9,7 +9,6 @@ import pyarrow as pa
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class
 from seqclf.data.schema.cell_types import (
-    infer_elements,
     is_list,
     is_text,
     looks_bracketed,
@@ -80,7 +79,7 @@ def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, t
     kind_class = encoder_class(kind)
     assert issubclass(kind_class, ListEncoder)
     field = Field(_free_name(column, taken), kind, (column,), separator=separator)
-    return kind_class.complete_list(field, *infer_elements(cells, separator))
+    return kind_class.complete_list(field, cells)
 
 
 def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:

@@ -28,6 +28,7 @@ from seqclf.data.reading.casts import (
     whole_number,
     whole_numbers,
 )
+from seqclf.data.schema.cell_types import infer_elements
 from seqclf.data.schema.fields import Field
 
 
@@ -68,7 +69,8 @@ class CategoryEncoder(ListEncoder):
         return {"missing": "value"} if cells.null_count else {}
 
     @classmethod
-    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
+    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
+        elements, _ = infer_elements(cells, field.separator)
         return replace(field, values="integer" if elements == "integer" else "string")
 
     @classmethod

@@ -110,7 +110,8 @@ class NumberEncoder(ListEncoder):
         return {"missing": "last"} if cells.null_count or names_missing(cells) else {}
 
     @classmethod
-    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
+    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
+        _, width = infer_elements(cells, field.separator)
         return replace(field, width=max(width, len(field.columns)))
 
     @classmethod

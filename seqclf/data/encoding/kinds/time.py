@@ -73,7 +73,7 @@ class TimeEncoder(ListEncoder):
         return holds_times(cells, separator)
 
     @classmethod
-    def complete_list(cls, field: Field, elements: str, width: int) -> Field:
+    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
         return replace(field, width=1)
 
     @classmethod
