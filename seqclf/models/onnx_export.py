@@ -160,7 +160,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
 def _free_axes(field: FieldSpec, shared: Mapping[str, Any]) -> dict[int, Any]:
     """The axes of an input whose size is free: batch and time, `shared` by all fields, and the values of a bag."""
     names = [name for name in input_axes(field) if isinstance(name, str)]
-    return {axis: shared.get(name) or Dim(f"{field['name']}_{name}") for axis, name in enumerate(names)}
+    return {axis: shared.get(name) or Dim(name) for axis, name in enumerate(names)}
 
 
 def _prefix_inner_names(graph: Any) -> None:

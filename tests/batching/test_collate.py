@@ -53,3 +53,13 @@ def test_padding_is_zero_after_a_value_that_is_nan():
     fields, _ = pad(Ragged(np.array([0, 1, 3]), {"value": values}), np.array([0, 1]))
     assert np.isnan(fields["value"][0, 0, 0])
     assert fields["value"][0, 1, 0] == 0.0
+
+
+def test_several_ids_per_token_are_padded_to_the_most_that_a_token_of_the_batch_has():
+    ids = np.array([[3, 1, 2, 0], [4, 0, 0, 0], [0, 0, 0, 0], [5, 6, 0, 0]], np.int32)
+    sequences = Ragged(np.array([0, 1, 3, 4]), {"codes": ids})
+    fields, lengths = pad(sequences, np.array([1, 2]))
+    assert fields["codes"].tolist() == [[[4, 0], [0, 0]], [[5, 6], [0, 0]]] and fields["codes"].dtype == np.int64
+    assert lengths.tolist() == [2, 1]
+    only_empty = Ragged(np.array([0, 1]), {"codes": np.zeros((1, 4), np.int32)})
+    assert pad(only_empty, np.array([0]))[0]["codes"].tolist() == [[[0]]]

@@ -61,6 +61,11 @@ def sequences_of(kind: str) -> list[Any]:
         return [" ".join(generator.choice(words, length)) for length in lengths]
     if kind == "position":
         return [generator.standard_normal((length, 2)).tolist() for length in lengths]
+    if kind == "visits":
+        codes = np.array(["I10", "E11", "Z99", "0389"])
+        return [
+            [generator.choice(codes, generator.integers(0, 4)).tolist() for _ in range(length)] for length in lengths
+        ]
     return [
         {
             "shop": generator.choice(["food", "fuel", "fun"], length).tolist(),
@@ -79,7 +84,8 @@ def row_of(kind: str, sequence: Any) -> dict[str, Any]:
 def exported(tmp_path_factory) -> Callable[[str], ExportedBundle]:
     """Function that returns the bundle of a kind of sequences, exported once per session.
 
-    Kinds: "events" (integers), "text", "position" (vectors of two numbers), "card" (two fields), and "alerts" (events
+    Kinds: "events" (integers), "text", "position" (vectors of two numbers), "visits" (sets of texts),
+    "card" (two fields), and "alerts" (events
     of two classes, with a decision that has a threshold and a target of every rule).
     """
     bundles: dict[str, ExportedBundle] = {}

@@ -12,7 +12,7 @@ from seqclf.bundle.runtime import open_session
 from seqclf.errors import InputError
 from seqclf.export_bundle import write_bundle
 
-KINDS = ["events", "text", "position", "card"]
+KINDS = ["events", "text", "position", "visits", "card"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -15,7 +15,7 @@ from seqclf.bundle.runtime import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 
-KINDS = ["events", "text", "position", "card"]
+KINDS = ["events", "text", "position", "visits", "card"]
 
 
 def probabilities(results):
@@ -24,12 +24,17 @@ def probabilities(results):
 
 
 def encode_plainly(kind, sequence, encoder_states):
-    """Tensors (1, T) or (1, T, D) by field, and the lengths (1,): an oracle for the encoders."""
+    """Tensors (1, T), (1, T, D) or (1, T, K) by field, and the lengths (1,): an oracle for the encoders."""
     fields = sequence if kind == "card" else {kind: sequence}
     tensors = {}
     for name, tokens in fields.items():
         state = encoder_states[name]
-        if "values" in state:
+        if kind == "visits":
+            ids_of = {code: id for id, code in enumerate(state["values"], start=2)}
+            ids = [[ids_of.get(code, 1) for code in codes] for codes in tokens]
+            width = max(1, *map(len, ids))
+            tensors[name] = torch.tensor([[token + [0] * (width - len(token)) for token in ids]])
+        elif "values" in state:
             vocabulary = state["values"]
             ids = [vocabulary.index(token) + 1 if token in vocabulary else 0 for token in tokens]
             tensors[name] = torch.tensor([ids])
@@ -40,7 +45,12 @@ def encode_plainly(kind, sequence, encoder_states):
 
 
 # Values that no training row has: an unknown id, a far outlier, an unknown shop.
-UNSEEN = {"events": [3, 99], "position": [[9.0, -9.0]], "card": {"shop": ["food", "zoo"], "amount": [1, 2]}}
+UNSEEN = {
+    "events": [3, 99],
+    "visits": [["I10", "X"], []],
+    "position": [[9.0, -9.0]],
+    "card": {"shop": ["food", "zoo"], "amount": [1, 2]},
+}
 
 
 @pytest.mark.parametrize("kind", UNSEEN)
@@ -140,12 +150,14 @@ def test_input_may_have_only_refused_rows_or_none(classifier):
     assert classifier("events").predict([]) == []
 
 
-@pytest.mark.parametrize("kind", ["events", "position", "card"])
+@pytest.mark.parametrize("kind", ["events", "position", "visits", "card"])
 @pytest.mark.parametrize("container", [np.array, tuple, list])
 def test_arrays_and_tuples_are_predicted_like_lists(exported, classifier, kind, container):
     def converted(sequence):
         if isinstance(sequence, dict):
             return {name: container(tokens) for name, tokens in sequence.items()}
+        if kind == "visits":  # sets of different sizes make no array
+            return [container(token) for token in sequence]
         return container([container(token) for token in sequence] if kind == "position" else sequence)
 
     sequences = exported(kind).sequences

@@ -1,8 +1,10 @@
 """Embedding of the fields of a token, and the noise of training."""
 
+import numpy as np
+import pytest
 import torch
 
-from seqclf.models.embedding import FieldEmbedding
+from seqclf.models.embedding import BagEmbedding, FieldEmbedding
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 
@@ -79,3 +81,28 @@ def test_number_noise_is_added_to_scaled_channels_only():
     assert (noise[:, 1] == 0).all(), "noise would drown a mask or an unscaled number"
     torch.testing.assert_close(noise[:, [0, 2]].std(dim=0), torch.full((2,), 0.5), atol=0.03, rtol=0)
     assert noise.mean(dim=0).abs().max() < 0.03
+
+
+@pytest.mark.parametrize("combine", ["mean", "sum", "max"])
+def test_a_bag_combines_its_values_and_is_zero_without_any(combine):
+    bag = BagEmbedding(9, 4, combine, dropout=0.0)
+    ids = torch.tensor([[[3, 5, 5], [2, 0, 0]], [[0, 0, 0], [8, 1, 0]]])
+    combined = bag(ids)
+    for row, token in np.ndindex(2, 2):
+        vectors = bag.weight[ids[row, token][ids[row, token] > 0]]
+        expected = torch.zeros(4)
+        if len(vectors):
+            expected = vectors.amax(dim=0) if combine == "max" else getattr(vectors, combine)(dim=0)
+        torch.testing.assert_close(combined[row, token], expected)
+
+
+def test_dropped_values_of_a_bag_are_read_as_unknown_and_empty_slots_stay_empty():
+    bag = BagEmbedding(9, 4, "sum", dropout=0.5).train()
+    torch.manual_seed(0)
+    ids = torch.full((1, 2000, 2), 5)
+    ids[..., 1] = 0
+    embedded = bag(ids)[0]
+    unknown = (embedded == bag.weight[1]).all(dim=-1)
+    kept = (embedded == bag.weight[5]).all(dim=-1)
+    assert bool((unknown | kept).all()) and 0.45 < float(unknown.float().mean()) < 0.55
+    assert int(ids[..., 0].min()) == 5, "the batch itself stays as it is"

@@ -80,6 +80,21 @@ def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     assert max_error(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
+@pytest.mark.parametrize("combine", ["mean", "sum", "max"])
+def test_tokens_may_have_any_number_of_values(net, tmp_path, combine):
+    fields = [{"name": "codes", "kind": "bag", "size": 9, "combine": combine}, FIELDS[1]]
+    model = net(fields)
+    exported = session(model, tmp_path / "model.onnx", fields)
+    generator = np.random.default_rng(2)
+    for values, lengths, time in [(1, [1], 1), (2, [3, 1], 3), (7, [4, 1, 9], 11)]:
+        inputs = example_inputs(fields, np.array(lengths), time, generator)
+        inputs["codes"] = generator.integers(0, 9, (len(lengths), time, values))
+        tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+        with torch.no_grad():
+            expected = model(tensors, tensors.pop("lengths"), inputs["lengths"]).numpy()
+        np.testing.assert_allclose(exported.run(["logits"], inputs)[0], expected, atol=TOLERANCE)
+
+
 def test_an_ensemble_is_one_graph(net, tmp_path):
     ensemble = Ensemble([net(bidirectional=True), net(bidirectional=True, cell="gru", pooling="mean")]).eval()
     exported = session(ensemble, tmp_path / "model.onnx")

@@ -58,12 +58,16 @@ FieldSpec = CategorySpec | BagSpec | NumberSpec
 
 
 def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
-    """Return the axes of an input: `batch`, `time`, and the width of a number or `values` of a bag.
+    """Return the axes of an input: `batch`, `time`, and the width of a number, or NAME_values of a bag.
 
     >>> input_axes({"name": "x", "kind": "number", "width": 2})
     ['batch', 'time', 2]
     """
-    last: dict[str, list[str | int]] = {"category": [], "bag": ["values"], "number": [spec.get("width", 1)]}
+    last: dict[str, list[str | int]] = {
+        "category": [],
+        "bag": [f"{spec['name']}_values"],
+        "number": [spec.get("width", 1)],
+    }
     return ["batch", "time", *last[spec["kind"]]]
 
 
