@@ -13,6 +13,13 @@ from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, Enc
 from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
+from seqclf.data.encoding.sequence_scale import (
+    ScaledSequences,
+    fit_levels,
+    scale_sequences,
+    stored_levels,
+    unit_levels,
+)
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
@@ -40,7 +47,9 @@ class Scaler(Encoder):
     """Numbers → float channels.
 
     - `scale`: `standard` gives mean 0 and deviation 1. `robust` uses the median and the quartiles of a sample of the
-      tokens. `none` leaves numbers as they are.
+      tokens. `sequence` uses mean and deviation of each sequence, for signals whose amplitude or offset differs much
+      between sequences; the logarithms of both become two more channels per channel, equal in every token, so that
+      they stay known to the model (see `SequenceLevels`). `none` leaves numbers as they are.
     - `log`: signed log(1 + |x|) first.
     - `clip`: limit of the absolute scaled value.
     - `by`: numbers are scaled within each value of a category field, for tables in which one column holds many kinds of
@@ -49,6 +58,8 @@ class Scaler(Encoder):
     - `mask` adds a channel that is 1 where a value is present, and `since` the log of the tokens, or of the seconds of
       a time field, since then (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing
       Values").
+
+    The channels are, in this order: values, masks, elapsed times, log-deviations, log-means.
 
     Outliers such as 1e38 for "no reading" would squeeze all other values below the precision of float32 (see
     `usual_range`). They do not count for the scale and are moved to the range of the others, unless `scale: none`.
@@ -74,6 +85,7 @@ class Scaler(Encoder):
         self.since: str | None = field.option("since")
         self.channels = self.width * (2 if self.since else 1)  # that are scaled, the mask not counted
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
+        self.levels = unit_levels(self.width) if self.scale == "sequence" else None
 
     @property
     def fit_after_others(self) -> bool:
@@ -103,6 +115,14 @@ class Scaler(Encoder):
             grouped=self.by is not None,
             robust=self.scale == "robust",
         )
+        if self.levels is not None:
+            others = [] if self.since in (None, "tokens") else [self.since]
+            record_batches = read(self.field.name, *others)
+            self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
+
+    def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
+        values = self._within_limits(channels.values, 0)  # again without effect on values that are within
+        return scale_sequences(values[:, : self.width], channels.seen, channels.lengths)
 
     def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Unscaled channels (S, channels) and groups (S,) of each staged record batch."""
@@ -150,25 +170,40 @@ class Scaler(Encoder):
         lengths, seen, raw = self._raw_channels(record_batch)
         rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row of scales if nothing was fit
         mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
-        if self.scales.limits is not None:  # in units of the data, so before scaling
-            lowest, highest = self.scales.limits
-            raw = np.clip(raw, lowest[rows], highest[rows])
-        with np.errstate(over="ignore"):
-            scaled = np.clip((raw - mean) / deviation, -LARGEST, LARGEST)
-        values, elapsed = self._clipped(scaled[:, : self.width]), scaled[:, self.width :]
+        raw = self._within_limits(raw, rows)
+        sequences = None
+        if self.levels is not None:
+            sequences = self._scaled_sequences(RawChannels(lengths, seen, raw))
+            values = sequences.values
+            elapsed = _scaled(raw[:, self.width :], mean[..., self.width :], deviation[..., self.width :])
+        else:
+            scaled = _scaled(raw, mean, deviation)
+            values, elapsed = scaled[:, : self.width], scaled[:, self.width :]
+        values = self._clipped(values)
         if self.missing == "last":
             values = fill_forward(values, seen, lengths)
-        if self.missing != "refuse":
-            # The scaled mean is 0.
-            default = self._clipped((-mean / deviation)[..., : self.width]) if self.missing == "zero" else 0.0
-            values = np.where(np.isnan(values), default, values)
+        if self.missing == "zero":
+            zeros = (-mean / deviation)[..., : self.width] if sequences is None else sequences.zeros()
+            values = np.where(np.isnan(values), self._clipped(zeros), values)
+        elif self.missing != "refuse":
+            values = np.where(np.isnan(values), 0.0, values)  # the scaled mean
         parts = [values]
         if self._has_mask:
             parts.append(seen.astype(np.float64))
         if self.since is not None:
             parts.append(elapsed)
+        if self.levels is not None and sequences is not None:
+            features = self.levels.features(sequences.mean, sequences.deviation)
+            parts.append(np.repeat(np.clip(features, -LARGEST, LARGEST), sequences.lengths, axis=0))
         channels = values if len(parts) == 1 else np.concatenate(parts, axis=1)
         return EncodedField(lengths, {self.field.name: channels.astype(np.float32)})
+
+    def _within_limits(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
+        """Unscaled channels (S, channels), outliers moved to the usual range. `rows`: the group of each token, or 0."""
+        if self.scales.limits is None:
+            return raw
+        lowest, highest = self.scales.limits
+        return np.clip(raw, lowest[rows], highest[rows])
 
     def _clipped(self, scaled: np.ndarray) -> np.ndarray:
         limit = self.field.option("clip")
@@ -180,22 +215,34 @@ class Scaler(Encoder):
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the original values, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
-        groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]
         shown = slice(0, min(self.width, DECODED_CHANNELS))
         scaled = fields[self.field.name][:, shown]
-        values = scaled * self.scales.deviation[groups][..., shown] + self.scales.mean[groups][..., shown]
-        if self.field.option("log"):
-            values = np.sign(values) * np.expm1(np.abs(values))
+        values = self.original_values(fields)[:, shown]
         more = " …" if self.width > DECODED_CHANNELS else ""
         limit = np.float32(self.field.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
         tokens = zip(signs.tolist(), values.tolist(), strict=True)
         return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
 
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(T, W) float64 original values of encoded tokens, missing ones filled. `fields`: name → (T,) or (T, D)."""
+        encoded = fields[self.field.name]
+        if self.levels is not None:
+            mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
+        else:
+            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]
+            mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
+        values = encoded[:, : self.width] * deviation + mean
+        return np.sign(values) * np.expm1(np.abs(values)) if self.field.option("log") else values
+
     def spec(self) -> NumberSpec:
         scaled = self.scale != "none"
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)
         channels += [scaled] * self.width * (self.since is not None)
+        if self.levels is not None:
+            # Noise is drawn for each token. It averages out over a sequence, and keeps models from learning sequences
+            # by the digits of their level.
+            channels += [True] * 2 * self.width
         return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
     def state(self) -> EncoderState:
@@ -204,6 +251,8 @@ class Scaler(Encoder):
             for name, limits in zip(("lowest", "highest"), self.scales.limits, strict=True):
                 # JSON has no infinity.
                 state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
+        if self.levels is not None:
+            state["levels"] = self.levels.state()
         return state
 
     def restore(self, state: EncoderState) -> None:
@@ -216,6 +265,9 @@ class Scaler(Encoder):
             require(state, {"lowest": list, "highest": list})
             limits = self._stored_array(state, "lowest", -np.inf), self._stored_array(state, "highest", np.inf)
         self.scales = Scales(mean, deviation, limits)
+        if self.levels is not None:
+            require(state, {"levels": dict})
+            self.levels = stored_levels(state["levels"], self.width)
 
     def _stored_array(self, state: EncoderState, key: str, null: float | None = None) -> np.ndarray:
         """(groups, channels) or (1, channels) of a stored state. Nulls become `null`, or are refused if it is None."""
@@ -245,3 +297,8 @@ class Scaler(Encoder):
                 "values, or fix them"
             )
         return lines
+
+
+def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.clip((raw - mean) / deviation, -LARGEST, LARGEST)

@@ -53,7 +53,7 @@ ALLOWED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "max_size": COUNT,
     "hash_size": COUNT,
     "separator": TEXT,
-    "scale": _one_of("standard", "robust", "none"),
+    "scale": _one_of("standard", "robust", "sequence", "none"),
     "log": FLAG,
     "clip": (lambda value: type(value) in (int, float) and 0 < value < float("inf"), "a number above 0"),
     "mask": FLAG,

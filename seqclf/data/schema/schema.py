@@ -219,6 +219,11 @@ def _check_references(field: Field, kinds: Mapping[str, str]) -> None:
         raise InputError(f"data.fields.{field.name}.by={by}: must be the name of a category field")
     if since and field.option("missing") == "refuse":
         raise InputError(f"data.fields.{field.name}.since: needs missing=last, mean or zero")
+    if by and field.options.get("scale") == "sequence":
+        raise InputError(
+            f"data.fields.{field.name}.by={by}: contradicts scale=sequence, which scales each sequence by itself; "
+            "remove one of them"
+        )
     if by and field.width != 1:
         raise InputError(f"data.fields.{field.name}.by: needs a field of one channel, this has {field.width}")
 
