@@ -189,14 +189,14 @@ class Scaler(Encoder):
             values = np.where(np.isnan(values), 0.0, values)  # the scaled mean
         parts = [values]
         if self._has_mask:
-            parts.append(seen.astype(np.float64))
+            parts.append(seen)
         if self.since is not None:
             parts.append(elapsed)
         if self.levels is not None and sequences is not None:
             features = self.levels.features(sequences.mean, sequences.deviation)
-            parts.append(np.repeat(np.clip(features, -LARGEST, LARGEST), sequences.lengths, axis=0))
-        channels = values if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return EncodedField(lengths, {self.field.name: channels.astype(np.float32)})
+            features = np.clip(features, -LARGEST, LARGEST).astype(np.float32)
+            parts.append(np.repeat(features, sequences.lengths, axis=0))
+        return EncodedField(lengths, {self.field.name: np.concatenate(parts, axis=1, dtype=np.float32)})
 
     def _within_limits(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
         """Unscaled channels (S, channels), outliers moved to the usual range. `rows`: the group of each token, or 0."""

@@ -64,20 +64,29 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
         present = np.ldexp(present, np.repeat(-exponents, lengths, axis=0))
     divisor = np.maximum(1, count)
     mean = np.add.reduceat(present, starts, axis=0) / divisor
-    centred = _centred(present, mean, lengths, seen, complete)
+    centred = np.repeat(mean, lengths, axis=0)
+    np.subtract(present, centred, out=centred)  # fresh memory costs more than the arithmetic
+    missing = None if complete else ~seen
+    if missing is not None:
+        np.copyto(centred, 0.0, where=missing)
     # Centred twice: the first mean is rounded, which counts where values vary little around a large offset.
     rest = np.add.reduceat(centred, starts, axis=0) / divisor
-    mean, centred = mean + rest, _centred(centred, rest, lengths, seen, complete)
-    deviation = np.sqrt(np.add.reduceat(centred * centred, starts, axis=0) / divisor)
+    mean += rest
+    scratch = np.repeat(rest, lengths, axis=0)
+    centred -= scratch
+    if missing is not None:
+        np.copyto(centred, 0.0, where=missing)
+    deviation = np.sqrt(np.add.reduceat(np.multiply(centred, centred, out=scratch), starts, axis=0) / divisor)
     # The deviation of a constant is rounding error, which grows with its magnitude.
-    deviation = np.where(deviation > ROUNDING * np.abs(mean), deviation, 0.0)
-    scaled = centred * np.repeat(_reciprocal(deviation), lengths, axis=0)
-    if not complete:
-        scaled = np.where(seen, scaled, np.nan)
-        mean, deviation = np.where(count > 0, mean, np.nan), np.where(count > 0, deviation, np.nan)
+    varies = deviation > ROUNDING * np.abs(mean)
+    deviation = np.where(varies, deviation, 0.0)
+    centred *= np.repeat(np.divide(1.0, deviation, out=np.zeros_like(deviation), where=varies), lengths, axis=0)
+    if missing is not None:
+        np.copyto(centred, np.nan, where=missing)
+        mean[count == 0] = deviation[count == 0] = np.nan
     if exponents is not None:
         mean, deviation = np.ldexp(mean, exponents), np.ldexp(deviation, exponents)
-    return ScaledSequences(lengths, scaled, mean, deviation)
+    return ScaledSequences(lengths, centred, mean, deviation)
 
 
 def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
@@ -89,16 +98,6 @@ def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
     if not ((largest > LARGEST_SQUARED) | ((largest < SMALLEST_SQUARED) & (largest > 0))).any():
         return None
     return np.frexp(largest)[1]
-
-
-def _centred(values: np.ndarray, mean: np.ndarray, lengths: np.ndarray, seen: np.ndarray, complete: bool) -> np.ndarray:
-    """(S, W) values minus the (N, W) mean of their sequence, 0 where a value is missing."""
-    centred = values - np.repeat(mean, lengths, axis=0)
-    return centred if complete else np.where(seen, centred, 0.0)
-
-
-def _reciprocal(deviation: np.ndarray) -> np.ndarray:
-    return np.divide(1.0, deviation, out=np.zeros_like(deviation), where=deviation > 0)
 
 
 @dataclass(frozen=True)
