@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.survey.number_spread import ChannelSpread, Flattening, measure_number
 from seqclf.system.json_result import JsonResult
 
 
@@ -22,11 +23,21 @@ class FieldStatistics(JsonResult):
     `describe`: the encoder's options in words. `size`: the number of category ids. `unknown`: by split, the share of
     tokens whose value is not in the vocabulary. `missing`: by channel, the share of training tokens without a value.
     `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
-    change, while others do. `extremes`: warnings about outlying numbers.
+    change, while others do. `extremes`: warnings about outlying numbers. `spread`: by channel of a number field, on a
+    sample of at most `MAX_FITTED_TOKENS` values. `flattened`: None where numbers
+    have no single scale.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"size", "unknown", "missing", "constant_channels", "extremes"}  # that other kinds of fields have
+        {
+            "size",
+            "unknown",
+            "missing",
+            "constant_channels",
+            "extremes",
+            "spread",
+            "flattened",
+        }  # that other kinds of fields have
     )
 
     kind: str
@@ -38,6 +49,8 @@ class FieldStatistics(JsonResult):
     missing: dict[str, float] | None = None
     constant_channels: list[str] | None = None
     extremes: list[str] | None = None
+    spread: dict[str, ChannelSpread] | None = None
+    flattened: Flattening | None = None
 
 
 def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatistics:
@@ -49,7 +62,11 @@ def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatist
     }
     if spec["kind"] == "category":
         return _category_statistics(encoder.field, values, spec["size"])
-    return _number_statistics(encoder, values["train"])
+    statistics = _number_statistics(encoder, values["train"])
+    channels = _channel_names(encoder.field)
+    sample = sample_split(dataset.splits["train"], MAX_FITTED_TOKENS // len(channels), 0).sequences
+    spread, flattened = measure_number(encoder, sample, channels)
+    return replace(statistics, spread=spread or None, flattened=flattened)
 
 
 def _category_statistics(field: Field, ids: dict[str, np.ndarray], size: int) -> FieldStatistics:

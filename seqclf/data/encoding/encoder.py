@@ -91,6 +91,13 @@ class Encoder(ABC):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return a readable text for each of T encoded tokens. `fields`: name → (T,) or (T, D)."""
 
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return (T, W) float64 numbers as the data has them, NaN where the encoded tokens tell that one was missing.
+
+        None for fields that are not numbers. `fields`: name → (T,) or (T, D).
+        """
+        return None
+
     @abstractmethod
     def spec(self) -> FieldSpec:
         """Return what a model needs to know of the field."""

@@ -217,7 +217,7 @@ class Scaler(Encoder):
         """Return the original values, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
         shown = slice(0, min(self.width, DECODED_CHANNELS))
         scaled = fields[self.field.name][:, shown]
-        values = self.original_values(fields)[:, shown]
+        values = self._unscaled(fields)[:, shown]
         more = " …" if self.width > DECODED_CHANNELS else ""
         limit = np.float32(self.field.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
@@ -225,12 +225,17 @@ class Scaler(Encoder):
         return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        """(T, W) float64 original values of encoded tokens, missing ones filled. `fields`: name → (T,) or (T, D)."""
+        values = self._unscaled(fields)
+        masks = fields[self.field.name][:, self.width : 2 * self.width]
+        return np.where(masks > 0, values, np.nan) if self._has_mask else values
+
+    def _unscaled(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(T, W) float64 original values of encoded tokens, missing ones filled."""
         encoded = fields[self.field.name]
         if self.levels is not None:
             mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
         else:
-            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]
+            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # rows of the scales
             mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
         values = encoded[:, : self.width] * deviation + mean
         return np.sign(values) * np.expm1(np.abs(values)) if self.field.option("log") else values
