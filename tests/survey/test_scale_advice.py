@@ -81,6 +81,30 @@ def test_the_printed_override_ends_the_advice_when_typed(table, config):
         assert ("clip=5" in field.describe) == ("clip=5" in before.fields[name].describe)
 
 
+def test_the_printed_override_works_for_inferred_events(tmp_path):
+    generator = np.random.default_rng(0)
+    rows = [
+        {
+            "key": row,
+            "at": row * 1e4 + token,
+            "the amount": 10.0 ** (row % 5) * generator.normal(),
+            "kind": "ab"[token % 2],
+            "y": "ab"[row % 2],
+        }
+        for row in range(80)
+        for token in range(12)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    typed = ["data=files", f"data.train={tmp_path / 't.parquet'}", "data.label=y", "data.group_by=key"]
+    before = survey(*typed, "data.order_by=at")
+    overrides, notable = advised(before)
+    after = survey(*typed, "data.order_by=at", *overrides)
+    assert notable == ["the_amount"] and "scale=sequence" in after.fields["the_amount"].describe
+    assert {name: field.kind for name, field in after.fields.items()} == {
+        name: field.kind for name, field in before.fields.items()
+    }
+
+
 def test_of_many_fields_the_advice_names_a_few(tmp_path):
     generator = np.random.default_rng(0)
     rows = [

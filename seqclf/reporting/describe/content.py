@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.reporting.formatting import NO_VALUE
+from seqclf.reporting.formatting import NO_VALUE, number
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.number_spread import ChannelSpread
 from seqclf.survey.survey import DatasetSurvey
@@ -110,15 +110,15 @@ def spread_cells(channels: Sequence[ChannelSpread]) -> list[str]:
     highest = [spread.highest for spread in channels if spread.highest is not None]
     return [
         f"{min(lowest):.4g} to {max(highest):.4g}" if lowest and highest else NO_VALUE,
-        _extent((spread.within for spread in channels), ".3g"),
-        _extent((spread.within_ratio for spread in channels), ".2g"),
-        _extent((spread.between for spread in channels), ".3g"),
+        _extent([spread.within for spread in channels], "{:.3g}".format),
+        _extent([spread.within_ratio for spread in channels], number),
+        _extent([spread.between for spread in channels], "{:.3g}".format),
     ]
 
 
-def _extent(values: Iterable[float | None], digits: str) -> str:
+def _extent(values: Sequence[float | None], text: Callable[[float], str]) -> str:
     present = [value for value in values if value is not None]
     if not present:
         return NO_VALUE
-    low, high = format(min(present), digits), format(max(present), digits)
+    low, high = text(min(present)), text(max(present))
     return low if low == high else f"{low} to {high}"
