@@ -12,7 +12,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
-from seqclf.survey.number_spread import ChannelSpread, Flattening, measure_number
+from seqclf.survey.number_spread import MAX_SPREAD_VALUES, ChannelSpread, Flattening, measure_number
 from seqclf.system.json_result import JsonResult
 
 
@@ -24,7 +24,7 @@ class FieldStatistics(JsonResult):
     tokens whose value is not in the vocabulary. `missing`: by channel, the share of training tokens without a value.
     `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
     change, while others do. `extremes`: warnings about outlying numbers. `spread`: by channel of a number field, on a
-    sample of at most `MAX_FITTED_TOKENS` values. `flattened`: None where numbers
+    sample of at most `MAX_SPREAD_VALUES` values. `flattened`: None where numbers
     have no single scale.
     """
 
@@ -64,7 +64,7 @@ def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatist
         return _category_statistics(encoder.field, values, spec["size"])
     statistics = _number_statistics(encoder, values["train"])
     channels = _channel_names(encoder.field)
-    sample = sample_split(dataset.splits["train"], MAX_FITTED_TOKENS // len(channels), 0).sequences
+    sample = sample_split(dataset.splits["train"], MAX_SPREAD_VALUES // len(channels), 0).sequences
     spread, flattened = measure_number(encoder, sample, channels)
     return replace(statistics, spread=spread or None, flattened=flattened)
 
@@ -92,6 +92,10 @@ def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
         missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
     numbers = np.asarray(train[:, : len(channels)])
     is_constant = (numbers == numbers[:1]).all(axis=0)
+    if field.kind == "number" and field.option("scale") == "sequence":
+        # The values of constant sequences are 0, but their levels, the last channels, may differ.
+        levels = np.asarray(train[:, -2 * len(channels) :])
+        is_constant &= (levels == levels[:1]).all(axis=0).reshape(2, -1).all(axis=0)
     constant_channels = None
     if field.kind == "number" and not is_constant.all():
         # A channel that is sometimes missing is no constant: its presence carries information.

@@ -13,6 +13,7 @@ from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.storage.ragged import Ragged
 from seqclf.system.json_result import JsonResult
 
+MAX_SPREAD_VALUES = 2_000_000  # training values to measure; more are sampled by whole rows
 # Noise of model.number_noise (0.3 by default) has nine times the variance of a sequence whose scaled values deviate by
 # less than a tenth.
 FLAT_DEVIATION = 0.1
