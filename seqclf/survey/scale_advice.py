@@ -10,7 +10,8 @@ from typing import Any
 from seqclf.data.schema.fields import Field
 from seqclf.survey.field_statistics import FieldStatistics
 
-LONGEST_OVERRIDE = 250  # characters; a warning is cut at 400
+LONGEST_LINE = 400  # characters; the terminal and pages cut longer warnings
+SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
 
 
 def scale_advice(
@@ -29,23 +30,26 @@ def scale_advice(
         return []
     worst = max(flattened, key=lambda name: flattened[name])
     subject = f"field {worst}" if len(flattened) == 1 else f"{len(flattened)} fields (most: {worst})"
-    return [
-        f"{subject}: one scale for all flattens {flattened[worst]:.0%} of the sequences, which vary by less than a "
-        "tenth of it, so that the noise of training (model.number_noise) drowns their shape; "
-        f"{_remedy(list(flattened), list(fields), configured)}"
-    ]
+    problem = (
+        f"{subject}: one scale for all flattens {flattened[worst]:.0%} of the sequences, whose shape the noise of "
+        "training (model.number_noise) drowns"
+    )
+    fields = list(fields)
+    line = f"{problem}; set {_overrides(list(flattened), fields, configured)}"
+    if len(line) > LONGEST_LINE or any(text in field.column for field in fields for text in SPECIAL):
+        names = ", ".join(list(flattened)[:3]) + (" …" if len(flattened) > 3 else "")
+        line = f"{problem}; set scale: sequence for {names} in data.fields"
+    return [line]
 
 
-def _remedy(names: list[str], fields: list[Field], configured: Mapping[Any, Any] | None) -> str:
-    if configured:
+def _overrides(names: list[str], fields: list[Field], configured: Mapping[Any, Any] | None) -> str:
+    """Return the overrides as they are typed in a shell."""
+    if configured:  # a kind alone or a mapping, into which Hydra merges this one
         overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in names]
-    else:
+    else:  # fields are inferred all or none
         specs = [f"{field.name}: {_spec(field, field.name in names)}" for field in fields]
         overrides = [f"data.fields={{{', '.join(specs)}}}"]
-    text = " ".join(map(shlex.quote, overrides))
-    if len(text) <= LONGEST_OVERRIDE:
-        return f"set {text}"
-    return f"set scale: sequence for {', '.join(names[:3])}{' …' if len(names) > 3 else ''} in data.fields"
+    return " ".join(map(shlex.quote, overrides))
 
 
 def _spec(field: Field, by_sequence: bool) -> str:

@@ -126,7 +126,8 @@ class SequenceLevels:
 
     def features(self, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
         """(N, 2 W) features, first those of the deviations. A sequence without values has the mean feature, 0."""
-        features = (self.logs(mean, deviation) - self.mean) / self.deviation
+        with np.errstate(over="ignore"):
+            features = (self.logs(mean, deviation) - self.mean) / self.deviation
         return np.nan_to_num(features, nan=0.0).reshape(len(mean), -1)
 
     def inverse(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -263,6 +263,19 @@ def test_a_state_that_no_field_can_have_is_refused(key, value, message):
         make_encoders([ENCODER.field])["x"].restore(state)
 
 
+def test_levels_of_any_stored_state_stay_finite():
+    state = json.loads(json.dumps(ENCODER.state()))
+    state["levels"] = {
+        "floor": [1e-300],
+        "resolution": [1e-300],
+        "mean": [[1e300], [-1e300]],
+        "deviation": [[1e-300], [1e-300]],
+    }
+    encoder = make_encoders([ENCODER.field])["x"]
+    encoder.restore(state)
+    assert np.isfinite(encoded(encoder, list(EXTREME.values()))).all()
+
+
 def test_scale_sequence_contradicts_by(options, tmp_path):
     table = {"shop": [["a", "b"]] * 10, "amount": [[1.0, 20.0]] * 10, "label": ["x", "y"] * 5}
     fields = {"shop": "category", "amount": {"kind": "number", "scale": "sequence", "by": "shop"}}
