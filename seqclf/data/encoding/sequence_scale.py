@@ -63,20 +63,9 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
     if exponents is not None:
         present = np.ldexp(present, np.repeat(-exponents, lengths, axis=0))
     divisor = np.maximum(1, count)
-    mean = np.add.reduceat(present, starts, axis=0) / divisor
-    centred = np.repeat(mean, lengths, axis=0)
-    np.subtract(present, centred, out=centred)  # fresh memory costs more than the arithmetic
     missing = None if complete else ~seen
-    if missing is not None:
-        np.copyto(centred, 0.0, where=missing)
-    # Centred twice: the first mean is rounded, which counts where values vary little around a large offset.
-    rest = np.add.reduceat(centred, starts, axis=0) / divisor
-    mean += rest
-    scratch = np.repeat(rest, lengths, axis=0)
-    centred -= scratch
-    if missing is not None:
-        np.copyto(centred, 0.0, where=missing)
-    deviation = np.sqrt(np.add.reduceat(np.multiply(centred, centred, out=scratch), starts, axis=0) / divisor)
+    centred, mean = _centred(present, missing, lengths, divisor)
+    deviation = np.sqrt(np.add.reduceat(np.square(centred), starts, axis=0) / divisor)
     # The deviation of a constant is rounding error, which grows with its magnitude.
     varies = deviation > ROUNDING * np.abs(mean)
     deviation = np.where(varies, deviation, 0.0)
@@ -87,6 +76,27 @@ def scale_sequences(values: np.ndarray, seen: np.ndarray, lengths: np.ndarray) -
     if exponents is not None:
         mean, deviation = np.ldexp(mean, exponents), np.ldexp(deviation, exponents)
     return ScaledSequences(lengths, centred, mean, deviation)
+
+
+def _centred(
+    values: np.ndarray, missing: np.ndarray | None, lengths: np.ndarray, divisor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(S, W) values minus the mean of their sequence, 0 where one is missing, and the (N, W) means.
+
+    `divisor`: (N, W) or (N, 1) values of each sequence.
+    """
+    starts = np.cumsum(lengths) - lengths
+    mean = np.zeros((len(lengths), values.shape[1]))
+    centred = values
+    # Centred twice: the first mean is rounded, which counts where values vary little around a large offset.
+    for _ in range(2):
+        rest = np.add.reduceat(centred, starts, axis=0) / divisor
+        mean += rest
+        repeated = np.repeat(rest, lengths, axis=0)
+        centred = np.subtract(centred, repeated, out=repeated)  # fresh memory costs more than the arithmetic
+        if missing is not None:
+            np.copyto(centred, 0.0, where=missing)
+    return centred, mean
 
 
 def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:

@@ -129,6 +129,13 @@ def test_a_sequence_is_encoded_alike_alone_and_among_others():
     np.testing.assert_array_equal(encoded(ENCODER, rows[::-1])[: len(rows[-1])], encoded(ENCODER, rows[-1:]))
 
 
+def test_a_sequence_is_encoded_alike_next_to_missing_values():
+    complete, incomplete = waveforms(), [[None, 1.0, None, 3.0], [None]]
+    encoder = fitted(complete, missing="last")
+    together = encoded(encoder, complete + incomplete)
+    np.testing.assert_array_equal(together[: -sum(map(len, incomplete))], encoded(encoder, complete))
+
+
 MAYBE = st.one_of(st.none(), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))
 VECTORS = st.lists(st.lists(st.tuples(MAYBE, MAYBE).map(list), min_size=1, max_size=9), min_size=1, max_size=6)
 
