@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,7 @@ from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.survey.number_spread import MAX_SPREAD_VALUES, ChannelSpread, Flattening, measure_number
 from seqclf.system.json_result import JsonResult
 
 
@@ -22,11 +23,21 @@ class FieldStatistics(JsonResult):
     `describe`: the encoder's options in words. `size`: the number of category ids. `unknown`: by split, the share of
     tokens whose value is not in the vocabulary. `missing`: by channel, the share of training tokens without a value.
     `constant`: every training token has the same value. `constant_channels`: channels of a number field that never
-    change, while others do. `extremes`: warnings about outlying numbers.
+    change, while others do. `extremes`: warnings about outlying numbers. `spread`: by channel of a number field, on a
+    sample of at most `MAX_SPREAD_VALUES` values. `flattened`: None where numbers have no single
+    scale.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"size", "unknown", "missing", "constant_channels", "extremes"}  # that other kinds of fields have
+        {
+            "size",
+            "unknown",
+            "missing",
+            "constant_channels",
+            "extremes",
+            "spread",
+            "flattened",
+        }  # that other kinds of fields have
     )
 
     kind: str
@@ -38,6 +49,8 @@ class FieldStatistics(JsonResult):
     missing: dict[str, float] | None = None
     constant_channels: list[str] | None = None
     extremes: list[str] | None = None
+    spread: dict[str, ChannelSpread] | None = None
+    flattened: Flattening | None = None
 
 
 def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatistics:
@@ -47,9 +60,13 @@ def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatist
         split_name: sample_split(split, MAX_FITTED_TOKENS, 0).sequences.fields[name]
         for split_name, split in dataset.splits.items()
     }
-    if spec["kind"] == "number":
-        return _number_statistics(encoder, values["train"])
-    return _id_statistics(encoder, values, spec["size"], UNKNOWN_IDS[spec["kind"]])
+    if spec["kind"] != "number":
+        return _id_statistics(encoder, values, spec["size"], UNKNOWN_IDS[spec["kind"]])
+    statistics = _number_statistics(encoder, values["train"])
+    channels = encoder.channel_names()
+    sample = sample_split(dataset.splits["train"], MAX_SPREAD_VALUES // len(channels), 0).sequences
+    spread, flattened = measure_number(encoder, sample, channels)
+    return replace(statistics, spread=spread or None, flattened=flattened)
 
 
 def _id_statistics(encoder: Encoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
@@ -74,8 +91,7 @@ def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
     if mask_channels is not None:
         shares = 1 - np.asarray(train[:, mask_channels]).mean(axis=0)
         missing = {channel: float(share) for channel, share in zip(channels, shares, strict=True)}
-    numbers = np.asarray(train[:, : len(channels)])
-    is_constant = (numbers == numbers[:1]).all(axis=0)
+    is_constant = encoder.constant_channels(train)
     constant_channels = None
     if not is_constant.all():
         # A channel that is sometimes missing is no constant: its presence carries information.

@@ -16,6 +16,7 @@ from seqclf.survey.dataset_warnings import dataset_warnings
 from seqclf.survey.field_statistics import FieldStatistics, measure_field
 from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
 from seqclf.survey.padding_statistics import PaddingSurvey, survey_padding
+from seqclf.survey.scale_advice import scale_advice
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
 from seqclf.survey.truncation_statistics import TruncationSurvey, survey_truncation
 from seqclf.system.json_result import JsonObject
@@ -96,4 +97,5 @@ def survey_dataset(
             single_field_recall=score_single_fields(dataset),
         )
     # Last, because warnings are about everything above.
-    return replace(survey, warnings=dataset_warnings(survey))
+    advice = scale_advice(survey.fields, dataset.schema.fields, options.fields)
+    return replace(survey, warnings=[*dataset_warnings(survey), *advice])

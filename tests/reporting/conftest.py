@@ -18,6 +18,7 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.length_statistics import LengthHistogram, LengthStatistics, summarize_lengths
+from seqclf.survey.number_spread import ChannelSpread, Flattening
 from seqclf.survey.padding_statistics import PaddingSurvey
 from seqclf.survey.survey import DatasetSurvey, survey_dataset
 from seqclf.survey.target_leakage import ColumnLeakage
@@ -67,6 +68,12 @@ def synthetic() -> Callable[..., DatasetSurvey]:
 
     def build(labels: list[str], lengths: list[np.ndarray], channels: list[str] | None = None) -> DatasetSurvey:
         channels = channels or []
+        spread = {
+            channel: ChannelSpread(
+                lowest=-1e6, highest=1e6 + row, between=1e-5, within=3.0, within_p5=0.01, within_p95=400.0
+            )
+            for row, channel in enumerate(channels)
+        }
         lengths_by_class = dict(zip(labels, lengths, strict=True))
         total = sum(map(len, lengths))
         classes = []
@@ -90,6 +97,8 @@ def synthetic() -> Callable[..., DatasetSurvey]:
             constant=False,
             missing=dict.fromkeys(channels, 0.25),
             constant_channels=channels,
+            spread=spread,
+            flattened=Flattening(share=0.25, by_chance=0.01, sequences=total),
         )
         return DatasetSurvey(
             name="synthetic",

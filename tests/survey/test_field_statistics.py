@@ -43,3 +43,12 @@ def test_unknown_values_are_shares_of_the_tokens_by_split(dataset):
 def test_report_leaves_out_statistics_of_other_kinds(dataset):
     report = measure_field(dataset, "word", dataset.encoders["word"]).to_dict()
     assert list(report) == ["kind", "columns", "describe", "constant", "size", "unknown"]
+
+
+def test_sequences_that_are_constant_but_differ_make_no_constant_field(options, tmp_path):
+    rows = [{"levels": [[float(row), 5.0]] * 4, "y": "ab"[row % 2]} for row in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    fields = {"levels": {"kind": "number", "scale": "sequence"}}
+    dataset = prepare(options(train=tmp_path / "t.parquet", label="y", fields=fields))
+    statistics = measure_field(dataset, "levels", dataset.encoders["levels"])
+    assert not statistics.constant and statistics.constant_channels == ["levels[1]"]

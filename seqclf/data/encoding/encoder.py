@@ -180,6 +180,13 @@ class Encoder(ABC):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return a readable text for each of T encoded tokens. `fields`: name → (T,) or (T, D)."""
 
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return (T, W) float64 numbers as the data has them, NaN where the encoded tokens tell that one was missing.
+
+        None for fields that are not numbers. `fields`: name → (T,) or (T, D).
+        """
+        return None
+
     @abstractmethod
     def spec(self) -> FieldSpec:
         """Return what a model needs to know of the field."""
@@ -195,6 +202,16 @@ class Encoder(ABC):
     def channel_names(self) -> list[str]:
         """Return the names of the leading channels of a number input: the values as the file has them."""
         return [self.field.name]
+
+    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
+        """Return a mask of the channels of `channel_names` that never change. `encoded`: (S, D) channels."""
+        values = np.asarray(encoded[:, : len(self.channel_names())])
+        return (values == values[:1]).all(axis=0)
+
+    @property
+    def has_one_scale(self) -> bool:
+        """True if the numbers of all sequences are scaled by the same mean and deviation."""
+        return False
 
     def mask_channels(self) -> slice | None:
         """Return the channels that are 1 where a value is present, in the order of `channel_names`, if there are."""

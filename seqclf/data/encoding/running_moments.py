@@ -82,13 +82,14 @@ class Moments:
 
 
 class Sample:
-    """A uniform random sample of at most `SAMPLE_ROWS` of all rows, the same for the same rows in the same batches.
+    """A uniform random sample of at most `most` of all rows, the same for the same rows in the same batches.
 
     Each row draws a random rank, and the rows of the lowest ranks are kept. Rows are dropped only when the buffer has
     grown to twice the sample, which makes the cost of sorting negligible.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = SAMPLE_ROWS) -> None:
+        self.most = most
         self.generator = np.random.default_rng(0)
         self.buffer: list[tuple[np.ndarray, np.ndarray]] = []  # rows and their ranks
         self.count = 0
@@ -102,13 +103,13 @@ class Sample:
             rows, ranks = rows[candidates], ranks[candidates]
         self.buffer.append((rows, ranks))
         self.count += len(ranks)
-        if self.count > 2 * SAMPLE_ROWS:
+        if self.count > 2 * self.most:
             self._drop_high_ranks()
 
     def _drop_high_ranks(self) -> None:
         rows, ranks = (np.concatenate(parts) for parts in zip(*self.buffer, strict=True))
-        if len(ranks) > SAMPLE_ROWS:
-            kept = np.sort(np.argpartition(ranks, SAMPLE_ROWS)[:SAMPLE_ROWS])
+        if len(ranks) > self.most:
+            kept = np.sort(np.argpartition(ranks, self.most)[: self.most])
             rows, ranks = rows[kept], ranks[kept]
             self.highest_rank = float(ranks.max())
         self.buffer, self.count = [(rows, ranks)], len(ranks)

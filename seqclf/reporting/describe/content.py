@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from seqclf.evaluation.metrics import ClassificationMetrics
+from seqclf.reporting.formatting import NO_VALUE, number
 from seqclf.survey.class_counts import ClassCounts
+from seqclf.survey.number_spread import ChannelSpread
 from seqclf.survey.survey import DatasetSurvey
 from seqclf.survey.truncation_statistics import LimitTrial
 
 MAJORITY = "majority class"
+SPREAD_HEADINGS = ("range", "within", "p95/p5", "between")  # of the cells of `spread_cells`
 POSITIVE_METRICS = ("recall", "average_precision", "auroc")
 
 
@@ -91,3 +96,29 @@ def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:
 def single_field_rows(survey: DatasetSurvey) -> list[tuple[str, float]]:
     """Return the macro recall that each field reaches alone, the best first."""
     return sorted((survey.single_field_recall or {}).items(), key=lambda item: -item[1])
+
+
+def spread_cells(channels: Sequence[ChannelSpread]) -> list[str]:
+    """Return range, deviation within sequences, how much it differs, and deviation between sequences, as text.
+
+    Of several channels, the smallest and the largest.
+
+    >>> spread_cells([ChannelSpread(0.0, 1.0, 0.5, 0.2, 0.1, 0.4), ChannelSpread(-1.0, 0.5, 0.5, 0.25, 0.1, 0.3)])
+    ['-1 to 1', '0.2 to 0.25', '3 to 4', '0.5']
+    """
+    lowest = [spread.lowest for spread in channels if spread.lowest is not None]
+    highest = [spread.highest for spread in channels if spread.highest is not None]
+    return [
+        f"{min(lowest):.4g} to {max(highest):.4g}" if lowest and highest else NO_VALUE,
+        _extent([spread.within for spread in channels], "{:.3g}".format),
+        _extent([spread.within_ratio for spread in channels], number),
+        _extent([spread.between for spread in channels], "{:.3g}".format),
+    ]
+
+
+def _extent(values: Sequence[float | None], text: Callable[[float], str]) -> str:
+    present = [value for value in values if value is not None]
+    if not present:
+        return NO_VALUE
+    low, high = text(min(present)), text(max(present))
+    return low if low == high else f"{low} to {high}"

@@ -132,6 +132,8 @@ def _field_context(survey: DatasetSurvey) -> dict[str, Any]:
         "ignored_columns": listed(survey.ignored, 30),
         "mean_missing": sum(share for *_, share in shares) / max(1, len(shares)),
         "missing_table": _missing_table(shares),
+        "spread_table": _spread_table(survey),
+        "channel_table": _channel_table(survey),
     }
 
 
@@ -157,6 +159,28 @@ def _missing_table(shares: list[tuple[str, str, float]]) -> Table:
         rows.append([shortened(title), bar(share), percent(share)])
     columns = {"channel": "text", "": "bar", "missing": "number"}
     return Table(columns, limited_rows(rows, MAX_ROWS), folded="Each channel")
+
+
+def _spread_table(survey: DatasetSurvey) -> Table:
+    rows: list[Sequence[object]] = []
+    for name, field in survey.fields.items():
+        if field.spread is not None:
+            share = NO_VALUE if field.flattened is None else percent(field.flattened.share)
+            rows.append([shortened(name), *content.spread_cells(list(field.spread.values())), share])
+    columns = {"field": "text", **dict.fromkeys((*content.SPREAD_HEADINGS, "flat"), "number")}
+    return Table(columns, limited_rows(rows, MAX_ROWS), stacked=True)
+
+
+def _channel_table(survey: DatasetSurvey) -> Table:
+    """List the channels of the fields that have several."""
+    several = {name: field.spread for name, field in survey.fields.items() if len(field.spread or {}) > 1}
+    rows: list[Sequence[object]] = [
+        [shortened(channel if len(several) == 1 else f"{channel} ({name})"), *content.spread_cells([spread])]
+        for name, channels in several.items()
+        for channel, spread in (channels or {}).items()
+    ]
+    columns = {"channel": "text", **dict.fromkeys(content.SPREAD_HEADINGS, "number")}
+    return Table(columns, limited_rows(rows, MAX_ROWS), stacked=True, folded="Each channel")
 
 
 def _leak_table(survey: DatasetSurvey) -> Table:

@@ -31,6 +31,7 @@ def show_survey(survey: DatasetSurvey) -> None:
     _show_classes(survey)
     _show_padding_and_truncation(survey)
     _show_fields(survey)
+    _show_spread(survey)
     _show_baseline(survey)
     show_warnings(survey)  # last, where a reader of the terminal looks first
 
@@ -119,6 +120,25 @@ def _field_row(name: str, field: FieldStatistics) -> list[str]:
         missing,
         "all of it" if field.constant else listed(field.constant_channels or [], 3) or NO_VALUE,
     ]
+
+
+def _show_spread(survey: DatasetSurvey) -> None:
+    """Print range and deviations of the number fields, over all channels of each."""
+    rows = [
+        [
+            shortened(name, 28),
+            *content.spread_cells(list(field.spread.values())),
+            NO_VALUE if field.flattened is None else percent(field.flattened.share),
+        ]
+        for name, field in survey.fields.items()
+        if field.spread is not None
+    ]
+    if not rows:
+        return
+    first, left_out, last = head_and_tail(rows, MOST_CLASSES)
+    gap = [[f"… {left_out:,} more"]] if left_out else []
+    _print_line("numbers: deviation within sequences, and between their means; flat: below a tenth of the scale")
+    _print_table(["field", *content.SPREAD_HEADINGS, "flat"], [*first, *gap, *last])
 
 
 def _show_baseline(survey: DatasetSurvey) -> None:

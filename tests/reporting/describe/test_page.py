@@ -90,6 +90,15 @@ def test_page_shows_target_leakage_duplicates_and_constant_fields(surveyed, page
     assert "all of it" in text  # the field that never changes
 
 
+def test_page_shows_the_spread_of_numbers(surveyed, synthetic, page):
+    write_page(surveyed, page)
+    assert "field range within p95/p5 between flat flat 1 to 1 0 - 0 -" in read(page).text  # the field named flat
+    write_page(synthetic(["a"], [np.array([5])], ["east", "west"]), page)
+    text = read(page).text
+    assert "x -1e+06 to 1e+06 3 40,000 1e-05 25.0%" in text
+    assert "east -1e+06 to 1e+06 3 40,000 1e-05 west" in text
+
+
 def test_page_compares_the_baseline_with_the_majority_class(surveyed, page):
     write_page(surveyed, page)
     text = read(page).text

@@ -49,6 +49,13 @@ def test_tables_show_padding_constant_fields_and_the_baseline(printed_lines, sur
         assert cells(lines, model)[2:] == [f"{value:.4f}" for value in scores]
 
 
+def test_tables_show_the_spread_of_numbers_over_all_channels(printed_lines, surveyed, synthetic):
+    rows = [line.split() for line in printed_lines(surveyed) if line.startswith("flat ")]
+    assert ["flat", "1", "to", "1", "0", "-", "0", "-"] in rows
+    rows = [line.split() for line in printed_lines(synthetic(["a"], [np.array([5])], ["east", "west"]))]
+    assert ["x", "-1e+06", "to", "1e+06", "3", "40,000", "1e-05", "25.0%"] in rows
+
+
 def test_warnings_come_last_and_once_those_of_leaks_included(printed_lines, surveyed):
     assert surveyed.leaks.warnings() and set(surveyed.leaks.warnings()) < set(surveyed.warnings)
     lines = printed_lines(surveyed)

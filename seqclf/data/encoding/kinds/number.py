@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +14,18 @@ from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
-from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
+from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.options import Option, choice_option, flag_option, positive_option, text_option
+from seqclf.data.encoding.sequence_scale import (
+    ScaledSequences,
+    fit_levels,
+    scale_sequences,
+    stored_levels,
+    unit_levels,
+)
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.reading.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
-from seqclf.data.schema.cell_types import infer_elements, names_missing
 from seqclf.data.schema.fields import Field
-from seqclf.data.validation.number_checks import check_numbers
-from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
@@ -45,11 +47,13 @@ class RawChannels(NamedTuple):
     values: np.ndarray
 
 
-class NumberEncoder(ListEncoder):
+class NumberEncoder(NumberColumn):
     """Numbers → float channels.
 
     - `scale`: `standard` gives mean 0 and deviation 1. `robust` uses the median and the quartiles of a sample of the
-      tokens. `none` leaves numbers as they are.
+      tokens. `sequence` uses mean and deviation of each sequence, for signals whose amplitude or offset differs much
+      between sequences; the logarithms of both become two more channels per channel, equal in every token, so that
+      they stay known to the model (see `SequenceLevels`). `none` leaves numbers as they are.
     - `log`: signed log(1 + |x|) first.
     - `clip`: limit of the absolute scaled value.
     - `by`: numbers are scaled within each value of a category field, for tables in which one column holds many kinds of
@@ -58,6 +62,8 @@ class NumberEncoder(ListEncoder):
     - `mask` adds a channel that is 1 where a value is present, and `since` the log of the tokens, or of the seconds of
       a time field, since then (Che et al. 2018, "Recurrent Neural Networks for Multivariate Time Series with Missing
       Values").
+
+    The channels are, in this order: values, masks, elapsed times, log-deviations, log-means.
 
     Outliers such as 1e38 for "no reading" would squeeze all other values below the precision of float32 (see
     `usual_range`). They do not count for the scale and are moved to the range of the others, unless `scale: none`.
@@ -70,7 +76,7 @@ class NumberEncoder(ListEncoder):
     """
 
     options: ClassVar[Mapping[str, Option]] = {
-        "scale": choice_option("standard", "standard", "robust", "none"),
+        "scale": choice_option("standard", "standard", "robust", "sequence", "none"),
         "log": flag_option(False),
         "clip": positive_option(),
         "missing": choice_option("refuse", "refuse", "mean", "last", "zero"),
@@ -79,7 +85,6 @@ class NumberEncoder(ListEncoder):
         "by": text_option(),
         "separator": text_option(),
     }
-    takes_several_columns = True
 
     def __init__(
         self,
@@ -88,35 +93,13 @@ class NumberEncoder(ListEncoder):
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
-        self.width = field.width or 1
         self.scale: str = self.option("scale")
         self.by: str | None = self.option("by")
         self.missing: str = self.option("missing")
         self.since: str | None = self.option("since")
         self.channels = self.width * (2 if self.since else 1)  # that are scaled, the mask not counted
         self.scales = Scales(np.zeros((1, self.channels)), np.ones((1, self.channels)))
-
-    inference_rank = 30
-
-    @classmethod
-    def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
-        if not events:
-            return infer_elements(cells, separator)[0] in ("number", "vector")
-        is_single = not pa.types.is_nested(cells.type)
-        return is_single and (pa.types.is_floating(cells.type) or infer_values(cells) == "number")
-
-    @classmethod
-    def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
-        return {"missing": "last"} if cells.null_count or names_missing(cells) else {}
-
-    @classmethod
-    def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
-        _, width = infer_elements(cells, field.separator)
-        return replace(field, width=max(width, len(field.columns)))
-
-    @classmethod
-    def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
-        return replace(field, width=len(field.columns))
+        self.levels = unit_levels(self.width) if self.scale == "sequence" else None
 
     def check_references(self) -> None:
         key = f"data.fields.{self.field.name}"
@@ -126,62 +109,13 @@ class NumberEncoder(ListEncoder):
             raise InputError(f"{key}.by={self.by}: must be the name of a category field")
         if self.since and self.missing == "refuse":
             raise InputError(f"{key}.since: needs missing=last, mean or zero")
+        if self.by and self.scale == "sequence":
+            raise InputError(
+                f"{key}.by={self.by}: contradicts scale=sequence, which scales each sequence by itself; remove one of "
+                "them"
+            )
         if self.by and self.field.width != 1:
             raise InputError(f"{key}.by: needs a field of one channel, this has {self.field.width}")
-
-    def describe(self) -> str:
-        return ", ".join(filter(None, [f"{self.field.width} channels", super().describe()]))
-
-    @property
-    def depth(self) -> int:
-        """Nesting of the lists in a cell: 2 for a list of vectors, else 1."""
-        return 2 if self.width > 1 and len(self.field.columns) == 1 else 1
-
-    @property
-    def element_type(self) -> pa.DataType:
-        return pa.list_(pa.float64()) if self.width > 1 else pa.float64()
-
-    @property
-    def expected(self) -> str:
-        return "a list of numbers" if self.depth == 1 else f"a list of vectors of {self.width} numbers"
-
-    def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """See `Encoder`. Several columns become one list of vectors, null unless their lists have the same length."""
-        lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
-        if len(lists) == 1:
-            return lists[0]
-        same_length = " AND ".join(f"len({other}) = len({lists[0]})" for other in lists[1:])
-        vector = ", ".join(f"token[{position}]" for position in range(1, len(lists) + 1))
-        return (
-            f"CASE WHEN {same_length} THEN list_transform(list_zip({', '.join(lists)}), lambda token: [{vector}]) END"
-        )
-
-    def text_sql(self, cell: str) -> str:
-        if self.field.separator is not None:
-            return self.elements_sql(split_list(cell, self.field.separator), "VARCHAR[]")
-        parsed = bracketed_numbers(cell, "DOUBLE" + "[]" * self.depth)
-        if self.depth > 1:
-            return parsed
-        single = (
-            f"list_transform(TRY_CAST({cell} AS DOUBLE[][]), lambda token: CASE WHEN len(token) = 1 THEN token[1] END)"
-        )
-        return f"CASE WHEN starts_with({cell}, '[[') THEN {single} ELSE {parsed} END"
-
-    def elements_sql(self, column: str, kind: str) -> str:
-        if kind == "VARCHAR[]" and self.field.separator is not None and self.may_miss:
-            return f"list_transform({column}, lambda entry: {number('entry')})"
-        is_deep = self.depth > 1 if kind == "JSON" else element_type(kind).endswith("]")
-        return f"TRY_CAST({column} AS DOUBLE{'[][]' if is_deep else '[]'})"
-
-    def value_sql(self, value: str, kind: str) -> str:
-        return number(value) if kind in TEXT_TYPES else f"TRY_CAST({value} AS DOUBLE)"
-
-    def parse_element(self, entry: Any) -> Any:
-        return parse_number(entry)
-
-    def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
-        # Finite as float32, which the model gets.
-        check_numbers(elements, row_of_token, self.field, problems, may_miss=self.may_miss, finite_as=np.float32)
 
     @property
     def fit_after_others(self) -> bool:
@@ -211,6 +145,14 @@ class NumberEncoder(ListEncoder):
             grouped=self.by is not None,
             robust=self.scale == "robust",
         )
+        if self.levels is not None:
+            others = [] if self.since in (None, "tokens") else [self.since]
+            record_batches = read(self.field.name, *others)
+            self.levels = fit_levels(map(self._scaled_sequences, map(self._raw_channels, record_batches)), self.width)
+
+    def _scaled_sequences(self, channels: RawChannels) -> ScaledSequences:
+        values = self._within_limits(channels.values, 0)  # again without effect on values that are within
+        return scale_sequences(values[:, : self.width], channels.seen, channels.lengths)
 
     def _training_values(self, read: ReadColumns) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Unscaled channels (S, channels) and groups (S,) of each staged record batch."""
@@ -258,25 +200,40 @@ class NumberEncoder(ListEncoder):
         lengths, seen, raw = self._raw_channels(record_batch)
         rows = 0 if groups is None or len(self.scales.mean) == 1 else groups  # one row of scales if nothing was fit
         mean, deviation = self.scales.mean[rows], self.scales.deviation[rows]
-        if self.scales.limits is not None:  # in units of the data, so before scaling
-            lowest, highest = self.scales.limits
-            raw = np.clip(raw, lowest[rows], highest[rows])
-        with np.errstate(over="ignore"):
-            scaled = np.clip((raw - mean) / deviation, -LARGEST, LARGEST)
-        values, elapsed = self._clipped(scaled[:, : self.width]), scaled[:, self.width :]
+        raw = self._within_limits(raw, rows)
+        sequences = None
+        if self.levels is not None:
+            sequences = self._scaled_sequences(RawChannels(lengths, seen, raw))
+            values = sequences.values
+            elapsed = _scaled(raw[:, self.width :], mean[..., self.width :], deviation[..., self.width :])
+        else:
+            scaled = _scaled(raw, mean, deviation)
+            values, elapsed = scaled[:, : self.width], scaled[:, self.width :]
+        values = self._clipped(values)
         if self.missing == "last":
             values = fill_forward(values, seen, lengths)
-        if self.missing != "refuse":
-            # The scaled mean is 0.
-            default = self._clipped((-mean / deviation)[..., : self.width]) if self.missing == "zero" else 0.0
-            values = np.where(np.isnan(values), default, values)
+        if self.missing == "zero":
+            zeros = (-mean / deviation)[..., : self.width] if sequences is None else sequences.zeros()
+            values = np.where(np.isnan(values), self._clipped(zeros), values)
+        elif self.missing != "refuse":
+            values = np.where(np.isnan(values), 0.0, values)  # the scaled mean
         parts = [values]
         if self._has_mask:
-            parts.append(seen.astype(np.float64))
+            parts.append(seen)
         if self.since is not None:
             parts.append(elapsed)
-        channels = values if len(parts) == 1 else np.concatenate(parts, axis=1)
-        return EncodedField(lengths, {self.field.name: channels.astype(np.float32)})
+        if self.levels is not None and sequences is not None:
+            features = self.levels.features(sequences.mean, sequences.deviation)
+            features = np.clip(features, -LARGEST, LARGEST).astype(np.float32)
+            parts.append(np.repeat(features, sequences.lengths, axis=0))
+        return EncodedField(lengths, {self.field.name: np.concatenate(parts, axis=1, dtype=np.float32)})
+
+    def _within_limits(self, raw: np.ndarray, rows: np.ndarray | int) -> np.ndarray:
+        """Unscaled channels (S, channels), outliers moved to the usual range. `rows`: the group of each token, or 0."""
+        if self.scales.limits is None:
+            return raw
+        lowest, highest = self.scales.limits
+        return np.clip(raw, lowest[rows], highest[rows])
 
     def _clipped(self, scaled: np.ndarray) -> np.ndarray:
         limit = self.option("clip")
@@ -288,22 +245,39 @@ class NumberEncoder(ListEncoder):
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the original values, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
-        groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]
         shown = slice(0, min(self.width, DECODED_CHANNELS))
         scaled = fields[self.field.name][:, shown]
-        values = scaled * self.scales.deviation[groups][..., shown] + self.scales.mean[groups][..., shown]
-        if self.option("log"):
-            values = np.sign(values) * np.expm1(np.abs(values))
+        values = self._unscaled(fields)[:, shown]
         more = " …" if self.width > DECODED_CHANNELS else ""
         limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
         tokens = zip(signs.tolist(), values.tolist(), strict=True)
         return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
 
+    def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        values = self._unscaled(fields)
+        masks = fields[self.field.name][:, self.width : 2 * self.width]
+        return np.where(masks > 0, values, np.nan) if self._has_mask else values
+
+    def _unscaled(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(T, W) float64 original values of encoded tokens, missing ones filled."""
+        encoded = fields[self.field.name]
+        if self.levels is not None:
+            mean, deviation = self.levels.inverse(np.asarray(encoded[:, -2 * self.width :], np.float64))
+        else:
+            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # rows of the scales
+            mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
+        values = encoded[:, : self.width] * deviation + mean
+        return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+
     def spec(self) -> NumberSpec:
         scaled = self.scale != "none"
         channels = [scaled] * self.width + [False] * self.width * bool(self._has_mask)
         channels += [scaled] * self.width * (self.since is not None)
+        if self.levels is not None:
+            # Noise is drawn for each token. It averages out over a sequence, and keeps models from learning sequences
+            # by the digits of their level.
+            channels += [True] * 2 * self.width
         return {"name": self.field.name, "kind": "number", "width": len(channels), "scaled": channels}
 
     def state(self) -> EncoderState:
@@ -312,6 +286,8 @@ class NumberEncoder(ListEncoder):
             for name, limits in zip(("lowest", "highest"), self.scales.limits, strict=True):
                 # JSON has no infinity.
                 state[name] = [[limit if np.isfinite(limit) else None for limit in row] for row in limits.tolist()]
+        if self.levels is not None:
+            state["levels"] = self.levels.state()
         return state
 
     def restore(self, state: EncoderState) -> None:
@@ -324,6 +300,9 @@ class NumberEncoder(ListEncoder):
             require(state, {"lowest": list, "highest": list})
             limits = self._stored_array(state, "lowest", -np.inf), self._stored_array(state, "highest", np.inf)
         self.scales = Scales(mean, deviation, limits)
+        if self.levels is not None:
+            require(state, {"levels": dict})
+            self.levels = stored_levels(state["levels"], self.width)
 
     def _stored_array(self, state: EncoderState, key: str, null: float | None = None) -> np.ndarray:
         """(groups, channels) or (1, channels) of a stored state. Nulls become `null`, or are refused if it is None."""
@@ -338,11 +317,17 @@ class NumberEncoder(ListEncoder):
             raise InputError(f"{key} must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
 
-    def channel_names(self) -> list[str]:
-        """Return the column of each channel, or indexed names if one column holds vectors."""
-        if len(self.field.columns) == self.width:
-            return list(self.field.columns)
-        return [f"{self.field.name}[{channel}]" for channel in range(self.width)]
+    @property
+    def has_one_scale(self) -> bool:
+        return self.scale in ("standard", "robust") and self.by is None
+
+    def constant_channels(self, encoded: np.ndarray) -> np.ndarray:
+        is_constant = super().constant_channels(encoded)
+        if self.levels is None:
+            return is_constant
+        # The values of constant sequences are 0, but their levels, the last channels, may differ.
+        levels = np.asarray(encoded[:, -2 * self.width :])
+        return is_constant & (levels == levels[:1]).all(axis=0).reshape(2, -1).all(axis=0)
 
     def mask_channels(self) -> slice | None:
         return slice(self.width, 2 * self.width) if self._has_mask else None
@@ -362,3 +347,8 @@ class NumberEncoder(ListEncoder):
                 "values, or fix them"
             )
         return lines
+
+
+def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    with np.errstate(over="ignore"):
+        return np.clip((raw - mean) / deviation, -LARGEST, LARGEST)
