@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -23,6 +23,7 @@ from seqclf import __version__
 from seqclf.config.instantiate import locate_generator
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
+from seqclf.data.reading.formats.lookup import plugin_format
 from seqclf.data.reading.sources import FileEntry, Source, SourceState
 
 DATA = Path(__file__).parents[1]
@@ -66,9 +67,10 @@ def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list
     They are random if the rows of a source may change without a trace, so that its data is never reused.
     """
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
-    volatile = any(sources.is_volatile(source) for source in _all_sources(options, splits))
-    nonce = os.urandom(8).hex() if volatile else None
-    parts = [__version__, code_digest(), keys, [asdict(state) for state in states], nonce]
+    all_sources = _all_sources(options, splits)
+    nonce = os.urandom(8).hex() if any(map(sources.is_volatile, all_sources)) else None
+    format_code = _format_code(all_sources, states)
+    parts = [__version__, code_digest(), keys, [asdict(state) for state in states], nonce, format_code]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -86,6 +88,17 @@ def code_digest() -> str:
     return digest.hexdigest()
 
 
+def _format_code(all_sources: list[Source], states: list[SourceState]) -> list[str | None]:
+    """Hash of the code of each format of another package that a source is read by."""
+    files = [
+        state.files[0].path
+        for source, state in zip(all_sources, states, strict=False)  # vector files follow
+        if state.files and sources.query_text(source) is None
+    ]
+    formats = [plugin_format(ending) for ending in sorted(set(map(sources.suffix_of, files)))]
+    return [_hash_of_code([inspect.getmodule(type(used))]) for used in formats if used is not None]
+
+
 def _has_vectors(spec: Any) -> bool:
     return isinstance(spec, Mapping) and isinstance(spec.get("vectors"), str)
 
@@ -96,13 +109,17 @@ def _vector_file(path: str) -> SourceState:
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """Hash of all Python files of a generator's package, or of its file if that is in no package.
+    """Hash of the code of a generator."""
+    function = locate_generator(generator)
+    return _hash_of_code([inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])])
 
-    Other packages that it imports do not count. For a package of more than MAX_HASHED_FILES files, their states are
+
+def _hash_of_code(modules: Iterable[ModuleType | None]) -> str | None:
+    """Hash of all Python files of the modules' packages, or of their files if those are in no package.
+
+    Other packages that they import do not count. For packages of more than MAX_HASHED_FILES files, their states are
     hashed instead of their content.
     """
-    function = locate_generator(generator)
-    modules = {inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])}
     files = sorted({file for module in modules if module is not None for file in _code_files(module)})
     digest = hashlib.sha256()
     for file in files:
