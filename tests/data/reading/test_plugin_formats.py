@@ -47,7 +47,12 @@ def packages(monkeypatch, tmp_path_factory):
         monkeypatch, folder, "bioformats", {"fasta.py": FASTA}, {"seqclf.formats": {"fasta": "fasta:Fasta"}}
     )
     entries = {"signal": "other:Signal", "piped": "piped:PipeSeparated", "broken": "missing:Nothing"}
-    modules = {"other.py": OTHER, "piped.py": PIPED.replace('(".psv",)', '(".psv", ".csv")')}
+    entries["crash"] = "crash:Nothing"
+    modules = {
+        "crash.py": "raise RuntimeError('of its own')",
+        "other.py": OTHER,
+        "piped.py": PIPED.replace('(".psv",)', '(".psv", ".csv")'),
+    }
     install_package(monkeypatch, folder, "otherformats", modules, {"seqclf.formats": entries})
     return folder
 

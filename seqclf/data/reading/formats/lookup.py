@@ -66,6 +66,8 @@ def _plugin_formats(search_path: tuple[str, ...]) -> tuple[tuple[Format, ...], t
             formats.append(loaded())
         except InputError as error:
             errors.append(error)
+        except Exception as error:  # code of another package may fail at import as it likes
+            errors.append(InputError(f"{entry.name}: the plugin {entry.value} cannot be imported ({error!r})"))
     return tuple(formats), tuple(errors)
 
 
