@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
 from seqclf.errors import InputError
+from seqclf.reporting.console import show_note
 from seqclf.reporting.formatting import shortened
 from seqclf.reporting.html import RenderedSection, render_section, render_sections
 from seqclf.reporting.run import sections
@@ -22,7 +22,7 @@ from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plug
 def write_report(report: Report, path: Path) -> None:
     """Write a page that needs no other file and no network.
 
-    A section of another package that fails is left out, with a warning that names it.
+    A section of another package that fails is left out, and a line on the terminal names it.
     """
     built = [(section.position, _render(section, report)) for section in builtin_sections()]
     built += [_render_plugin(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
@@ -44,7 +44,7 @@ def _render(section: ReportSection, report: Report) -> RenderedSection | None:
 
 
 def _render_plugin(entry: EntryPoint, report: Report) -> tuple[float, RenderedSection | None]:
-    """Render the section of another package. It is None, with a warning, if that fails."""
+    """Render the section of another package. It is None if that fails, which the terminal says."""
     try:
         plugin = load_plugin(entry)
         if not (isinstance(plugin, type) and issubclass(plugin, ReportSection)):
@@ -54,7 +54,5 @@ def _render_plugin(entry: EntryPoint, report: Report) -> tuple[float, RenderedSe
     except Exception as error:  # code of another package must not cost the page
         package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
         reason = str(error) if isinstance(error, InputError) else repr(error)
-        warnings.warn(
-            f"report.html: the section '{entry.name}'{package} is left out: {' '.join(reason.split())}", stacklevel=3
-        )
+        show_note(f"report.html: the section '{entry.name}'{package} is left out: {' '.join(reason.split())}")
         return 0.0, None

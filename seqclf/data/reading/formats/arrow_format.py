@@ -69,8 +69,7 @@ class ArrowFormat(Format):
                             f"{path}: has the columns {_described(record_batch.schema)}, but {first_path} has "
                             f"{_described(schema)}; give files of the same columns"
                         )
-                    file_names = pa.array([str(path)]).take(pa.array([0] * record_batch.num_rows, pa.int32()))
-                    columns = [*record_batch.columns, file_names]
+                    columns = [*record_batch.columns, pa.repeat(str(path), record_batch.num_rows)]
                     writer.write_batch(pa.record_batch(columns, schema=file_schema))
         if schema is None:
             raise InputError(f"{', '.join(map(str, paths))}: has no rows; give a file with a row per sequence")

@@ -21,18 +21,17 @@ def find_format(source: Source, path: Path | str, in_class_folder: bool = False)
     'Delimited'
     """
     ending = suffix_of(path)
-    chosen = _taking(builtin_formats(), ending, in_class_folder)
-    if chosen is None:
-        plugins, errors = plugin_formats()
-        chosen = _taking(plugins, ending, in_class_folder)
-        if chosen is None and errors:
-            raise errors[0]  # that plugin may be the one that reads the file
-    if chosen is None:
-        raise InputError(
-            f"{source.key}={source.path}: unknown kind of file '{ending}'; give {', '.join(_known_endings())} (text "
-            "also as .gz), a folder with a file per class, a .sql file or a query"
-        )
-    return chosen
+    if builtin_format := _taking(builtin_formats(), ending, in_class_folder):
+        return builtin_format
+    formats, errors = plugin_formats()
+    if plugin := _taking(formats, ending, in_class_folder):
+        return plugin
+    if errors:
+        raise errors[0]  # that plugin may be the one that reads the file
+    raise InputError(
+        f"{source.key}={source.path}: unknown kind of file '{ending}'; give {', '.join(_endings())} (text "
+        "also as .gz), a folder with a file per class, a .sql file or a query"
+    )
 
 
 def plugin_format(ending: str) -> Format | None:
@@ -80,6 +79,7 @@ def _taking(formats: tuple[Format, ...], ending: str, in_class_folder: bool) -> 
     return max(candidates, key=lambda candidate: candidate.only_in_class_folders, default=None)
 
 
-def _known_endings() -> list[str]:
-    formats = [*builtin_formats(), *plugin_formats()[0]]
-    return sorted({ending for known in formats if not known.only_in_class_folders for ending in known.endings})
+def _endings() -> list[str]:
+    """Endings of the files that are read alone, without a class folder."""
+    formats = [entry for entry in (*builtin_formats(), *plugin_formats()[0]) if not entry.only_in_class_folders]
+    return sorted({ending for entry in formats for ending in entry.endings})
