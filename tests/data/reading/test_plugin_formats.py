@@ -8,6 +8,7 @@ from support.plugin_package import documented_example, install_package
 from support.table_files import column_types, read, sample
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.formats.lookup import builtin_formats
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema
@@ -190,3 +191,10 @@ def test_endings_of_packages_are_listed_with_the_others(monkeypatch, tmp_path, p
 def test_a_url_of_a_format_that_duckdb_does_not_read_is_refused():
     with pytest.raises(InputError, match=r"data.train=https://x.org/t.fasta: '.fasta' is read from local files; downl"):
         sample(source("https://x.org/t.fasta"), 1)
+
+
+def test_each_ending_belongs_to_one_built_in_format():
+    for only_in_class_folders in (False, True):
+        formats = [entry for entry in builtin_formats() if entry.only_in_class_folders == only_in_class_folders]
+        endings = [ending for entry in formats for ending in entry.endings]
+        assert len(set(endings)) == len(endings) and all(ending == ending.lower() for ending in endings)
