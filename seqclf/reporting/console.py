@@ -68,6 +68,11 @@ def show_warnings(survey: DatasetSurvey) -> None:
         console.print(f"data: {line}", style="yellow", soft_wrap=True)
 
 
+def show_note(text: str) -> None:
+    """Print one line about something that was left out, while the command goes on."""
+    console.print(text, style="yellow", soft_wrap=True)
+
+
 def show_epoch(row: EpochRow, monitor: str) -> None:
     """Print a line per epoch. `monitor`: the validation metric that decides which one is best."""
     scores = row.scores

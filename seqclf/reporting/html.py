@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,20 +97,34 @@ def limited_rows(rows: Sequence[Sequence[object]], most: int) -> list[Sequence[o
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a page: a template of `reporting/templates`, its variables, and the JavaScript file that it needs."""
+    """A part of a page: a template, its variables, and the JavaScript file that it needs.
+
+    Files are named by their path in `reporting/templates`, or as `package:path` in another package. The template
+    `run/table.html` shows the variables `heading`, `text` and `table`, of which the last two may be None.
+    """
 
     template: str
     context: Mapping[str, Any] = field(default_factory=dict)
     script: str | None = None
 
 
-def render_sections(template: str, sections: Sequence[Section], *, title: str, summary: str) -> str:
-    """Render a page whose template shows the finished `sections` in turn.
+class RenderedSection(NamedTuple):
+    """The markup of a section and its JavaScript, "" if it has none."""
 
-    Each section is rendered with its variables only.
-    """
-    parts = [Markup(environment().get_template(part.template).render(part.context)) for part in sections]
-    script = "".join((TEMPLATES / part.script).read_text(encoding="utf-8") for part in sections if part.script)
+    markup: Markup
+    script: str
+
+
+def render_section(section: Section) -> RenderedSection:
+    """Render a section with its variables only."""
+    markup = Markup(environment().get_template(section.template).render(section.context))
+    return RenderedSection(markup, read_template(section.script) if section.script else "")
+
+
+def render_sections(template: str, sections: Sequence[RenderedSection], *, title: str, summary: str) -> str:
+    """Render a page whose template shows the `sections` in turn."""
+    script = "".join(section.script for section in sections)
+    parts = [section.markup for section in sections]
     return render_page(template, title=title, summary=summary, script=script, sections=parts)
 
 
@@ -126,14 +141,21 @@ def render_page(template: str, *, title: str, summary: str, script: str = "", **
     return environment().get_template(template).render(**shell, **context) + "\n"
 
 
+def read_template(name: str) -> str:
+    """Return the text of a template or script: a path in `reporting/templates`, or `package:path`."""
+    package, _, path = name.rpartition(":")
+    folder = files(package) if package else TEMPLATES
+    return folder.joinpath(path).read_text(encoding="utf-8")
+
+
 @cache
 def environment() -> Environment:
     """Return the environment of all templates. It escapes every value that is not `Markup`."""
     # Imported here, because a command that writes no page should not wait for it.
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FunctionLoader, StrictUndefined
 
     templates = Environment(
-        loader=FileSystemLoader(TEMPLATES),
+        loader=FunctionLoader(read_template),
         autoescape=True,
         undefined=StrictUndefined,  # a misspelt name fails instead of leaving a gap in the page
         trim_blocks=True,

@@ -1,4 +1,4 @@
-"""The `_target_`s of a training config: importable, of the right class, with arguments that exist.
+"""The `_target_`s of a training config: importable, of the right class, with arguments that exist and fit.
 
 Importing them loads PyTorch but reads no data, so a slip is reported before hours of preparation.
 """
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from seqclf.config.argument_types import check_values
 from seqclf.config.instantiate import build, check_arguments, locate_subclass
 from seqclf.errors import InputError
 from seqclf.training.options import TrainConfig
@@ -35,12 +36,15 @@ def check_target(
     *,
     ignored: Collection[str],
 ) -> None:
-    """Raise InputError unless `settings` name a subclass of `kind` and arguments that it takes.
+    """Raise InputError unless `settings` name a subclass of `kind`, arguments that it takes, and values it allows.
 
-    `provided`: arguments that training adds. `ignored`: keys that are no arguments.
+    The class declares the values by its annotations (see `check_values`). `provided`: arguments that training adds.
+    `ignored`: keys that are no arguments.
     """
     located = locate_subclass(settings["_target_"], kind, f"{key}._target_")
-    check_arguments(key, located, [name for name in settings if name not in ignored], provided)
+    arguments = {name: value for name, value in settings.items() if name not in ignored}
+    check_arguments(key, located, arguments, provided)
+    check_values(key, located, arguments)
 
 
 def check_optimizer(settings: Mapping[str, Any]) -> None:

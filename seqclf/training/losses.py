@@ -4,21 +4,41 @@ A loss is the mean over a batch of the costs of its rows, which may be weighted 
 it by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a mean of 1 over
 the training rows, not over each batch, so that a row has the same weight whatever its batch mates.
 
-The losses are dataclasses: each declares only the arguments that it adds. Its signature still lists all of them, as the
-check of a `_target_` needs it to (see `check_arguments`).
+The losses are dataclasses: each declares only the arguments that it adds, with the values that they may have. Its
+signature still lists all of them, as the checks of a `_target_` need it to (see `check_arguments`, `check_values`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from typing import Annotated, Any
 
 import torch
+from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seqclf.config.options import NonNegative
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
+
+CLASS_WEIGHTS = ("balanced", "effective")
+
+
+def require_class_weights(value: Any) -> Any:
+    """Refuse class weights that are neither a rule nor a mapping label → number of at least 0."""
+    if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
+        return value
+    if not isinstance(value, Mapping):
+        raise ValueError("must be null, balanced, effective or {label: weight}")
+    for label, weight in value.items():
+        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
+            raise InputError(f"loss.class_weights.{label_text(label)}={weight}: must be a number of at least 0")
+    return {label_text(label): weight for label, weight in value.items()}
+
+
+ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_class_weights)]
 
 
 def weigh_classes(
@@ -64,8 +84,8 @@ class RowLoss(nn.Module):
     classes: Sequence[str]
     class_counts: Sequence[int]
     _: KW_ONLY
-    class_weights: str | Mapping[str, float] | None
-    effective_beta: float
+    class_weights: ClassWeights
+    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)]
     weights: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -92,7 +112,7 @@ class CrossEntropy(RowLoss):
     With `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others.
     """
 
-    label_smoothing: float
+    label_smoothing: Annotated[float, Field(ge=0, le=0.999)]
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=self.label_smoothing)
@@ -102,7 +122,7 @@ class CrossEntropy(RowLoss):
 class Focal(RowLoss):
     """Focal loss: -(1 - p(label))^gamma log p(label), where easy rows count less (Lin et al. 2017)."""
 
-    gamma: float
+    gamma: NonNegative
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         # 1 - p from the logits of the other classes: exact where p is nearly 1, and its power has a gradient there.
@@ -119,7 +139,7 @@ class LogitAdjusted(CrossEntropy):
     Trained with the shift, the logits themselves treat classes as if they were equally frequent.
     """
 
-    tau: float
+    tau: NonNegative
     priors: Tensor = field(init=False)
 
     def __post_init__(self) -> None:

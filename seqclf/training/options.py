@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Required
+from typing import Annotated, Literal, Required
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import AfterValidator, ConfigDict, Discriminator, Field
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
@@ -24,15 +23,12 @@ from seqclf.config.options import (
     ZeroOrMore,
     one_of,
 )
-from seqclf.config.yaml_text import label_text
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
-
-CLASS_WEIGHTS = ("balanced", "effective")
 
 
 def require_checkpoint_file(value: str) -> str:
@@ -52,21 +48,7 @@ def require_checkpoint_file(value: str) -> str:
     return value
 
 
-def require_class_weights(value: Any) -> Any:
-    """Refuse class weights that are neither a rule nor a mapping label → number of at least 0."""
-    if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
-        return value
-    if not isinstance(value, Mapping):
-        raise ValueError("must be null, balanced, effective or {label: weight}")
-    for label, weight in value.items():
-        if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise InputError(f"loss.class_weights.{label_text(label)}={weight}: must be a number of at least 0")
-    return {label_text(label): weight for label, weight in value.items()}
-
-
 CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
-ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_class_weights)]
-LossShare = Annotated[float, Field(ge=0, le=0.999)]
 
 
 class RuntimeOptions(Options):
@@ -121,36 +103,13 @@ class OptimizerArguments(TypedDict, total=False):
     schedule: Required[ScheduleOptions]
 
 
-class BuiltinLossArguments(TypedDict, total=False):
-    """conf/loss/*.yaml. Other keys are compared with the signature of `_target_` once that is imported."""
+class LossArguments(TypedDict):
+    """conf/loss/*.yaml. Other keys are checked by the signature and types of `_target_` once that is imported."""
 
     __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
 
-    _target_: Required[str]
-    class_weights: ClassWeights
-    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)]
-    label_smoothing: LossShare
-    gamma: NonNegative
-    tau: NonNegative
+    _target_: str
 
-
-class CustomLossArguments(TypedDict, total=False):
-    """The arguments of a loss of another package, whose names and values may be anything."""
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-
-    _target_: Required[str]
-
-
-def _origin(loss: Any) -> str:
-    target = loss.get("_target_") if isinstance(loss, dict) else None
-    return "built-in" if not isinstance(target, str) or target.startswith("seqclf.") else "custom"
-
-
-LossArguments = Annotated[
-    Annotated[BuiltinLossArguments, Tag("built-in")] | Annotated[CustomLossArguments, Tag("custom")],
-    Discriminator(_origin),
-]
 
 # Lightning's names, which a test compares with its signature.
 Precision = Literal[

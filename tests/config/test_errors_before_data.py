@@ -130,6 +130,7 @@ CASES = [
         ["loss.class_weights=equal"],
         "loss.class_weights=equal: must be null, balanced, effective or {label: weight}",
     ),
+    ("train", ["loss=focal", "loss.gamma=-1"], "loss.gamma=-1: must be at least 0"),
     (
         "train",
         ["optimizer._target_=torch.optim.AdamWW"],

@@ -202,7 +202,6 @@ BELOW = {
     **dict.fromkeys([f"batching.{name}" for name in ("overhead", "balance", "num_workers")], -1),
     **dict.fromkeys([f"model.{name}" for name in ("embedding_size", "hidden_size", "layers", "members")], 0),
     **dict.fromkeys([f"model.{name}" for name in ("dropout", "token_dropout", "number_noise")], -0.1),
-    **dict.fromkeys([f"loss.{name}" for name in ("label_smoothing", "effective_beta")], -0.1),
     **dict.fromkeys([f"decision.{name}" for name in ("confidence", "holdout")], -0.1),
     **dict.fromkeys([f"decision.{name}" for name in ("min_recall", "min_precision", "max_alerts", "cost")], 0),
     **dict.fromkeys(["optimizer.lr", "logger.timeout"], 0),
@@ -219,14 +218,6 @@ BELOW = {
 def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
     with pytest.raises(InputError, match=rf"^{re.escape(f'{key}={value}')}: must be "):
         parse_options(TrainConfig, with_value(train_values, key, value))
-
-
-@pytest.mark.parametrize("option", ["focal", "logit_adjusted"])
-@pytest.mark.parametrize("key", ["gamma", "tau"])
-def test_arguments_of_every_loss_are_checked(option, key):
-    values = with_value(composed("train", f"loss={option}"), f"loss.{key}", -1)
-    with pytest.raises(InputError, match=f"^loss.{key}=-1: must be at least 0"):
-        parse_options(TrainConfig, values)
 
 
 def test_arguments_of_other_packages_may_be_anything(train_values):

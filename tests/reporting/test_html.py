@@ -10,7 +10,17 @@ import pytest
 from jinja2 import UndefinedError
 from markupsafe import Markup
 
-from seqclf.reporting.html import LONG_TABLE, Bar, Section, Table, bar, environment, render_page, render_sections
+from seqclf.reporting.html import (
+    LONG_TABLE,
+    Bar,
+    Section,
+    Table,
+    bar,
+    environment,
+    render_page,
+    render_section,
+    render_sections,
+)
 
 EVIL = "<script>alert(1)</script>"
 
@@ -76,10 +86,10 @@ def test_a_page_allows_its_own_script_alone():
 
 
 def test_a_section_sees_its_own_variables_alone():
-    sections = [Section("run/data.html", {"warnings": ["a < b"]}), Section("run/data.html")]
+    first = render_section(Section("run/data.html", {"warnings": ["a < b"]}))
     with pytest.raises(UndefinedError, match="'warnings' is undefined"):
-        render_sections("run.html", sections, title="title", summary="summary")
-    content = render_sections("run.html", sections[:1], title="title", summary="summary")
+        render_section(Section("run/data.html"))
+    content = render_sections("run.html", [first], title="title", summary="summary")
     assert content.count("<section>") == 1 and "<li>a &lt; b</li>" in content
 
 

@@ -1,17 +1,21 @@
 """Losses against the formulas of their papers, and class weights."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 import yaml
 from sklearn.metrics import log_loss
 from sklearn.utils.class_weight import compute_class_weight
+from support.plugin_package import documented_example, install_package
 from torch.nn import functional
 
 from seqclf.config.command import CONF
 from seqclf.errors import InputError
 from seqclf.training.check_targets import check_target
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted
+from seqclf.training.module import SequenceTask
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
 LABELS = np.repeat([0, 1, 2], COUNTS)
@@ -47,12 +51,13 @@ def test_weights_have_a_mean_of_one_over_the_training_rows(scheme):
         np.testing.assert_allclose(weights / weights[0], raw / raw[0], rtol=1e-6)
 
 
+def check(loss_settings):
+    check_target("loss", loss_settings, torch.nn.Module, {"classes", "class_counts"}, ignored={"_target_"})
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "focal", "logit_adjusted"])
 def test_the_arguments_of_a_loss_are_those_of_its_config_and_no_other(name):
     settings = yaml.safe_load((CONF / "loss" / f"{name}.yaml").read_text())
-
-    def check(loss_settings):
-        check_target("loss", loss_settings, torch.nn.Module, {"classes", "class_counts"}, ignored={"_target_"})
 
     check(settings)
     for argument in settings.keys() - {"_target_"}:
@@ -134,3 +139,57 @@ def test_logit_adjusted_loss_is_that_of_its_paper(tau):
         rows.append(np.log1p(sum((shares[k] / shares[label]) ** tau * np.exp(row[k] - row[label]) for k in others)))
     criterion = loss(kind=LogitAdjusted, tau=tau)
     assert float(criterion(logits, labels)) == pytest.approx(np.mean(rows), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value", "message"),
+    [
+        ("cross_entropy", "label_smoothing", -0.1, "loss.label_smoothing=-0.1: must be at least 0"),
+        ("smoothed", "label_smoothing", 1.0, "loss.label_smoothing=1.0: must be at most 0.999"),
+        ("cross_entropy", "effective_beta", -0.1, "loss.effective_beta=-0.1: must be at least 0"),
+        ("effective", "effective_beta", 1, "loss.effective_beta=1: must be at most 0.9999999"),
+        ("focal", "gamma", -1, "loss.gamma=-1: must be at least 0"),
+        ("focal", "gamma", True, "loss.gamma=true: must be a number"),
+        ("logit_adjusted", "tau", "strong", "loss.tau=strong: must be a number"),
+        ("logit_adjusted", "tau", float("inf"), "loss.tau=inf: must be a finite number"),
+        (
+            "balanced",
+            "class_weights",
+            "equal",
+            "loss.class_weights=equal: must be null, balanced, effective or {label: weight}",
+        ),
+        ("focal", "class_weights", {True: -1}, "loss.class_weights.true=-1: must be a number of at least 0"),
+    ],
+)
+def test_values_out_of_range_are_refused_by_key_before_the_loss_is_built(name, key, value, message):
+    settings = {}
+    for file in ("cross_entropy", name) if name in ("smoothed", "effective", "balanced") else (name,):
+        settings |= yaml.safe_load((CONF / "loss" / f"{file}.yaml").read_text())
+    settings.pop("defaults", None)
+    check({**settings, "class_weights": {True: 2.0, "wild": 1}})
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        check({**settings, key: value})
+
+
+@pytest.fixture
+def generalized(monkeypatch, tmp_path):
+    """Settings of the loss of docs/extending.md, whose package is installed."""
+    install_package(monkeypatch, tmp_path, "mypackage", {"losses.py": documented_example("A loss")}, {})
+    return yaml.safe_load(documented_example("A loss", "yaml"))
+
+
+def test_a_loss_of_another_package_is_checked_and_trained_from_its_yaml(generalized, task, fit):
+    check(generalized)
+    with pytest.raises(InputError, match=r"^loss.q=2: must be at most 1$"):
+        check({**generalized, "q": 2})
+    with pytest.raises(InputError, match=r"^loss.class_weights=equal: must be null, balanced, effective or "):
+        check({**generalized, "class_weights": "equal"})
+    module = SequenceTask(**{**task(optimizer={"lr": 0.05}).hparams, "loss": generalized})
+    losses = []
+    module.on_train_epoch_end = lambda: losses.append(float(module.step_loss))
+    fit(module, max_epochs=8)
+    assert module.loss.q == 0.7 and losses[-1] < losses[0]
+    logits = torch.randn(5, 3)
+    module.loss.q = 1.0
+    expected = 1 - logits.softmax(-1)[torch.arange(5), torch.tensor([0, 1, 2, 0, 1])].mean()
+    torch.testing.assert_close(module.loss(logits, torch.tensor([0, 1, 2, 0, 1])), expected)

@@ -7,7 +7,7 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -24,6 +24,7 @@ from seqclf.config.instantiate import locate_generator
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, kind_names
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources
+from seqclf.data.reading.formats.lookup import plugin_format
 from seqclf.data.reading.sources import FileEntry, Source, SourceState
 from seqclf.errors import InputError
 
@@ -68,9 +69,10 @@ def fingerprint(options: DataOptions, splits: Mapping[str, Source], states: list
     They are random if the rows of a source may change without a trace, so that its data is never reused.
     """
     keys = {key: value for key, value in options.model_dump().items() if key not in NOT_CONTENT}
-    volatile = any(sources.is_volatile(source) for source in _all_sources(options, splits))
-    nonce = os.urandom(8).hex() if volatile else None
-    parts = [__version__, code_digest(), _plugin_code(options), keys, [asdict(state) for state in states], nonce]
+    all_sources = _all_sources(options, splits)
+    nonce = os.urandom(8).hex() if any(map(sources.is_volatile, all_sources)) else None
+    plugin_code = [*_format_code(all_sources, states), *_kind_code(options)]
+    parts = [__version__, code_digest(), keys, [asdict(state) for state in states], nonce, plugin_code]
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
@@ -86,6 +88,17 @@ def code_digest() -> str:
         if GENERATORS not in path.parents:
             digest.update(str(path.relative_to(DATA)).encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+def _format_code(all_sources: list[Source], states: list[SourceState]) -> list[str | None]:
+    """Hash of the code of each format of another package that a source is read by."""
+    files = [
+        state.files[0].path
+        for source, state in zip(all_sources, states, strict=False)  # vector files follow
+        if state.files and sources.query_text(source) is None
+    ]
+    formats = [plugin_format(ending) for ending in sorted(set(map(sources.suffix_of, files)))]
+    return [_hash_of_code([inspect.getmodule(type(used))]) for used in formats if used is not None]
 
 
 def _option_files(spec: Any) -> list[str]:
@@ -104,36 +117,33 @@ def _option_file(path: str) -> SourceState:
     return SourceState((path,), (FileEntry(path, sources.file_state(file)),) if file.is_file() else ())
 
 
-def _plugin_code(options: DataOptions) -> dict[str, str]:
-    """Hash of the code of each field kind that another package brings."""
+def _kind_code(options: DataOptions) -> list[str | None]:
+    """Hash of the code of each field kind of another package."""
     named = [spec.get("kind") if isinstance(spec, Mapping) else spec for spec in (options.fields or {}).values()]
     plugins = {kind for kind in named if isinstance(kind, str) and kind not in built_in_kinds()}
-    digests = {}
-    for kind in sorted(plugins & set(kind_names())):
-        files = _code_files(sys.modules[encoder_class(kind).__module__])
-        digests[kind] = _code_hash(sorted(files))
-    return digests
+    known = plugins.intersection(kind_names()) if plugins else plugins
+    return [_hash_of_code([inspect.getmodule(encoder_class(kind))]) for kind in sorted(known)]
 
 
 def generator_code(generator: Mapping[str, Any]) -> str | None:
-    """Hash of all Python files of a generator's package, or of its file if that is in no package.
+    """Hash of the code of a generator."""
+    function = locate_generator(generator)
+    return _hash_of_code([inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])])
 
-    Other packages that it imports do not count. For a package of more than MAX_HASHED_FILES files, their states are
+
+def _hash_of_code(modules: Iterable[ModuleType | None]) -> str | None:
+    """Hash of all Python files of the modules' packages, or of their files if those are in no package.
+
+    Other packages that they import do not count. For packages of more than MAX_HASHED_FILES files, their states are
     hashed instead of their content.
     """
-    function = locate_generator(generator)
-    modules = {inspect.getmodule(function), sys.modules.get(str(generator["_target_"]).rpartition(".")[0])}
     files = sorted({file for module in modules if module is not None for file in _code_files(module)})
-    return _code_hash(files) if files else None
-
-
-def _code_hash(files: Sequence[CodeFile]) -> str:
     digest = hashlib.sha256()
     for file in files:
         path, name = Path(file.path), file.name
         state = path.read_bytes() if len(files) <= MAX_HASHED_FILES else repr(sources.file_state(path)).encode()
         digest.update(f"{name} {len(state)} ".encode() + state)
-    return digest.hexdigest()
+    return digest.hexdigest() if files else None
 
 
 class CodeFile(NamedTuple):

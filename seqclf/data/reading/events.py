@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW, quote_identifier
 from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
-from seqclf.data.reading.formats.relations import with_row_numbers
+from seqclf.data.reading.formats.relations import Relation
 from seqclf.data.reading.record_batches import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -28,7 +28,7 @@ MAX_ENUMERATION_VALUES = 65_536  # two bytes
 
 def read_events(
     connection: duckdb.DuckDBPyConnection,
-    relation: str,
+    rows: Relation,
     column_types: dict[str, str],
     paths: Sequence[Path],
     source_name: str,
@@ -37,11 +37,11 @@ def read_events(
 ) -> Iterator[SourceRows]:
     """Read the groups of an event table, sorted by their key (see `SourceReader.read`).
 
-    The `id` of a group is the column that the schema names, or else its key. Several Parquet files are numbered one by
-    one, files of other formats as one table.
+    The `id` of a group is the column that the schema names, or else its key. Several files whose rows
+    DuckDB numbers (Parquet) are numbered one by one, those of other formats as one table.
     """
     expressions = event_columns(schema, column_types, source_name, key)
-    numbered = with_row_numbers(relation)
+    relation, numbered = rows.sql, rows.numbered_sql
     file_names = [source_name]
     file_order = [quote_identifier(ROW)]
     if numbered is None:

@@ -12,7 +12,8 @@ from pathlib import Path
 import duckdb
 
 from seqclf.data.reading.casts import SHOWN_CHARACTERS, quote_identifier
-from seqclf.data.reading.formats.relations import Relation, describe_columns
+from seqclf.data.reading.formats.format import describe_columns
+from seqclf.data.reading.formats.relations import Relation
 from seqclf.data.reading.queries import (
     can_be_parsed,
     cte_names,

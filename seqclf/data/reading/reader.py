@@ -19,7 +19,8 @@ from seqclf.data.reading.canonical_columns import canonical_columns
 from seqclf.data.reading.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.formats import line_endings
-from seqclf.data.reading.formats.relations import Relation, build_relation, describe_columns
+from seqclf.data.reading.formats.format import describe_columns
+from seqclf.data.reading.formats.relations import Relation, build_relation
 from seqclf.data.reading.input_query import apply_query
 from seqclf.data.reading.queries import named_paths
 from seqclf.data.reading.record_batches import Refusal, SourceRows, number_rows, rebatch
@@ -135,7 +136,7 @@ class SourceReader:
         with explain_errors(self.source):
             if schema.group_by:
                 yield from read_events(
-                    self._connection, self._relation.sql, self.column_types, self.paths, str(self.source), schema, key
+                    self._connection, self._relation, self.column_types, self.paths, str(self.source), schema, key
                 )
             else:
                 yield from self._read_rows(schema, key, rows)

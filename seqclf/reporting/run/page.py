@@ -2,42 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from seqclf.errors import InputError
+from seqclf.reporting.console import show_note
 from seqclf.reporting.formatting import shortened
-from seqclf.reporting.html import Section, render_sections
+from seqclf.reporting.html import RenderedSection, render_section, render_sections
+from seqclf.reporting.run import sections
 from seqclf.reporting.run.report import Report
-from seqclf.reporting.run.sections.calibration import calibration_section
-from seqclf.reporting.run.sections.classes import classes_section
-from seqclf.reporting.run.sections.confusion import confusion_section
-from seqclf.reporting.run.sections.data import data_section
-from seqclf.reporting.run.sections.epochs import epochs_section
-from seqclf.reporting.run.sections.lengths import lengths_section
-from seqclf.reporting.run.sections.mistakes import mistakes_section
-from seqclf.reporting.run.sections.provenance import provenance_section
-from seqclf.reporting.run.sections.threshold import threshold_section
-from seqclf.reporting.run.sections.verdict import verdict_section
+from seqclf.reporting.run.report_section import ReportSection
 from seqclf.reporting.run.summary import headline
 from seqclf.system.atomic_files import write_output
-
-# In the order of the page. A section is None where the report has nothing for it.
-SECTIONS: tuple[Callable[[Report], Section | None], ...] = (
-    verdict_section,
-    threshold_section,
-    epochs_section,
-    confusion_section,
-    classes_section,
-    lengths_section,
-    calibration_section,
-    mistakes_section,
-    data_section,
-    provenance_section,
-)
+from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plugins, load_plugin, module_names
 
 
 def write_report(report: Report, path: Path) -> None:
-    """Write a page that needs no other file and no network."""
-    sections = [section for make in SECTIONS if (section := make(report)) is not None]
+    """Write a page that needs no other file and no network.
+
+    A section of another package that fails is left out, and a line on the terminal names it.
+    """
+    built = [(section.position, _render(section, report)) for section in builtin_sections()]
+    built += [_render_plugin(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
+    ordered = [rendered for _, rendered in sorted(built, key=lambda entry: entry[0]) if rendered is not None]
     title, summary = shortened(report.title), headline(report.metrics, report.split)
-    write_output(path, render_sections("run.html", sections, title=title, summary=summary))
+    write_output(path, render_sections("run.html", ordered, title=title, summary=summary))
+
+
+@cache
+def builtin_sections() -> tuple[ReportSection, ...]:
+    """Return the sections of this package."""
+    modules = [import_module(f"{sections.__name__}.{name}") for name in module_names(sections.__name__)]
+    return tuple(defined_class(module, ReportSection)() for module in modules)
+
+
+def _render(section: ReportSection, report: Report) -> RenderedSection | None:
+    content = section.build(report)
+    return None if content is None else render_section(content)
+
+
+def _render_plugin(entry: EntryPoint, report: Report) -> tuple[float, RenderedSection | None]:
+    """Render the section of another package. It is None if that fails, which the terminal says."""
+    try:
+        plugin = load_plugin(entry)
+        if not (isinstance(plugin, type) and issubclass(plugin, ReportSection)):
+            raise InputError(f"it is no {ReportSection.__module__}.{ReportSection.__name__}")
+        section = plugin()
+        return float(section.position), _render(section, report)
+    except Exception as error:  # code of another package must not cost the page
+        package = "" if entry.dist is None else f" of {entry.dist.name} {entry.dist.version}"
+        reason = str(error) if isinstance(error, InputError) else repr(error)
+        show_note(f"report.html: the section '{entry.name}'{package} is left out: {' '.join(reason.split())}")
+        return 0.0, None

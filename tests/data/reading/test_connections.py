@@ -40,7 +40,7 @@ def test_json_types_follow_the_file(tmp_path):
         ("t.sql", None, r"data.train=.*t.sql: no such file"),
         ("t.csv", b"", r"t.csv: the file is empty; give a file with a row per sequence"),
         ("t.csv", b"\n\n", r"t.csv: has no rows; give a file with a row per sequence"),
-        ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .csv"),
+        ("t.dat", b"x", r"data.train=.*t.dat: unknown kind of file '.dat'; give .arrow, .csv, .feather, "),
         ("t.parquet.gz", b"x", r"t.parquet.gz: cannot be read: .*; replace the file"),
         ("t.sql", b"SELEC 1", r"t.sql: cannot be read: .*syntax error.*; fix the query"),
         ("t.sql", b" ", r"t.sql: holds no query; write one SELECT"),

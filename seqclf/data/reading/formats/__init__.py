@@ -1,1 +1,1 @@
-"""File formats: each turns its files into SQL that DuckDB reads."""
+"""File formats: a class each, which turns its files into SQL that DuckDB reads."""

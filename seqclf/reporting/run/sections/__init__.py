@@ -1,1 +1,1 @@
-"""Sections of the report of a run: a function each, which returns a template and its variables."""
+"""Sections of the report of a run: a module each, which defines one `ReportSection`. There is no other list of them."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from seqclf.reporting.formatting import shortened
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.report_section import ReportSection
 
 MAX_CLASSES = 12  # of a matrix that fits a phone
 MAX_ERRORS = 25
@@ -21,13 +22,19 @@ class MatrixRow(NamedTuple):
     cells: list[tuple[int, int]]
 
 
-def confusion_section(report: Report) -> Section:
-    """Return the matrix, or the largest errors of more than `MAX_CLASSES` classes."""
-    matrix = np.array(report.metrics.confusion)
-    if len(report.classes) > MAX_CLASSES:
-        return Section("run/largest_confusions.html", {"table": _largest_errors(matrix, report.classes)})
-    rows = [MatrixRow(label, _cells(counts.tolist())) for label, counts in zip(report.classes, matrix, strict=True)]
-    return Section("run/confusion.html", {"classes": report.classes, "rows": rows})
+class ConfusionSection(ReportSection):
+    """Confusion matrix."""
+
+    position: ClassVar[float] = 40
+
+    def build(self, report: Report) -> Section:
+        """Return the matrix, or the largest errors of more than `MAX_CLASSES` classes."""
+        matrix = np.array(report.metrics.confusion)
+        if len(report.classes) > MAX_CLASSES:
+            table = _largest_errors(matrix, report.classes)
+            return Section("run/table.html", {"heading": "Largest confusions", "text": None, "table": table})
+        rows = [MatrixRow(label, _cells(counts.tolist())) for label, counts in zip(report.classes, matrix, strict=True)]
+        return Section("run/confusion.html", {"classes": report.classes, "rows": rows})
 
 
 def _cells(counts: list[int]) -> list[tuple[int, int]]:

@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from seqclf.reporting.formatting import head_and_tail, score, shortened
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.figures import learning_curves
 from seqclf.reporting.run.report import MAX_ROWS, Report
+from seqclf.reporting.run.report_section import ReportSection
 from seqclf.reporting.svg import picture
 
 
-def epochs_section(report: Report) -> Section | None:
-    """Return curves of loss, recall and the monitored metric. None for an evaluation, which has no epochs."""
-    if not report.history:
-        return None
-    assert report.config is not None, "a report with epochs is of a training run"
-    monitor = report.config["monitor"]
-    # Without duplicates, as loss or recall may be the monitored metric.
-    curves = list(dict.fromkeys(["loss", "recall", monitor]))
-    figure = picture(
-        lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
-        f"{', '.join(curves)} of training and validation by epoch".replace("_", " "),
-    )
-    table = _epoch_table(report, list(dict.fromkeys(["loss", "accuracy", "recall", monitor])))
-    return Section("run/epochs.html", {"picture": figure, "table": table})
+class EpochsSection(ReportSection):
+    """Learning curves and a table of the epochs."""
+
+    position: ClassVar[float] = 30
+
+    def build(self, report: Report) -> Section | None:
+        """Return curves of loss, recall and the monitored metric. None for an evaluation, which has no epochs."""
+        if not report.history:
+            return None
+        assert report.config is not None, "a report with epochs is of a training run"
+        monitor = report.config["monitor"]
+        # Without duplicates, as loss or recall may be the monitored metric.
+        curves = list(dict.fromkeys(["loss", "recall", monitor]))
+        figure = picture(
+            lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
+            f"{', '.join(curves)} of training and validation by epoch".replace("_", " "),
+        )
+        table = _epoch_table(report, list(dict.fromkeys(["loss", "accuracy", "recall", monitor])))
+        return Section("run/epochs.html", {"picture": figure, "table": table})
 
 
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:

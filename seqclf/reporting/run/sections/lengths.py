@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.reporting.formatting import number, score
 from seqclf.reporting.html import Section, Table, bar
 from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.report_section import ReportSection
 
 
-def lengths_section(report: Report) -> Section:
-    """Return a row for each range of lengths, and one for the truncated rows."""
-    metrics = report.metrics
-    slices: list[tuple[str, SliceMetrics]] = [(f"{part.low:,} to {part.high:,}", part) for part in metrics.by_length]
-    if metrics.truncated is not None:
-        slices.append(("truncated", metrics.truncated))
-    if report.positive is None:
-        names, counts = ["recall", "accuracy", "f1"], ["rows"]
-    else:
-        names, counts = ["recall", "precision", "average_precision"], ["rows", "positive rows"]
-    rows = [[title, *_cells(part, names)] for title, part in slices]
-    headings = [name.replace("_", " ") for name in names] + counts
-    table = Table({"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}, rows)
-    return Section("run/lengths.html", {"positive": report.positive, "table": table})
+class LengthsSection(ReportSection):
+    """Scores by the length of the sequences."""
+
+    position: ClassVar[float] = 60
+
+    def build(self, report: Report) -> Section:
+        """Return a row for each range of lengths, and one for the truncated rows."""
+        metrics = report.metrics
+        slices: list[tuple[str, SliceMetrics]] = [
+            (f"{part.low:,} to {part.high:,}", part) for part in metrics.by_length
+        ]
+        if metrics.truncated is not None:
+            slices.append(("truncated", metrics.truncated))
+        if report.positive is None:
+            names, counts = ["recall", "accuracy", "f1"], ["rows"]
+        else:
+            names, counts = ["recall", "precision", "average_precision"], ["rows", "positive rows"]
+        rows = [[title, *_cells(part, names)] for title, part in slices]
+        headings = [name.replace("_", " ") for name in names] + counts
+        table = Table({"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}, rows)
+        return Section("run/lengths.html", {"positive": report.positive, "table": table})
 
 
 def _cells(part: SliceMetrics, names: list[str]) -> list[object]:

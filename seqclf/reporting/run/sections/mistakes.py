@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from seqclf.reporting.formatting import number, percent, shortened
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.report_section import ReportSection
 
 COLUMNS = {
     "id": "text",
@@ -16,17 +19,22 @@ COLUMNS = {
 }
 
 
-def mistakes_section(report: Report) -> Section:
-    """Return a row for each mistake, the lowest probability first."""
-    rows = [
-        [
-            shortened(mistake.id, 30),
-            shortened(mistake.label, 30),
-            shortened(mistake.predicted, 30),
-            percent(mistake.probability),
-            number(mistake.length),
-            shortened(mistake.tokens, 600),
+class MistakesSection(ReportSection):
+    """Worst mistakes."""
+
+    position: ClassVar[float] = 80
+
+    def build(self, report: Report) -> Section:
+        """Return a row for each mistake, the lowest probability first."""
+        rows = [
+            [
+                shortened(mistake.id, 30),
+                shortened(mistake.label, 30),
+                shortened(mistake.predicted, 30),
+                percent(mistake.probability),
+                number(mistake.length),
+                shortened(mistake.tokens, 600),
+            ]
+            for mistake in report.mistakes
         ]
-        for mistake in report.mistakes
-    ]
-    return Section("run/mistakes.html", {"split": report.split, "table": Table(COLUMNS, rows, stacked=True)})
+        return Section("run/mistakes.html", {"split": report.split, "table": Table(COLUMNS, rows, stacked=True)})

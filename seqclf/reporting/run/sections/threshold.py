@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from seqclf.reporting.formatting import probability_text
 from seqclf.reporting.html import Section
 from seqclf.reporting.run.figures import CURVE_IN, MARGIN, precision_recall
 from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.report_section import ReportSection
 
 POINTS = 100  # quantiles of the scores, of the positive rows and of all rows
 # The box of the axes, in shares of the figure. The script places its dot in it as `_dot` does.
@@ -30,23 +31,28 @@ class OperatingPoint(NamedTuple):
     alerts: float
 
 
-def threshold_section(report: Report) -> Section | None:
-    """Return the slider at the threshold of the decision. None where a class has no row, so that no curve exists."""
-    positive, index = report.metrics.positive, report.positive_index
-    if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
-        return None
-    is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
-    points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
-    context = {
-        "positive": report.positive,
-        "last": len(points) - 1,
-        "current": current,
-        "point": points[current],
-        "curve": precision_recall(is_positive, score, CURVE_IN),
-        "dot": _dot(points[current]),
-        "state": _script_state(points),
-    }
-    return Section("run/threshold.html", context, script="run/threshold.js")
+class ThresholdSection(ReportSection):
+    """Slider over the thresholds of the positive label."""
+
+    position: ClassVar[float] = 20
+
+    def build(self, report: Report) -> Section | None:
+        """Return the slider at the threshold of the decision. None where a class has no row: no curve exists."""
+        positive, index = report.metrics.positive, report.positive_index
+        if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
+            return None
+        is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
+        points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
+        context = {
+            "positive": report.positive,
+            "last": len(points) - 1,
+            "current": current,
+            "point": points[current],
+            "curve": precision_recall(is_positive, score, CURVE_IN),
+            "dot": _dot(points[current]),
+            "state": _script_state(points),
+        }
+        return Section("run/threshold.html", context, script="run/threshold.js")
 
 
 def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: float) -> tuple[list[OperatingPoint], int]:

@@ -1,4 +1,4 @@
-"""Format of the time series archives (`.ts`): a header of @ lines, then rows such as `1,2,3:4,5,6:label`.
+"""Time series archives (`.ts`): a header of @ lines, then rows such as `1,2,3:4,5,6:label`.
 
 The channels of a row are separated by colons.
 """
@@ -7,15 +7,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import pyarrow as pa
 
-from seqclf.data.reading.casts import quote_identifier, quote_literal
+from seqclf.data.reading.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.reading.formats.csv_dialect import lines
+from seqclf.data.reading.formats.format import Files, Format, TableSql
 from seqclf.errors import InputError
 
 LONGEST_HEADER = 10_000  # lines
+
+
+class TimeSeries(Format):
+    """Time series: the column `series`, and `label` where the header names classes."""
+
+    endings: ClassVar[tuple[str, ...]] = (".ts",)
+    by_lines: ClassVar[bool] = True
+
+    def table(self, files: Files) -> TableSql:
+        return lambda named_files: select_series(files.paths, FILE if named_files else None)
 
 
 class Header(NamedTuple):

@@ -1,0 +1,51 @@
+"""Values of a `_target_` dict, checked by the types that its class declares for its arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, cast, get_origin
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from typing_extensions import TypedDict, get_type_hints
+
+from seqclf.config.validation_errors import input_error
+
+
+def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
+    """Raise InputError for the first argument that its declared type refuses. `key`: the config group.
+
+    Types are declared by `Annotated`, as those of `seqclf.config.options` are. Other annotations are for readers, and
+    their arguments may be anything.
+
+    >>> from seqclf.config.options import NonNegative
+    >>> def focal(gamma: NonNegative, note: str): ...
+    >>> check_values("loss", focal, {"gamma": 2, "note": 3})
+    >>> check_values("loss", focal, {"gamma": -1})
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: loss.gamma=-1: must be at least 0
+    """
+    types = {name: hint for name, hint in _declared_types(function).items() if name in arguments}
+    if not types:
+        return
+    declared = cast(Any, TypedDict)("Arguments", types, total=False)
+    declared.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+    try:
+        TypeAdapter(declared).validate_python({name: arguments[name] for name in types})
+    except ValidationError as error:
+        raise input_error(error, declared, arguments, key) from None
+
+
+def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return argument → type of the arguments that are declared by `Annotated`.
+
+    Each class of a hierarchy of dataclasses declares its fields, in the module where it stands.
+    """
+    hints: dict[str, Any] = {}
+    for owner in (function.__init__, function) if inspect.isclass(function) else (function,):
+        try:
+            hints |= get_type_hints(owner, include_extras=True)
+        except (NameError, TypeError):  # a name that only type checkers import, or an object without annotations
+            continue
+    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}

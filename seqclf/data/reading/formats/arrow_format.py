@@ -1,0 +1,109 @@
+"""Base class of formats that DuckDB does not read: Python code turns each file into Arrow record batches."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.reading.casts import FILE, quote_identifier
+from seqclf.data.reading.formats.format import Files, Format, TableSql
+from seqclf.data.schema.schema import check_names
+from seqclf.errors import InputError
+
+ROWS_TABLE, ROWS_FILE = "arrow_rows", "rows.arrow"
+MAX_BATCH_ROWS = 8192  # of a table, so that a few rows are read without the rest
+
+
+class ArrowFormat(Format):
+    """Base class of formats that are read by Python code.
+
+    Each file is read once and written to a temporary Arrow file, which DuckDB scans as often as it needs. So a format
+    that yields record batches never holds a whole file in memory.
+
+    >>> class Lines(ArrowFormat):
+    ...     endings = (".lines",)
+    ...
+    ...     def read(self, path):
+    ...         return pa.table({"text": path.read_text().splitlines()})
+    """
+
+    in_folder_per_class: ClassVar[bool] = True
+
+    @abstractmethod
+    def read(self, path: Path) -> pa.Table | Iterable[pa.RecordBatch]:
+        """Return the rows of a file: a table, a reader of record batches, or a generator of them.
+
+        Raise ValueError for a file that cannot be read; the user sees its message after the path of the file.
+        """
+
+    def table(self, files: Files) -> TableSql:
+        import pyarrow.dataset as arrow_dataset  # slow to import, and few sources need it
+
+        files.temporary.mkdir(parents=True, exist_ok=True)
+        rows_file = files.temporary / ROWS_FILE
+        self._write(files.paths, rows_file)
+        files.connection.register(ROWS_TABLE, arrow_dataset.dataset(str(rows_file), format="ipc"))
+        unnamed = f"(SELECT * EXCLUDE ({quote_identifier(FILE)}) FROM {ROWS_TABLE})"
+        return lambda named_files: ROWS_TABLE if named_files else unnamed
+
+    def _write(self, paths: Iterable[Path], target: Path) -> None:
+        """Write the rows of all files, with the column FILE, to one Arrow file."""
+        schema: pa.Schema | None = None
+        first_path: Path | None = None
+        with ExitStack() as stack:
+            for path in paths:
+                for record_batch in self._record_batches(path):
+                    if schema is None:
+                        schema, first_path = record_batch.schema, path
+                        check_names(schema.names, str(path))
+                        file_schema = schema.append(pa.field(FILE, pa.string()))
+                        writer = stack.enter_context(pa.ipc.new_file(str(target), file_schema))
+                    if not record_batch.schema.equals(schema):
+                        raise InputError(
+                            f"{path}: has the columns {_described(record_batch.schema)}, but {first_path} has "
+                            f"{_described(schema)}; give files of the same columns"
+                        )
+                    columns = [*record_batch.columns, pa.repeat(str(path), record_batch.num_rows)]
+                    writer.write_batch(pa.record_batch(columns, schema=file_schema))
+        if schema is None:
+            raise InputError(f"{', '.join(map(str, paths))}: has no rows; give a file with a row per sequence")
+
+    def _record_batches(self, path: Path) -> Iterator[pa.RecordBatch]:
+        """Read one file. Raises InputError if it is damaged, also where DuckDB would trust its buffers and crash."""
+        try:
+            content = self.read(path)
+            for record_batch in _batches_of(content) if isinstance(content, pa.Table) else content:
+                record_batch.validate(full=True)
+                yield _without_dictionaries(record_batch)
+        except InputError:
+            raise
+        except Exception as error:  # code of another package, which may raise anything for a damaged file
+            expected = isinstance(error, (ValueError, OSError))
+            lines = (str(error) if expected else repr(error)).splitlines() or [repr(error)]
+            raise InputError(f"{path}: cannot be read: {lines[0].rstrip(' .')}; fix or replace the file") from error
+
+
+def _batches_of(table: pa.Table) -> list[pa.RecordBatch]:
+    """The rows of a table. One empty record batch for a table without rows, which keeps its columns."""
+    return table.to_batches(MAX_BATCH_ROWS) or [pa.RecordBatch.from_pylist([], table.schema)]
+
+
+def _without_dictionaries(record_batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Decode dictionary columns: an Arrow file holds one dictionary of each, and record batches may differ in it."""
+    if not any(pa.types.is_dictionary(field.type) for field in record_batch.schema):
+        return record_batch
+    columns = [
+        pc.dictionary_decode(column) if pa.types.is_dictionary(column.type) else column
+        for column in record_batch.columns
+    ]
+    return pa.record_batch(columns, record_batch.schema.names)
+
+
+def _described(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} ({field.type})" for field in schema)
