@@ -55,6 +55,7 @@ def load_plugin(entry: EntryPoint) -> Any:
     """Return the object that an entry point names. Raises InputError if it cannot be imported."""
     try:
         return entry.load()
-    except (ImportError, AttributeError) as error:
+    except Exception as error:  # code of somebody else, which may raise anything
         package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
-        raise InputError(f"{entry.name}: the plugin {entry.value}{package} cannot be imported ({error})") from None
+        problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
+        raise InputError(f"{entry.name}: the plugin {entry.value}{package} cannot be imported ({problem})") from error

@@ -1,0 +1,75 @@
+"""Checks that an encoder keeps the promises of its interface, for the tests of a new field kind."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
+from seqclf.data.encoding.field_spec import input_axes, input_type
+from seqclf.data.encoding.truncation import NO_TRUNCATION
+from seqclf.data.schema.fields import Field
+from seqclf.data.storage.ragged import Ragged, take
+
+
+def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str, Encoder]:
+    """Fit the encoders of `fields` on all rows of canonical columns, check them, and return them.
+
+    Rows must be encoded the same from staged and from canonical columns, alone and together, and by an encoder that was
+    restored from its state. The arrays must be what `spec` says, and every token must have a text. Raises
+    AssertionError.
+
+    >>> amount = Field("amount", "number", ("amount",), width=1)
+    >>> sorted(check_encoders([amount], pa.record_batch({"amount": [[1.0, 5.0], [2.0]]})))
+    ['amount']
+    """
+    encoders = make_encoders(fields)
+    staged = pa.record_batch({name: encoder.stage(columns.column(name)) for name, encoder in encoders.items()})
+    for name, encoder in encoders.items():
+        keys = encoder.token_keys(staged.column(name))
+        assert keys.dtype == np.uint64, f"{name}: token_keys must be uint64, not {keys.dtype}"
+    fit_encoders(encoders, lambda *names: iter([staged.select(list(names))]))
+    together = encode(encoders, columns, NO_TRUNCATION).sequences
+    _check_arrays(encoders, together)
+    _check_equal(together, encode_staged(encoders, staged, NO_TRUNCATION).sequences, "encode and encode_staged differ")
+    states = json.loads(json.dumps({name: encoder.state() for name, encoder in encoders.items()}))
+    restored = load_encoders(fields, states.__getitem__)
+    _check_equal(together, encode(restored, columns, NO_TRUNCATION).sequences, "a restored encoder differs")
+    for row in range(columns.num_rows):
+        alone = encode(encoders, columns.slice(row, 1), NO_TRUNCATION).sequences
+        _check_equal(take(together, np.array([row])), alone, f"row {row} alone is encoded differently")
+    for name, encoder in encoders.items():
+        texts = encoder.decode(together.fields)
+        assert len(texts) == together.offsets[-1], f"{name}: decode must return a text for each token"
+    return encoders
+
+
+def _check_arrays(encoders: Mapping[str, Encoder], sequences: Ragged) -> None:
+    for name, encoder in encoders.items():
+        spec, array = encoder.spec(), sequences.fields[name]
+        assert spec["name"] == name, f"{name}: spec names the field {spec['name']}"
+        axes = input_axes(spec)[2:]
+        assert array.ndim == 1 + len(axes), f"{name}: the array has {array.ndim} axes, spec says {1 + len(axes)}"
+        stored = np.float32 if input_type(spec) is np.float32 else np.int32
+        assert array.dtype == stored, f"{name}: the array is {array.dtype}, not {np.dtype(stored)}"
+        if spec["kind"] == "number":
+            assert array.shape[1] == spec["width"], f"{name}: {array.shape[1]} channels, spec says {spec['width']}"
+            assert np.isfinite(array).all(), f"{name}: the array holds NaN or infinite numbers"
+        else:
+            ids = array.ravel().tolist()
+            assert min(ids, default=0) >= 0 and max(ids, default=0) < spec["size"], f"{name}: an id is of no value"
+
+
+def _check_equal(first: Ragged, second: Ragged, problem: str) -> None:
+    assert first.offsets.tolist() == second.offsets.tolist(), f"{problem}: other lengths"
+    for name, array in first.fields.items():
+        other = second.fields[name]
+        if array.ndim == 2 and array.dtype != np.float32:  # slots without a value may follow
+            array, other = (
+                np.pad(ids, ((0, 0), (0, max(array.shape[1], other.shape[1]) - ids.shape[1]))) for ids in (array, other)
+            )
+        assert np.array_equal(array, other), f"{problem}: {name}"

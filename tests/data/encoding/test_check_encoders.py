@@ -1,0 +1,81 @@
+"""Every kind keeps the promises of the interface, and encoders that do not are named."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from seqclf.data.encoding.check_encoders import check_encoders
+from seqclf.data.encoding.encoder import EncodedField
+from seqclf.data.encoding.kinds.number import NumberEncoder
+from seqclf.data.encoding.registry import built_in_kinds
+from seqclf.data.schema.fields import Field
+
+COLUMNS = {
+    "category": pa.array([["a", "b"], ["a"], ["c", "c", "a"]]),
+    "number": pa.array([[1.0, -5.0], [1e3], [0.0, 0.25, 7.0]]),
+    "set": pa.array([[["a", "b"], []], [["b"]], [["c"], ["a"], ["b", "a", "a"]]]),
+    "time": pa.array([[0.0, 60.0], [1e9], [5.0, 5.0, 86400.0]]),
+    "text": pa.array(["the rain in spain", "rain", "the the THE spain"]),
+    "tree": pa.array(["(2 (1 good) (3 film))", "(1 bad)", "(0 (1 not) (2 (2 so) (2 bad)))"]),
+}
+OPTIONS = [
+    ("category", {}),
+    ("category", {"hash_size": 5}),
+    ("number", {}),
+    ("number", {"scale": "robust", "log": True, "clip": 2.0}),
+    ("number", {"scale": "sequence"}),
+    ("number", {"scale": "none"}),
+    ("set", {"combine": "max"}),
+    ("set", {"hash_size": 3}),
+    ("time", {"cycles": ["hour", "weekday"]}),
+    ("text", {"min_count": 1}),
+    ("text", {"tokenizer": "bpe", "min_count": 1, "max_size": 40}),
+    ("text", {"tokenizer": "byte"}),
+    ("tree", {"tags": "tokens"}),
+]
+
+
+def test_the_columns_are_of_every_kind():
+    assert set(COLUMNS) == set(built_in_kinds()) == {kind for kind, _ in OPTIONS}
+
+
+@pytest.mark.parametrize(("kind", "options"), OPTIONS)
+def test_rows_are_encoded_the_same_in_every_way(kind, options):
+    width = 1 if kind in ("number", "time") else None
+    check_encoders([Field("x", kind, ("x",), width=width, options=options)], pa.record_batch({"x": COLUMNS[kind]}))
+
+
+def test_numbers_by_category_are_checked_together():
+    fields = [
+        Field("amount", "number", ("amount",), width=1, options={"by": "shop", "missing": "last", "since": "at"}),
+        Field("shop", "category", ("shop",)),
+        Field("at", "time", ("at",), width=1),
+    ]
+    amounts = pa.array([[1.0, None], [1e3], [0.0, None, 7.0]])
+    check_encoders(fields, pa.record_batch({"amount": amounts, "shop": COLUMNS["category"], "at": COLUMNS["time"]}))
+
+
+def broken(patch, method, change):
+    """Change what a method of NumberEncoder returns."""
+    original = getattr(NumberEncoder, method)
+    patch.setattr(NumberEncoder, method, lambda self, *arguments: change(original(self, *arguments)))
+
+
+def shifted_by_batch(encoded):
+    return EncodedField(encoded.lengths, {"x": encoded.arrays["x"] - encoded.arrays["x"].mean()})
+
+
+@pytest.mark.parametrize(
+    ("method", "change", "problem"),
+    [
+        ("encode", shifted_by_batch, "differ"),
+        ("spec", lambda spec: {**spec, "width": 2}, "spec says 2"),
+        ("decode", lambda texts: texts[1:], "a text for each token"),
+        ("token_keys", lambda keys: keys.astype(np.int64), "must be uint64"),
+        ("state", lambda state: {**state, "mean": [[0.0]]}, "a restored encoder differs"),
+    ],
+)
+def test_broken_promises_are_named(method, change, problem, monkeypatch):
+    broken(monkeypatch, method, change)
+    with pytest.raises(AssertionError, match=problem):
+        check_encoders([Field("x", "number", ("x",), width=1)], pa.record_batch({"x": COLUMNS["number"]}))
