@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,12 @@ def build_encoder(
         raise InputError("model.encoder: names no class; set model.encoder._target_")
     located = locate_subclass(encoder["_target_"], nn.Module, "model.encoder._target_")
     settings = {name: value for name, value in encoder.items() if name != "_target_"}
-    taken = {name: value for name, value in optional.items() if name in _parameter_names(located)}
+    parameters = _parameter_names(located)
+    taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
     provided = {"input_size", *taken}
-    check_arguments("model", located, arguments, {*provided, *settings} - arguments.keys())
-    check_arguments("model.encoder", located, settings, {*provided, *arguments} - settings.keys())
+    # With all parameters, so that none counts as missing before the arguments beside the block were looked at.
+    check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
+    check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}
     built = build(encoder, nn.Module, input_size=input_size, **extra)
     if not isinstance(getattr(built, "size", None), int):
@@ -87,6 +89,6 @@ def build_encoder(
     return built
 
 
-def _parameter_names(function: Any) -> Collection[str]:
+def _parameter_names(function: Any) -> set[str]:
     parameters = inspect.signature(function).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.kind in NAMED]
+    return {parameter.name for parameter in parameters if parameter.kind in NAMED}

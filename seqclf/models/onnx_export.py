@@ -22,7 +22,7 @@ from torch.export import Dim
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.onnx_layers import OPSET, OnnxStack, is_stack
+from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
 # Not 1, which the exporter would take for a fixed size.
@@ -82,25 +82,25 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
 
 def replace_modules(network: nn.Module) -> None:
     """Replace all modules inside of `network` by those that are exported in their place."""
-    # By identity, so that a module which is used in two places stays one, with one copy of its weights.
-    replaced: dict[nn.Module, nn.Module] = {}
+    # A module that is used in two places gets one form, with one copy of its weights.
+    forms: dict[nn.Module, nn.Module] = {}
 
-    def visit(module: nn.Module, path: str) -> None:
+    def visit(module: nn.Module, path: str, originals: frozenset[nn.Module]) -> None:
         for name, child in list(module.named_children()):
+            if child in originals:  # a form may hold the module that it stands for
+                continue
             child_path = f"{path}{name}"
-            if child not in replaced:
-                replaced[child] = _exported_form(child, child_path.removeprefix(WRAPPER))
-                # A form is final. Should it hold the module it stands for, that one is left as it is.
-                replaced.setdefault(replaced[child], replaced[child])
-                visit(replaced[child], f"{child_path}.")
-            setattr(module, name, replaced[child])
+            if child not in forms:
+                forms[child] = _exported_form(child, child_path.removeprefix(WRAPPER))
+                visit(forms[child], f"{child_path}.", originals | {child})
+            setattr(module, name, forms[child])
 
-    visit(network, "")
+    visit(network, "", frozenset())
 
 
 def _exported_form(module: nn.Module, path: str) -> nn.Module:
     if is_stack(module):
-        return OnnxStack(module, path)  # type: ignore[arg-type]
+        use_operators(module, path)  # type: ignore[arg-type]
     return module.onnx_form() if hasattr(module, "onnx_form") else module  # type: ignore[operator]
 
 

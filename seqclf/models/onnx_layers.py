@@ -94,29 +94,24 @@ class OnnxLayer(nn.Module):
 
 
 class OnnxStack(nn.Module):
-    """An `nn.LSTM`, `nn.GRU` or `nn.RNN` for the export, with the same arguments and results.
+    """Forward of an `nn.LSTM`, `nn.GRU` or `nn.RNN` in ONNX operators, see `use_operators`.
 
-    Like the module it reads the padding too. `path`: name of the module in its network, for errors.
+    Like PyTorch's it reads the padding too, and returns the outputs and the last states.
     """
 
-    def __init__(self, module: nn.RNNBase, path: str):
-        super().__init__()
-        self.name = f"{path} ({type(module).__name__})"
-        self.batch_first = module.batch_first
-        suffixes = ("", "_reverse") if module.bidirectional else ("",)
-        self.layers = nn.ModuleList(
-            OnnxLayer([(module, f"l{layer}{suffix}") for suffix in suffixes]) for layer in range(module.num_layers)
-        )
+    onnx_layers: nn.ModuleList
+    onnx_name: str
+    batch_first: bool
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         if not isinstance(input, Tensor):
-            raise InputError(f"{self.name} gets a PackedSequence; give it the padded tokens, or use {RECURRENT}")
+            raise InputError(f"{self.onnx_name} gets a PackedSequence; give it the padded tokens, or use {RECURRENT}")
         if input.dim() != 3:
-            raise InputError(f"{self.name} gets tokens without a batch axis; add it by unsqueeze")
+            raise InputError(f"{self.onnx_name} gets tokens without a batch axis; add it by unsqueeze")
         tokens = input.transpose(0, 1) if self.batch_first else input
         initial = () if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
         last = []
-        for index, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.onnx_layers):
             count = layer.state_shape[0]  # type: ignore[index]
             states = [state[index * count : (index + 1) * count] for state in initial]
             tokens, last_states = layer(tokens, None, states)
@@ -127,7 +122,21 @@ class OnnxStack(nn.Module):
 
 
 def is_stack(module: nn.Module) -> bool:
-    """Return True for a module that `OnnxStack` can replace: a recurrent one with PyTorch's forward."""
+    """Return True for a module that `use_operators` takes: a recurrent one with PyTorch's forward."""
     # With `proj_size` the state is narrower than the gates, which the ONNX operators do not know. PyTorch's exporter
     # turns it into a loop.
     return isinstance(module, nn.RNNBase) and type(module).forward in FORWARDS and not module.proj_size
+
+
+def use_operators(module: nn.RNNBase, path: str) -> None:
+    """Let a module compute by ONNX operators from now on. `path`: its name in its network, for errors.
+
+    It stays of its class, because the code around it may ask for that, read its settings, or flatten its weights.
+    """
+    suffixes = ("", "_reverse") if module.bidirectional else ("",)
+    module.onnx_layers = nn.ModuleList(
+        OnnxLayer([(module, f"l{layer}{suffix}") for suffix in suffixes]) for layer in range(module.num_layers)
+    )
+    kind = type(module)
+    module.onnx_name = f"{path} ({kind.__name__})"
+    module.__class__ = type(kind.__name__, (OnnxStack, kind), {})

@@ -51,9 +51,13 @@ def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | 
 
 
 def describe(path: str, kind: Any) -> str:
-    """Return the path of a module and its class, which may be a module, a type or a dotted name."""
+    """Return the path of a module and its class.
+
+    `path`: in the exported network. `kind`: the module, its class, or the dotted name of that.
+    """
     name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
-    return f"{path.removeprefix(WRAPPER)} ({name.rpartition('.')[2]})"
+    inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
+    return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"
 
 
 def _reason(error: BaseException) -> str:
