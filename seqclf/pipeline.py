@@ -35,6 +35,7 @@ from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
 from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.foreign_network import check_foreign_network
 from seqclf.training.holdout import hold_out
 from seqclf.training.loggers import finish, make_logger
 from seqclf.training.module import SequenceTask, load_task
@@ -91,7 +92,8 @@ def train(
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report.
+    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report,
+    which adds those about the network.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
@@ -108,7 +110,10 @@ def train(
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
         check_resumable(plain, task, batches)
-    logger = _open_run(plain, dataset, run, task, trainer) if trainer.is_global_zero else None
+    logger = None
+    if trainer.is_global_zero:
+        data_warnings = [*data_warnings, *_model_warnings(task, config.export)]
+        logger = _open_run(plain, dataset, run, task, trainer)
     trainer.loggers = [logger] if logger is not None else []
     try:
         with deferred_signals():
@@ -222,6 +227,14 @@ def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trai
 
 def _trainer_error(error: Exception) -> InputError:
     return InputError(f"trainer: {str(error).strip().splitlines()[0]}")
+
+
+def _model_warnings(task: SequenceTask, export: bool) -> list[str]:
+    """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
+    model_warnings = check_foreign_network(task, export)
+    for line in model_warnings:
+        console.print(line, style="yellow", soft_wrap=True)
+    return model_warnings
 
 
 def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> Logger | None:
