@@ -141,3 +141,11 @@ def test_an_encoder_that_reads_the_padding_is_named(shell, train):
     (line,) = [line for line in completed.stderr.splitlines() if line.startswith("model.encoder._target_=")]
     assert line.startswith("model.encoder._target_=acme.encoders.LeakyConvolution: the logits of a sequence change by ")
     assert "LeakyConvolution" in (shell.folder / "outside_leaky/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_search_reaches_the_config_folder_and_leaves_out_keys_that_the_model_lacks(shell, start):
+    pytest.importorskip("optuna")
+    arguments = ["model=averages", "search.trials=1", "hydra.run.dir=outside_search"]
+    result = start("search", *CONF, *DATA, *QUICK, *arguments)().result
+    assert set(result["best"]) == {"optimizer.lr", "model.hidden_size"}, "it has neither dropout nor pooling"
