@@ -27,7 +27,6 @@ ROOT = Path(__file__).parents[2]
 Generator = np.random.Generator
 SHORTEST, LONGEST = 100, 2000
 EVENT = 40  # tokens of an event
-HEADINGS = ("family", "order-blind", "lstm", "conv_lstm", "lstm s/epoch", "conv_lstm s/epoch", "time ratio")
 
 
 def frequency(label: int, time: int, random: Generator) -> np.ndarray:
@@ -161,6 +160,14 @@ def compare(family: str, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
+def table_row(result: dict[str, Any], models: list[str]) -> str:
+    """Return a row of the Markdown table: recalls, and seconds of an epoch."""
+    recalls = [result["order_blind"], *(result[f"{model}_recall"] for model in models)]
+    cells = [result["family"], *(f"{recall:.3f}" for recall in recalls)]
+    seconds = [f"{result[f'{model}_seconds']:.2f}" for model in models]
+    return f"| {' | '.join([*cells, *seconds])} |"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
@@ -171,10 +178,13 @@ def main() -> None:
     parser.add_argument("--scale", default="given", help="of the fields; given: each waveform is standardized first")
     parser.add_argument("overrides", nargs="*", help="of seqclf.train")
     options = parser.parse_intermixed_args()
+    headings = ["family", "order-blind", *options.models, *(f"{model} s/epoch" for model in options.models)]
+    print(f"| {' | '.join(headings)} |")
+    print(f"|{'---|' * len(headings)}")
     results = []
     for family in options.families:
         results.append(compare(family, options))
-        print(json.dumps(results[-1]), flush=True)
+        print(table_row(results[-1], options.models), flush=True)
     print(json.dumps(results, separators=(",", ":")))
 
 
