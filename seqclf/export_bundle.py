@@ -20,6 +20,7 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.parity_grid import grid
 from seqclf.reporting.model_card import model_card
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
 from seqclf.system.json_result import JsonObject
@@ -94,7 +95,7 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
     arrays: dict[str, np.ndarray] = {}
     # On the CPU in float32, as the bundle is checked: a GPU or bf16 differs by more than the tolerance.
     model = task.model.cpu().float().eval()
-    for cell, lengths, time in parity.grid(generator):
+    for cell, lengths, time in grid(generator):
         inputs = example_inputs(task.hparams["dataset"]["fields"], lengths, time, generator)
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         with torch.inference_mode():

@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.instantiate import Config, package_of
+from seqclf.config.instantiate import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
@@ -35,12 +35,14 @@ from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
 from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.foreign_network import check_foreign_network
 from seqclf.training.holdout import hold_out
 from seqclf.training.loggers import finish, make_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.user_callbacks import build_callbacks
 
 # Warnings of Lightning that do not concern the user.
 IGNORED_WARNINGS = (
@@ -90,7 +92,8 @@ def train(
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report.
+    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report,
+    which adds those about the network.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
@@ -107,7 +110,10 @@ def train(
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
         check_resumable(plain, task, batches)
-    logger = _open_run(plain, dataset, run, task, trainer) if trainer.is_global_zero else None
+    logger = None
+    if trainer.is_global_zero:
+        data_warnings = [*data_warnings, *_model_warnings(task, config.export)]
+        logger = _open_run(plain, dataset, run, task, trainer)
     trainer.loggers = [logger] if logger is not None else []
     try:
         with deferred_signals():
@@ -125,6 +131,8 @@ def train(
         # Read back from its file: what is evaluated and exported is what anyone else will load.
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         verdict = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
+    except MisconfigurationException as error:  # a callback that needs a logger, for example
+        raise _trainer_error(error) from None
     except Terminated as end:
         if _is_launched_rank(trainer):
             end.code = 0  # the launcher kills rank 0, which may still be writing, if another rank fails
@@ -163,7 +171,8 @@ class _Hooks:
         record = EpochRecord(run / "metrics.csv", show_epoch)
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
-        hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt")]
+        added = build_callbacks(config.trainer.get("callbacks"))
+        hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
@@ -206,14 +215,26 @@ def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trai
     }
     try:
         trainer = pl.Trainer(**{**settings, **fixed})
-    except (MisconfigurationException, TypeError, ValueError) as error:
-        raise InputError(f"trainer: {str(error).strip().splitlines()[0]}") from None
+    except (MisconfigurationException, TypeError, ValueError, RuntimeError) as error:  # RuntimeError: alike callbacks
+        raise _trainer_error(error) from None
     if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
         raise InputError(
             f"trainer.strategy={settings['strategy']}: its processes are forks, whose training is lost to this one; "
             "use trainer.strategy=ddp"
         )
     return trainer
+
+
+def _trainer_error(error: Exception) -> InputError:
+    return InputError(f"trainer: {str(error).strip().splitlines()[0]}")
+
+
+def _model_warnings(task: SequenceTask, export: bool) -> list[str]:
+    """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
+    model_warnings = check_foreign_network(task, export)
+    for line in model_warnings:
+        console.print(line, style="yellow", soft_wrap=True)
+    return model_warnings
 
 
 def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> Logger | None:
@@ -236,7 +257,7 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
 
 def _trusted_packages(config: Config) -> set[str]:
     """Packages that the user's config names. Their code has run already."""
-    return {package_of(config[part]["_target_"]) for part in ("model", "loss")}
+    return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
 
 def _is_launched_rank(trainer: pl.Trainer) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seqclf.config.command import command, run_folder, typed_overrides
+from seqclf.config.command import command, config_folders, run_folder, typed_overrides
 
 if TYPE_CHECKING:
     from seqclf.tuning.options import SearchConfig
@@ -23,14 +23,22 @@ def main(config: SearchConfig) -> SearchResult:
 def _search(config: SearchConfig) -> SearchResult:
     import shlex
 
+    from seqclf.config.written_keys import written_keys
     from seqclf.reporting.console import console
+    from seqclf.training.check_targets import resolve_targets
     from seqclf.tuning.outcome import BEST, SearchResult, draw_trials, trial_line, trials_table, write_best
-    from seqclf.tuning.space import as_overrides
+    from seqclf.tuning.space import as_overrides, known_keys
     from seqclf.tuning.trials import DATABASE, completed_trials, open_study, run_trials
 
-    options, folder = config.search, run_folder()
+    # Before the first trial, which would be refused for the same reasons.
+    resolved = resolve_targets(config, written_keys()).model_dump()
+    options, folder = (
+        config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
+        run_folder(),
+    )
     # Every trial repeats what was typed for the training.
-    overrides = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
+    typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
+    overrides = [*config_folders(), *typed]
     study = open_study(folder, options, overrides)
     if config.logger.name == "wandb" and config.logger.group is None:
         overrides.append(f"logger.group={folder.name}")

@@ -28,12 +28,14 @@ def _with_group(config: TrainConfig) -> TrainConfig:
 
 
 def _train(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
+    from seqclf.config.written_keys import written_keys
     from seqclf.data.prepare import prepare
     from seqclf.reporting.console import console, show_dataset, show_warnings
     from seqclf.survey.survey import survey_dataset
-    from seqclf.training.check_targets import check_targets
+    from seqclf.training.check_targets import resolve_targets
 
-    check_targets(config)  # loads PyTorch; a wrong argument must not come up after hours of preparation
+    # Loads PyTorch; a wrong argument must not come up after hours of preparation.
+    config = resolve_targets(config, written_keys())
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)

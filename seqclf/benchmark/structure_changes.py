@@ -28,15 +28,24 @@ class StructureChanges:
 def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -> StructureChanges:
     """Run one step of every structure in turn. The embedding and the output layer train through all of them."""
     trainer = ModeTrainer(MODES["dynamic"], workload, settings)
-    size = trainer.model.recurrent.size
+    size = trainer.model.encoder.size
     directions = (False,) if size % 2 else (False, True)  # each direction has half of the size
     structures = list(itertools.product(CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]))
     errors = []
     for index, (cell, layers, bidirectional, pooling, layout) in enumerate(structures):
         hidden = size // 2 if bidirectional else size
         model = trainer.model
-        model.recurrent = Recurrent(cell, model.embedding.size, hidden, layers, bidirectional, 0.0, False, layout)
-        model.pooling = Pooling(pooling, size, model.recurrent.backward_size)
+        model.encoder = Recurrent(
+            model.embedding.size,
+            cell=cell,
+            hidden_size=hidden,
+            layers=layers,
+            bidirectional=bidirectional,
+            layout=layout,
+            dropout=0.0,
+            variational=False,
+        )
+        model.pooling = Pooling(pooling, size, model.encoder.backward_size)
         model.to(settings.device)
         trainer.mode = MODES["packed" if layout == "packed" else "dynamic"]
         # The former optimizer refers to weights that are no longer part of the model.
@@ -56,7 +65,7 @@ def _train_one_step(trainer: ModeTrainer, rows: np.ndarray) -> Iterator[str]:
     except Exception as error:  # one structure that fails must not hide the others
         yield str(error)
         return
-    gradients = [weight.grad for weight in model.recurrent.parameters()]
+    gradients = [weight.grad for weight in model.encoder.parameters()]
     if any(gradient is None or not bool(torch.isfinite(gradient).all()) for gradient in gradients):
         yield "weights without a gradient"
     if torch.equal(output_before, model.output.weight.detach()):

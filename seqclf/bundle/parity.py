@@ -6,36 +6,14 @@ check without PyTorch.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.system.json_result import JsonResult
-
-TOLERANCE = 1e-5  # float32 kernels of both runtimes add in different orders
-# Sizes of 1 reveal dimensions that the export has fixed or squeezed.
-BATCHES = (1, 2, 5, 16)
-TIMES = (1, 2, 13, 48)
-
-
-def grid(generator: np.random.Generator) -> Iterator[tuple[str, np.ndarray, int]]:
-    """Cells (name, lengths (B,), T) of the grid.
-
-    The lengths are all equal to T, all equal and shorter, or as different as T allows.
-    """
-    for batch, time in itertools.product(BATCHES, TIMES):
-        patterns = {"full": np.full(batch, time)}
-        if time > 1:
-            patterns["short"] = np.full(batch, (time + 1) // 2)
-        if time > 1 and batch > 1:
-            spread = np.linspace(1, time, batch).round().astype(np.int64)
-            patterns["different"] = generator.permutation(spread)
-        for name, lengths in patterns.items():
-            yield f"B{batch}_T{time}_{name}", lengths, time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +41,6 @@ def check(session: Any, path: Path) -> Parity:
     errors = {}
     for cell, arrays in cells.items():
         expected = arrays.pop("logits")
-        logits = session.run(["logits"], arrays)[0]
-        error = np.abs(logits - expected).max() / max(1.0, np.abs(expected).max())
-        # NaN compares as False with everything, so it would pass as the smaller error.
-        errors[cell] = float(error) if np.isfinite(error) else float("inf")
+        errors[cell] = logit_error(session.run(["logits"], arrays)[0], expected)
     worst = max(errors.values())
     return Parity(passed=worst <= TOLERANCE, max_error=worst, tolerance=TOLERANCE, cells=errors)

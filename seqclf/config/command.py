@@ -142,6 +142,12 @@ def typed_overrides() -> list[str]:
     return list(HydraConfig.get().overrides.task)
 
 
+def config_folders() -> list[str]:
+    """Return the argument `--config-dir` of the command line, if there is one, for a command that this one starts."""
+    sources = HydraConfig.get().runtime.config_sources
+    return [f"--config-dir={source.path}" for source in sources if source.provider == "command-line"]
+
+
 def sweep_name() -> str | None:
     """Return the name of a multirun's folder, which its runs share, or None outside of one."""
     hydra_config = HydraConfig.get()

@@ -9,10 +9,12 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from seqclf.config.arguments import NAMED as NAMED
+from seqclf.config.arguments import check_arguments
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 
@@ -21,7 +23,6 @@ Trust = bool | Iterable[str]  # packages, or True for any
 
 # What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.
 REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError)
-NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 def locate(target: Any, key: str = "_target_") -> Any:
@@ -41,6 +42,8 @@ def locate(target: Any, key: str = "_target_") -> Any:
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         module = sys.modules.get(module_name)
         hint = did_you_mean(name, vars(module)) if module is not None and name else ""
+        if isinstance(error, ModuleNotFoundError) and error.name == package_of(str(target)):
+            hint = f"install the package {error.name}, or add the folder that holds it to PYTHONPATH"
         suffix = f"; {hint}" if hint else ""
         raise InputError(f"{key}={target}: cannot be imported ({error}){suffix}") from None
 
@@ -48,6 +51,28 @@ def locate(target: Any, key: str = "_target_") -> Any:
 def package_of(target: str) -> str:
     """Return the top-level package of a dotted path."""
     return target.partition(".")[0]
+
+
+def targets(settings: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Yield each `_target_` in a part of a config with its key, those nested in it too.
+
+    >>> list(targets({"_target_": "a.Net", "encoder": {"_target_": "b.Conv"}}, "model"))
+    [('model._target_', 'a.Net'), ('model.encoder._target_', 'b.Conv')]
+    """
+    waiting = [(key, settings)]  # not recursive: a checkpoint may nest its settings to any depth
+    while waiting:
+        name, value = waiting.pop()
+        if isinstance(value, Mapping):
+            if "_target_" in value:
+                yield f"{name}._target_", str(value["_target_"])
+            waiting += [(f"{name}.{part}", below) for part, below in value.items()]
+        elif isinstance(value, (list, tuple)):
+            waiting += [(f"{name}[{index}]", below) for index, below in enumerate(value)]
+
+
+def is_foreign(target: str) -> bool:
+    """Return True for the class of another package."""
+    return package_of(target) != "seqclf"
 
 
 def read_trust(value: Any) -> bool | tuple[str, ...]:
@@ -92,29 +117,6 @@ def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
     if not (isinstance(located, type) and issubclass(located, kind)):
         raise InputError(f"{key}={target}: is not a {kind.__name__}")
     return located
-
-
-def check_arguments(
-    key: str, function: Callable[..., Any], arguments: Collection[str], provided: Collection[str]
-) -> None:
-    """Raise InputError unless `function` takes the arguments of a `_target_` dict, and no other one is missing.
-
-    `key`: the config group, for the error line. `provided`: names that the caller adds.
-    """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some functions in C have no signature
-        return
-    known = [parameter.name for parameter in parameters if parameter.kind in NAMED and parameter.name not in provided]
-    takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
-    unknown = [name for name in arguments if name not in known]
-    if unknown and not takes_any:
-        hint = did_you_mean(unknown[0], known) or f"it takes {', '.join(known)}"
-        raise InputError(f"{key}.{unknown[0]}: no such argument of {function.__qualname__}; {hint}")
-    for parameter in parameters:
-        required = parameter.kind in NAMED and parameter.default is parameter.empty
-        if required and parameter.name not in arguments and parameter.name not in provided:
-            raise InputError(f"{key}.{parameter.name}: is missing; {function.__qualname__} needs it")
 
 
 def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:

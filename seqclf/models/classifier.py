@@ -1,8 +1,9 @@
-"""Sequence classifier: embedding → recurrent encoder → pooling → head."""
+"""Sequence classifier: embedding → encoder → pooling → head."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
@@ -10,21 +11,23 @@ from torch import Tensor, nn
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
+from seqclf.models.encoder import build_encoder
 from seqclf.models.pooling import Pooling
-from seqclf.models.recurrent import Recurrent
 
 
 class SequenceClassifier(nn.Module):
     """Classifies sequences of different lengths. The logits of a sequence depend on nothing but its tokens.
 
-    `fields`: specs of the encoders (see `FieldEmbedding`). `dropout` is applied to the embedded tokens, between layers
-    and to the pooled vector, which is layer-normalised. With `variational` a sequence loses the same features at all
-    its tokens.
+    `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: `_target_` dict of a `SequenceEncoder`. Its
+    arguments may also be given by name, as `encoder_arguments`. `dropout` is applied to the embedded tokens and to the
+    pooled vector, which is layer-normalised. With `variational` a sequence loses the same features at all its tokens.
+    An encoder that takes `dropout` or `variational` gets the same values. A key of `encoder` itself overrides them.
 
     >>> import torch
     >>> model = SequenceClassifier(
     ...     [{"name": "word", "kind": "category", "size": 50}],
     ...     num_classes=3,
+    ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
     ...     cell="gru",
     ...     embedding_size=4,
     ...     hidden_size=8,
@@ -33,6 +36,7 @@ class SequenceClassifier(nn.Module):
     ...     pooling="max",
     ...     layout="auto",
     ...     dropout=0.1,
+    ...     variational=False,
     ...     token_dropout=0.1,
     ...     number_noise=0.0,
     ... )
@@ -46,27 +50,23 @@ class SequenceClassifier(nn.Module):
         fields: Sequence[FieldSpec],
         num_classes: int,
         *,
-        cell: str,
+        encoder: Mapping[str, Any],
         embedding_size: int,
-        hidden_size: int,
-        layers: int,
-        bidirectional: bool,
         pooling: str,
-        layout: str,
         dropout: float,
+        variational: bool,
         token_dropout: float,
         number_noise: float,
-        # The only default here: checkpoints that were written before this option lack it.
-        variational: bool = False,
+        **encoder_arguments: Any,
     ):
         super().__init__()
         self.embedding = FieldEmbedding(
             fields, embedding_size=embedding_size, token_dropout=token_dropout, number_noise=number_noise
         )
-        self.recurrent = Recurrent(
-            cell, self.embedding.size, hidden_size, layers, bidirectional, dropout, variational, layout
+        self.encoder = build_encoder(
+            encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "variational": variational}
         )
-        self.pooling = Pooling(pooling, self.recurrent.size, self.recurrent.backward_size)
+        self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
@@ -77,12 +77,13 @@ class SequenceClassifier(nn.Module):
         """Start the embedding of the field `name` from pretrained `vectors` (size, D)."""
         self.embedding.load_vectors(name, vectors)
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return logits (B, C).
 
         `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the same as a NumPy
-        array, because packing needs lengths on the host and copying them back would wait for the device.
+        array, because packing needs lengths on the host and copying them back would wait for the device. None during
+        the export to ONNX.
         """
         embedded = self.embedding_dropout(self.embedding(fields))
-        outputs = self.recurrent(embedded, lengths, host_lengths)
-        return self.output(self.dropout(self.norm(self.pooling(outputs, lengths))))
+        outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths)
+        return self.output(self.dropout(self.norm(self.pooling(outputs, output_lengths))))

@@ -1,16 +1,17 @@
 """Export of a trained classifier to `model.onnx`, with free batch and time axes and lengths as an input.
 
-PyTorch's exporter refuses packed sequences and would unroll or fix a padded loop. So each layer is exported as the one
-ONNX operator that means the same: LSTM, GRU or RNN with `sequence_lens`, in both directions at once. Its weights are
-reordered before tracing, else some 40 Split and Concat nodes would stay in the graph.
+Modules that PyTorch's exporter cannot read are replaced first: those that bring a form of their own by `onnx_form`
+(see `SequenceEncoder`), and plain recurrent ones (see `OnnxStack`).
 """
 
 from __future__ import annotations
 
 import copy
+import io
 import logging
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -19,76 +20,13 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from seqclf.data.encoding.field_spec import FieldSpec, input_axes
-from seqclf.models.recurrent import Recurrent
+from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.errors import InputError
+from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
+from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
-# Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
-GATES = {"lstm": (0, 3, 1, 2), "gru": (1, 0, 2), "rnn": (0,)}
 # Not 1, which the exporter would take for a fixed size.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 3, 4
-
-
-class OnnxLayer(nn.Module):
-    """One layer, in one or both directions, as one ONNX operator. Runs only inside the exporter."""
-
-    weight: Tensor
-    recurrence: Tensor
-    bias: Tensor
-
-    def __init__(self, cell: str, directions: Sequence[nn.RNNBase]):
-        super().__init__()
-        self.cell = cell
-        self.hidden_size = directions[0].hidden_size
-        self.count = len(directions)
-        # Each direction has input weights, recurrent weights and two biases.
-        parts = zip(
-            *([self._reorder_gates(part) for part in module.parameters()] for module in directions), strict=True
-        )
-        weight, recurrence, input_bias, recurrent_bias = (torch.stack(part) for part in parts)
-        self.register_buffer("weight", weight)
-        self.register_buffer("recurrence", recurrence)
-        self.register_buffer("bias", torch.cat([input_bias, recurrent_bias], dim=1))
-
-    def _reorder_gates(self, weight: Tensor) -> Tensor:
-        blocks = weight.detach().chunk(len(GATES[self.cell]))
-        return torch.cat([blocks[gate] for gate in GATES[self.cell]])
-
-    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
-        batch, time = tokens.shape[0], tokens.shape[1]
-        attributes: dict[str, Any] = {
-            "direction": "bidirectional" if self.count == 2 else "forward",
-            "hidden_size": self.hidden_size,
-        }
-        if self.cell == "gru":
-            attributes["linear_before_reset"] = 1  # as PyTorch applies the reset gate
-        state = (self.count, batch, self.hidden_size)
-        shapes = [(time, self.count, batch, self.hidden_size)] + [state] * (2 if self.cell == "lstm" else 1)
-        outputs = torch.onnx.ops.symbolic_multi_out(
-            self.cell.upper(),
-            (tokens.transpose(0, 1), self.weight, self.recurrence, self.bias, lengths.to(torch.int32)),
-            attrs=attributes,
-            dtypes=[torch.float32] * len(shapes),
-            shapes=shapes,
-            version=18,
-        )[0]
-        return outputs.permute(2, 0, 1, 3).flatten(2)
-
-
-class OnnxRecurrent(nn.Module):
-    """`Recurrent` as ONNX operators."""
-
-    def __init__(self, recurrent: Recurrent):
-        super().__init__()
-        directions = [recurrent.forward_layers]
-        if recurrent.backward_layers:
-            directions.append(recurrent.backward_layers)
-        layers: Iterable[Any] = zip(*directions, strict=True)
-        self.layers = nn.ModuleList(OnnxLayer(recurrent.cell, modules) for modules in layers)
-
-    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> Tensor:
-        for layer in self.layers:
-            tokens = layer(tokens, lengths)
-        return tokens
 
 
 class _Exported(nn.Module):
@@ -118,49 +56,104 @@ def example_inputs(
     return {**inputs, "lengths": lengths.astype(np.int64)}
 
 
-def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> None:
+def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
     """Write a classifier or an ensemble to `path`, in evaluation mode and float32. The classifier itself is unchanged.
 
     Inputs: one per field (see `FieldSpec`), and `lengths` (batch,) int64.
-    Output: `logits` (batch, classes).
+    Output: `logits` (batch, classes). Raises InputError, which begins with `key` and names the module at fault, if the
+    classifier cannot be exported.
     """
-    exported = copy.deepcopy(classifier).cpu().float().eval()
-    for module in list(exported.modules()):
-        for name, child in list(module.named_children()):
-            if isinstance(child, Recurrent):
-                setattr(module, name, OnnxRecurrent(child))
+    exported = _Exported(copy.deepcopy(classifier).cpu().float().eval()).eval()
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    axes = {"batch": Dim("batch"), "time": Dim("time")}
-    names = [field["name"] for field in fields]
-    exporter_log = logging.getLogger("torch.onnx")
-    level = exporter_log.level
-    exporter_log.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            program = torch.onnx.export(
-                _Exported(exported).eval(),
-                ({name: tensors[name] for name in names}, tensors["lengths"]),
-                dynamo=True,
-                input_names=[*names, "lengths"],
-                output_names=["logits"],
-                dynamic_shapes=({field["name"]: _free_axes(field, axes) for field in fields}, {0: axes["batch"]}),
-                opset_version=18,
-                verbose=False,
-            )
-    finally:
-        exporter_log.setLevel(level)
-    assert program is not None
+    with _quiet():
+        try:
+            replace_modules(exported)
+            program = _export(exported, tensors)
+        except Exception as error:  # the code of a module may raise anything
+            obstacle: str | None = explain_failure(exported, error)
+        else:
+            obstacle = _fixed_axis(exported, tensors, program)
+    if obstacle:
+        raise InputError(f"{key}: cannot be exported to ONNX: {obstacle}")
     _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
 
 
-def _free_axes(field: FieldSpec, shared: Mapping[str, Any]) -> dict[int, Any]:
-    """The axes of an input whose size is free: batch and time, `shared` by all fields, and the values of a bag."""
-    names = [name for name in input_axes(field) if isinstance(name, str)]
-    return {axis: shared.get(name) or Dim(name) for axis, name in enumerate(names)}
+def replace_modules(network: nn.Module) -> None:
+    """Replace all modules inside of `network` by those that are exported in their place."""
+    # A module that is used in two places gets one form, with one copy of its weights.
+    forms: dict[nn.Module, nn.Module] = {}
+
+    def visit(module: nn.Module, path: str, originals: frozenset[nn.Module]) -> None:
+        for name, child in list(module.named_children()):
+            if child in originals:  # a form may hold the module that it stands for
+                continue
+            child_path = f"{path}{name}"
+            if child not in forms:
+                forms[child] = _exported_form(child, child_path.removeprefix(WRAPPER))
+                visit(forms[child], f"{child_path}.", originals | {child})
+            setattr(module, name, forms[child])
+
+    visit(network, "", frozenset())
+
+
+def _exported_form(module: nn.Module, path: str) -> nn.Module:
+    if is_stack(module):
+        use_operators(module, path)  # type: ignore[arg-type]
+    return module.onnx_form() if hasattr(module, "onnx_form") else module  # type: ignore[operator]
+
+
+def _free_axes(tensors: Mapping[str, Tensor]) -> Any:
+    batch, time = Dim("batch"), Dim("time")
+    axes: dict[str, dict[int, Any]] = {name: {0: batch, 1: time} for name in tensors if name != "lengths"}
+    for name in axes:
+        if tensors[name].dim() == 3 and not tensors[name].is_floating_point():  # several ids per token
+            axes[name][2] = Dim(f"{name}_values")
+    return axes, {0: batch}
+
+
+def _arguments(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], Tensor]:
+    return {name: values for name, values in tensors.items() if name != "lengths"}, tensors["lengths"]
+
+
+def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
+    return torch.onnx.export(
+        exported,
+        _arguments(tensors),
+        dynamo=True,
+        input_names=list(tensors),
+        output_names=["logits"],
+        dynamic_shapes=_free_axes(tensors),
+        opset_version=OPSET,
+        verbose=False,
+    )
+
+
+def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any) -> str | None:
+    """Return the module that fixed an axis, None if all are free.
+
+    The exporter itself drops a free axis silently, and the model would then take sequences of one length only.
+    """
+    shapes = [list(value.shape)[:2] for value in program.model.graph.inputs if value.name != "lengths"]
+    for axis, name in enumerate(("sequences", "tokens")):
+        if any(isinstance(shape[axis], int) for shape in shapes):
+            return explain_fixed_axis(exported, *_arguments(tensors), _free_axes(tensors), name)
+    return None
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Silence the exporter, which logs and prints pages about graphs that it then manages to export."""
+    level = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
 
 
 def _prefix_inner_names(graph: Any) -> None:

@@ -7,11 +7,13 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
+from seqclf.config.instantiate import is_foreign
 from seqclf.config.options import Count, NonNegative
 from seqclf.config.suggestions import must_be_one_of
 
 POOLING_NAMES = ("last", "mean", "max", "attention")
 
+ANY_KEYS = ConfigDict(extra="allow", strict=True)
 DropoutShare = Annotated[float, Field(ge=0, le=0.999)]
 
 
@@ -26,43 +28,90 @@ def check_pooling(value: str) -> str:
     return value
 
 
-class ClassifierArguments(TypedDict, total=False):
-    """conf/model/lstm.yaml, which explains each key and holds its default.
+class RecurrentArguments(TypedDict, total=False):
+    """The arguments of the recurrent layers."""
 
-    Other keys are allowed here: they are compared with the signature of `_target_` once that is imported.
-    """
-
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
-
-    _target_: Required[str]
-    members: Required[Count]
     cell: Literal["lstm", "gru", "rnn"]
-    embedding_size: Count
     hidden_size: Count
     layers: Count
     bidirectional: bool
-    pooling: Annotated[str, AfterValidator(check_pooling)]
     layout: Literal["auto", "padded", "packed"]
+
+
+class BuiltinEncoder(RecurrentArguments, total=False):
+    """The block `encoder` of an encoder of this package. Its arguments may also stand above it, in `model`."""
+
+    __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
+
+    _target_: Required[str]
+    dropout: DropoutShare
+    variational: bool
+
+
+class CustomArguments(TypedDict, total=False):
+    """The arguments of a class of another package, whose names and values may be anything."""
+
+    __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
+
+    _target_: Required[str]
+
+
+class HeadArguments(TypedDict, total=False):
+    """The arguments of `SequenceClassifier`, whatever its encoder."""
+
+    __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
+
+    _target_: Required[str]
+    encoder: CustomArguments
+    embedding_size: Count
+    pooling: Annotated[str, AfterValidator(check_pooling)]
     dropout: DropoutShare
     variational: bool
     token_dropout: DropoutShare
     number_noise: NonNegative
+    members: Count
 
 
-class CustomArguments(TypedDict, total=False):
-    """The arguments of a model of another package, whose names and values may be anything."""
+class ClassifierArguments(HeadArguments, RecurrentArguments, total=False):
+    """conf/model/lstm.yaml, which explains each key and holds its default.
 
-    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+    Other keys are allowed here: they are compared with the signatures of the `_target_`s once these are imported.
+    """
 
-    _target_: Required[str]
-    members: Required[Count]
+    __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
+
+    encoder: BuiltinEncoder  # type: ignore[misc]  # narrower: a config is not written to
+
+
+class CustomModel(CustomArguments, total=False):
+    """The arguments of a network of another package."""
+
+    __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
+
+    members: Count
+
+
+def _is_foreign(settings: Any) -> bool:
+    target = settings.get("_target_") if isinstance(settings, dict) else None
+    return isinstance(target, str) and is_foreign(target)
 
 
 def _origin(model: Any) -> str:
-    target = model.get("_target_") if isinstance(model, dict) else None
-    return "built-in" if not isinstance(target, str) or target.startswith("seqclf.") else "custom"
+    """Return the tag of the arguments of a model, by the packages that its network and its encoder come from."""
+    if _is_foreign(model):
+        return "custom"
+    return "own encoder" if isinstance(model, dict) and _is_foreign(model.get("encoder")) else "built-in"
+
+
+def one_member(model: Any) -> Any:
+    """Set `members` where the config of another package leaves it out. No class takes it (see `build_classifier`)."""
+    return {**model, "members": model.get("members", 1)}
 
 
 ModelArguments = Annotated[
-    Annotated[ClassifierArguments, Tag("built-in")] | Annotated[CustomArguments, Tag("custom")], Discriminator(_origin)
+    Annotated[ClassifierArguments, Tag("built-in")]
+    | Annotated[HeadArguments, Tag("own encoder")]
+    | Annotated[CustomModel, Tag("custom")],
+    Discriminator(_origin),
+    AfterValidator(one_member),
 ]

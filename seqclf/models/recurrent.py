@@ -6,7 +6,8 @@ kernels. The backward direction is a second such module over inputs flipped with
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
 from seqclf.models.dropout import TokenDropout
+from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.onnx_layers import OnnxLayer
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
@@ -30,28 +33,31 @@ def flip_order(lengths: Tensor, longest: int) -> Tensor:
     return torch.where(tokens < lengths[:, None], lengths[:, None] - 1 - tokens, tokens)
 
 
-class Recurrent(nn.Module):
+class Recurrent(SequenceEncoder):
     """Recurrent encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `self.size`).
 
-    Outputs beyond a length are undefined and must not be read. Layouts compute the same function: `padded` runs over
-    the padding too and is by far the faster on batches of similar length, `packed` leaves it out, `auto` is `padded`.
+    Layouts compute the same function: `padded` runs over the padding too and is by far the faster on batches of similar
+    length, `packed` leaves it out, `auto` is `padded`.
 
-    >>> encoder = Recurrent("lstm", 3, 8, 1, bidirectional=True, dropout=0.0, variational=False, layout="auto")
+    >>> options = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
+    >>> encoder = Recurrent(3, **options, dropout=0.0, variational=False)
     >>> lengths = np.array([5, 2])
-    >>> encoder(torch.zeros(2, 5, 3), torch.from_numpy(lengths), lengths).shape
+    >>> outputs, _, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(lengths), lengths)
+    >>> outputs.shape
     torch.Size([2, 5, 16])
     """
 
     def __init__(
         self,
-        cell: str,
         input_size: int,
+        *,
+        cell: str,
         hidden_size: int,
         layers: int,
         bidirectional: bool,
+        layout: str,
         dropout: float,
         variational: bool,
-        layout: str,
     ):
         super().__init__()
         if cell not in CELLS:
@@ -72,8 +78,9 @@ class Recurrent(nn.Module):
             CELLS[cell](size, hidden_size, batch_first=True) for size in sizes if bidirectional
         )
 
-    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
-        """`tokens`: (B, T, `input_size`). `lengths`: (B,) int64. `host_lengths`: the same on the host, for packing."""
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         order = flip_order(lengths, tokens.shape[1]) if self.backward_layers else None
         for index, layer in enumerate(self.forward_layers):
             if index:  # the first layer's input has had its dropout
@@ -84,15 +91,37 @@ class Recurrent(nn.Module):
                 flipped = self._run(self.backward_layers[index], _reorder(tokens, order), host_lengths)
                 outputs = torch.cat([outputs, _reorder(flipped, order)], dim=-1)
             tokens = outputs
-        return tokens
+        return tokens, lengths, host_lengths
 
-    def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray) -> Tensor:
+    def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         # A packed sequence leaves oneDNN, 5 times slower on CPUs, and gets cuDNN's standard algorithm on GPUs.
         if self.layout != "packed":
             return layer(tokens)[0]
+        assert host_lengths is not None
         packed = pack_padded_sequence(tokens, torch.from_numpy(host_lengths), batch_first=True, enforce_sorted=False)
         return pad_packed_sequence(layer(packed)[0], batch_first=True, total_length=tokens.shape[1])[0]
+
+    def onnx_form(self) -> nn.Module:
+        return OnnxRecurrent(self)
 
 
 def _reorder(tokens: Tensor, order: Tensor) -> Tensor:
     return tokens.gather(1, order[..., None].expand(-1, -1, tokens.shape[-1]))
+
+
+class OnnxRecurrent(nn.Module):
+    """`Recurrent` for the export: each layer is one ONNX operator, in both directions, that skips the padding."""
+
+    def __init__(self, recurrent: Recurrent):
+        super().__init__()
+        directions = [recurrent.forward_layers]
+        if recurrent.backward_layers:
+            directions.append(recurrent.backward_layers)
+        layers: Iterable[Any] = zip(*directions, strict=True)
+        self.layers = nn.ModuleList(OnnxLayer.of_modules(modules) for modules in layers)
+
+    def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> tuple[Tensor, Tensor, Any]:
+        tokens = tokens.transpose(0, 1)
+        for layer in self.layers:
+            tokens, _ = layer(tokens, lengths)
+        return tokens.transpose(0, 1), lengths, host_lengths

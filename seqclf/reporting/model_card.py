@@ -68,7 +68,8 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
     model = manifest["model"]
-    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{str(model.get('cell', 'network')).upper()}"
+    cell = str(model["cell"]).upper() if "cell" in model else "network"  # of another package
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{cell}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."

@@ -5,7 +5,6 @@ Importing them loads PyTorch but reads no data, so a slip is reported before hou
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -13,49 +12,114 @@ import torch
 from torch import nn
 
 from seqclf.config.argument_types import check_values
-from seqclf.config.instantiate import build, check_arguments, locate_subclass
+from seqclf.config.arguments import Arguments, arguments_of, drop_unused, require_complete, require_known
+from seqclf.config.instantiate import Config, build, locate_subclass
 from seqclf.errors import InputError
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
 
-NOT_OF_MODEL = {"_target_", "members"}  # `members` counts networks, see `build_classifier`
-NOT_OF_OPTIMIZER = {"_target_", "schedule", "weight_decay"}  # `make_optimizer` sets the decay for each group of weights
+OF_MODEL = ("fields", "num_classes")  # arguments that every network gets
+OF_ENCODER = ("input_size",)
+NOT_OF_MODEL = ("_target_", "members")  # `members` counts networks, see `build_classifier`
+NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` sets the decay by group of weights
 
 
-def check_targets(config: TrainConfig) -> None:
-    """Raise InputError, which names the key, unless model, loss and optimizer can be built from their config."""
-    check_target("model", config.model, nn.Module, {"fields", "num_classes"}, ignored=NOT_OF_MODEL)
-    check_target("loss", config.loss, nn.Module, {"classes", "class_counts"}, ignored={"_target_"})
-    check_optimizer(config.optimizer)
+def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfig:
+    """Return a config whose model, loss and optimizer have just the keys that their classes take.
 
-
-def check_target(
-    key: str,
-    settings: Mapping[str, Any],
-    kind: type,
-    provided: Collection[str],
-    *,
-    ignored: Collection[str],
-) -> None:
-    """Raise InputError unless `settings` name a subclass of `kind`, arguments that it takes, and values it allows.
-
-    The class declares the values by its annotations (see `check_values`). `provided`: arguments that training adds.
-    `ignored`: keys that are no arguments.
+    Other keys are dropped, unless they are among those `written` by the user (see `written_keys`). Raises InputError,
+    which names the key, for one that the user wrote, a key that is missing, and a class that cannot be imported.
     """
-    located = locate_subclass(settings["_target_"], kind, f"{key}._target_")
-    arguments = {name: value for name, value in settings.items() if name not in ignored}
-    check_arguments(key, located, arguments, provided)
-    check_values(key, located, arguments)
+    callbacks = config.trainer.get("callbacks")
+    if callbacks:
+        # Loads Lightning, which otherwise only good data needs.
+        from seqclf.training.user_callbacks import check_callbacks
+
+        check_callbacks(callbacks)
+    resolved = {
+        "model": resolve_model(config.model, written),
+        "loss": resolve_loss(config.loss, written),
+        "optimizer": resolve_optimizer(config.optimizer, written),
+    }
+    return config.model_copy(update=resolved)
 
 
-def check_optimizer(settings: Mapping[str, Any]) -> None:
-    """Raise InputError unless the optimizer can be built; its values are tried on one weight."""
+def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Config:
+    """Return the settings of a network, and of the encoder in it, without keys that neither of them takes."""
+    network = locate_subclass(settings["_target_"], nn.Module, "model._target_")
+    taken = arguments_of(network)
+    for name in OF_MODEL:
+        if not taken.accepts(name):
+            raise InputError(f"model._target_={settings['_target_']}: must take the argument {name}")
+    taken = taken.without(OF_MODEL)
+    if issubclass(network, SequenceClassifier) and taken.takes_any:
+        return _resolve_classifier(network, taken, settings, written)
+    return _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
+
+
+def _resolve_classifier(
+    network: type, taken: Arguments, settings: Mapping[str, Any], written: Collection[str]
+) -> Config:
+    """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
+    if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
+        raise InputError("model.encoder._target_: is missing; name the class of the encoder")
+    located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
+    of_encoder = arguments_of(located).without(OF_ENCODER)
+    # What the encoder requires may stand in its block or above it.
+    block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
+    of_classifier = [*taken.names, *arguments_of(SequenceClassifier).without(OF_MODEL).names]
+    either = Arguments(
+        owner=f"{network.__qualname__} or {located.__qualname__}",
+        names=[*dict.fromkeys([*of_classifier, *of_encoder.names])],
+        required=taken.required,
+        takes_any=of_encoder.takes_any,
+    )
+    settings = {**settings, "encoder": block}
+    if network is not SequenceClassifier:  # it may read any name, and set arguments of the encoder itself
+        return drop_unused("model", settings, either, written, NOT_OF_MODEL)
+    settings = _known("model", settings, either, written, NOT_OF_MODEL)
+    require_complete("model", settings, taken)
+    require_complete("model", {*settings, *block}, of_encoder)
+    return settings
+
+
+def resolve_loss(settings: Mapping[str, Any], written: Collection[str]) -> Config:
+    """Return the settings of a loss without keys that it does not take."""
+    located = locate_subclass(settings["_target_"], nn.Module, "loss._target_")
+    resolved = _resolve("loss", settings, arguments_of(located).without(OFFERED), written, ignored=["_target_"])
+    check_values("loss", located, {name: value for name, value in resolved.items() if name != "_target_"})
+    return resolved
+
+
+def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> Config:
+    """Return the settings of an optimizer without keys that it does not take. The values are tried on one weight."""
     located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
-    arguments = {name: value for name, value in settings.items() if name not in NOT_OF_OPTIMIZER}
-    if "fused" not in inspect.signature(located).parameters:
-        arguments.pop("fused", None)  # `make_optimizer` drops it too
-    check_arguments("optimizer", located, arguments, {"params"})
+    taken = arguments_of(located).without(["params"])
+    # `make_optimizer` drops `fused` where an optimizer does not take it.
+    ignored = [*NOT_OF_OPTIMIZER, *(() if taken.accepts("fused") else ["fused"])]
+    settings = _resolve("optimizer", settings, taken, written, ignored)
+    arguments = {name: value for name, value in settings.items() if name not in ignored}
     weight = nn.Parameter(torch.zeros(1))
     try:
         build({"_target_": settings["_target_"], **arguments}, torch.optim.Optimizer, params=[weight])
     except InputError as error:  # begins with the target
         raise InputError(f"optimizer._target_={error}") from None
+    return settings
+
+
+def _resolve(
+    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str], ignored: Collection[str]
+) -> Config:
+    """Return the settings that a class takes, and those `ignored`. Raises InputError if one is missing or unknown."""
+    settings = _known(key, settings, taken, written, ignored)
+    require_complete(key, settings, taken.without(ignored))
+    return settings
+
+
+def _known(
+    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str], ignored: Collection[str]
+) -> Config:
+    settings = drop_unused(key, settings, taken, written, ignored)
+    require_known(key, [name for name in settings if name not in ignored], taken)
+    return settings

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from seqclf.config.instantiate import Trust, require_trusted
+from seqclf.config.instantiate import Trust, package_of, require_trusted, targets
 from seqclf.data.encoding.field_spec import INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
@@ -91,9 +93,19 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
-    """Raise unless the model and the loss of a checkpoint are of this package, of PyTorch, or of one in `trust`."""
+    """Raise unless the model and the loss of a checkpoint are of this package, of PyTorch, or of one in `trust`.
+
+    This is asked of every `_target_` in them: the encoder of a model is code as much as the model is.
+    """
     for part, packages in TRUSTED.items():
-        require_trusted(f"checkpoint={path}: {part}._target_", hyper[part]["_target_"], packages, trust)
+        for key, target in targets(hyper[part], part):
+            require_trusted(f"checkpoint={path}: {key}", target, packages, trust)
+            package = package_of(target)
+            if not (package in sys.modules or (package and importlib.util.find_spec(package))):
+                raise InputError(
+                    f"checkpoint={path}: {key}={target}: the package {package} is not installed; install it, or add "
+                    "the folder that holds it to PYTHONPATH"
+                )
 
 
 def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,34 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         buffer = io.BytesIO()  # torch's writer does not pass on the error of a full disk
         torch.save(checkpoint, buffer)
+        _require_plain(buffer, checkpoint)
         write_checkpoint(Path(path), buffer.getbuffer())
+
+
+def _require_plain(content: io.BytesIO, checkpoint: Mapping[str, Any]) -> None:
+    """Raise InputError unless a checkpoint can be read with `weights_only=True`.
+
+    Only classes of another package can spoil that, and the run would notice it after its last epoch.
+    """
+    if not _objects(content):
+        return
+    for name, state in checkpoint.get("callbacks", {}).items():
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
+        if objects := _objects(buffer):
+            raise InputError(
+                f"trainer.callbacks: the state of {name} holds {objects[0]}, which a checkpoint cannot hold; "
+                "return plain values and tensors from its state_dict"
+            )
+    raise InputError(
+        f"a callback puts {_objects(content)[0]} into checkpoints, which cannot hold it; use plain values and tensors"
+    )
+
+
+def _objects(content: io.BytesIO) -> list[str]:
+    """Return the names of the classes and functions that unpickling would have to call."""
+    content.seek(0)
+    return sorted(torch.serialization.get_unsafe_globals_in_checkpoint(content))
 
 
 def write_checkpoint(path: Path, content: bytes | memoryview) -> None:

@@ -1,4 +1,4 @@
-"""Losses for training. Each is built with the number of training rows per class, `class_counts` (C,).
+"""Losses for training. Each is built with the labels, `classes`, and the training rows of each, `class_counts` (C,).
 
 A loss is the mean over a batch of the costs of its rows, which may be weighted by class. The training step multiplies
 it by `Batch.weight`, because batches of long sequences have fewer rows. Class weights are scaled to a mean of 1 over
@@ -19,10 +19,13 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
+from seqclf.config.arguments import arguments_of
+from seqclf.config.instantiate import build, locate_subclass
 from seqclf.config.options import NonNegative
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 
+OFFERED = ("classes", "class_counts")  # arguments that a loss gets if its signature has them
 CLASS_WEIGHTS = ("balanced", "effective")
 
 
@@ -39,6 +42,17 @@ def require_class_weights(value: Any) -> Any:
 
 
 ClassWeights = Annotated[str | dict[str, float] | None, BeforeValidator(require_class_weights)]
+
+
+def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Sequence[int]) -> Any:
+    """Build the loss of a `_target_` dict: any module that maps logits (B, C) and labels (B,) to their mean cost.
+
+    >>> build_loss({"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, ["no", "yes"], [90, 10])
+    CrossEntropyLoss()
+    """
+    taken = arguments_of(locate_subclass(loss["_target_"], nn.Module))
+    offered = zip(OFFERED, (classes, class_counts), strict=True)
+    return build(loss, nn.Module, **{name: value for name, value in offered if taken.accepts(name)})
 
 
 def weigh_classes(

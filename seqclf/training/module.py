@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.instantiate import Config, Trust, build, locate, package_of
+from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
@@ -23,6 +23,7 @@ from seqclf.system.stored_state import error_context
 from seqclf.training.checkpoint import check_size, check_trusted, check_weights, read_checkpoint
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.loop_state import GRADIENTS, finish_progress, load_gradients, save_gradients
+from seqclf.training.losses import build_loss
 from seqclf.training.schedule import elapsed_share, schedule_factor
 
 MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
@@ -74,7 +75,7 @@ class SequenceTask(pl.LightningModule):
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
-        self.loss = build(loss, nn.Module, classes=self.classes, class_counts=dataset["class_counts"])
+        self.loss = build_loss(loss, self.classes, dataset["class_counts"])
         self.train_metrics = EpochMetrics(len(self.classes))
         self.evaluation_metrics = EvaluationMetrics(
             len(self.classes),
@@ -247,7 +248,7 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
     hyper, weights = state["hyper_parameters"], state["state_dict"]
     check_trusted(hyper, path, trust)
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
-        if package_of(hyper["model"]["_target_"]) == "seqclf":
+        if not any(is_foreign(target) for _, target in targets(hyper["model"], "model")):
             check_size(hyper, weights)
         if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
             raise InputError(f"hyper_parameters.{min(unknown)} is not known")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal, Required
+from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, ConfigDict, Discriminator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
@@ -120,11 +121,19 @@ Precision = Literal[
 Batches = ZeroOrMore | Share  # 1 is one batch, 1.0 is all of them
 
 
+class CallbackArguments(TypedDict, total=False):
+    """A callback of Lightning and its arguments, which are compared with its signature once it is imported."""
+
+    __pydantic_config__ = ConfigDict(extra="allow", strict=True)  # type: ignore[misc]
+
+    _target_: str
+
+
 class TrainerArguments(TypedDict, total=False):
     """The arguments of Lightning's Trainer that a config can hold. Null leaves a choice to Lightning.
 
-    conf/trainer/default.yaml holds the usual ones, `+trainer.overfit_batches=2` adds another. Loggers, callbacks and
-    plugins are objects, which `pipeline` makes.
+    conf/trainer/default.yaml holds the usual ones, `+trainer.overfit_batches=2` adds another. `callbacks` are
+    `_target_` dicts, which come after the callbacks of every run. The other objects are made by `pipeline`.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)  # type: ignore[misc]
@@ -165,6 +174,24 @@ class TrainerArguments(TypedDict, total=False):
     reload_dataloaders_every_n_epochs: ZeroOrMore
     enable_autolog_hparams: bool
     model_registry: str | None
+    callbacks: list[CallbackArguments] | None
+
+
+# Arguments of Lightning's Trainer that `pipeline` sets, and the keys that decide them.
+MADE_BY_PIPELINE = {
+    "logger": "choose one by logger=wandb, tensorboard, csv or none",
+    "plugins": "set trainer.precision, trainer.strategy or trainer.num_nodes",
+    "default_root_dir": "set hydra.run.dir=FOLDER",
+    "enable_model_summary": "add +trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelSummary}]",
+}
+
+
+def refuse_made_by_pipeline(trainer: Any) -> Any:
+    """Refuse arguments of Lightning's Trainer that `pipeline` sets, and name the key to set instead."""
+    taken = [name for name in MADE_BY_PIPELINE if isinstance(trainer, Mapping) and name in trainer]
+    if taken:
+        raise InputError(f"trainer.{taken[0]}: is made by the training itself; {MADE_BY_PIPELINE[taken[0]]}")
+    return trainer
 
 
 class TrainConfig(CommandOptions):
@@ -176,7 +203,7 @@ class TrainConfig(CommandOptions):
     loss: LossArguments
     decision: DecisionOptions
     optimizer: OptimizerArguments
-    trainer: TrainerArguments
+    trainer: Annotated[TrainerArguments, BeforeValidator(refuse_made_by_pipeline)]
     logger: LoggerOptions
     seed: Seed
     checkpoint: CheckpointFile | None

@@ -36,6 +36,24 @@ def check_space(space: Mapping[str, Any]) -> None:
             raise InputError(f"{setting}: a range on a log scale is above 0 and has no step")
 
 
+def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a search space whose dotted keys a config has. A network of another package may lack some.
+
+    >>> known_keys({"model.layers": [1, 2], "model.dropout": [0.1, 0.2]}, {"model": {"dropout": 0.1}})
+    {'model.dropout': [0.1, 0.2]}
+    """
+
+    def has(key: str) -> bool:
+        value: Any = config
+        for part in key.split("."):
+            if not isinstance(value, Mapping) or part not in value:
+                return False
+            value = value[part]
+        return True
+
+    return {key: values for key, values in space.items() if has(key)}
+
+
 def suggest(trial: Any, space: Mapping[str, Any]) -> TrialSettings:
     """Return a value for each key, drawn by an Optuna `trial`."""
     return {key: _suggest_value(trial, key, values) for key, values in space.items()}

@@ -12,6 +12,7 @@ from seqclf.benchmark.timing import time_modes
 from seqclf.benchmark.workload import generate_workload
 
 MODEL = {
+    "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
     "hidden_size": 8,
@@ -99,7 +100,7 @@ def test_an_error_when_structure_changes_is_reported(workload, monkeypatch):
     step = ModeTrainer.step
 
     def failing(self, rows):
-        if self.model.recurrent.cell == "gru" and len(self.model.recurrent.forward_layers) == 3:
+        if self.model.encoder.cell == "gru" and len(self.model.encoder.forward_layers) == 3:
             raise RuntimeError("cannot")
         return step(self, rows)
 

@@ -11,6 +11,7 @@ from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import open_session
 from seqclf.errors import InputError
 from seqclf.export_bundle import write_bundle
+from seqclf.models.parity_grid import grid
 
 KINDS = ["events", "text", "position", "visits", "card"]
 
@@ -39,7 +40,7 @@ def test_parity_can_be_checked_again_without_torch(exported, kind):
 
 
 def test_the_parity_grid_has_full_short_and_different_lengths_of_every_size():
-    cells = {name: (lengths, time) for name, lengths, time in parity.grid(np.random.default_rng(0))}
+    cells = {name: (lengths, time) for name, lengths, time in grid(np.random.default_rng(0))}
     assert len(cells) == 16 + 12 + 9
     for lengths, time in cells.values():
         assert lengths.min() >= 1 and lengths.max() <= time

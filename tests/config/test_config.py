@@ -59,8 +59,11 @@ def test_every_command_has_a_module_a_config_and_help(command):
 def test_every_model_builds_from_its_config(option):
     config = composed("train", f"model={option}")["model"]
     model = build_classifier(config, FIELDS, num_classes=3)
-    arguments = set(inspect.signature(type(model).__init__).parameters) - {"self", "fields", "num_classes"}
-    assert arguments == set(config) - {"_target_", "members"}, "each argument has its default in conf/ and nowhere else"
+    parameters = [inspect.signature(type(part)).parameters for part in (model, model.encoder)]
+    added = {"fields", "num_classes", "input_size", "encoder_arguments"}
+    assert set().union(*parameters) - added == set(config) - {"_target_", "members"}, (
+        "each argument has its default in conf/ and nowhere else"
+    )
 
 
 @pytest.mark.parametrize("option", options_of("loss"))

@@ -5,11 +5,45 @@ import sys
 from importlib import import_module
 
 import pytest
+from lightning.pytorch.callbacks import Callback
+from torch import nn
 
 from seqclf.system.signals import SIGNALS
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]
 WANDB = ["logger=wandb"]
+
+
+class Net(nn.Module):
+    """A network of another package."""
+
+    def __init__(self, fields, num_classes, *, kernel):
+        super().__init__()
+
+
+class Conv(nn.Module):
+    """An encoder of another package."""
+
+    def __init__(self, input_size, *, kernel, hidden_size):
+        super().__init__()
+
+
+class Margin(nn.Module):
+    """A loss of another package."""
+
+    def __init__(self, margin):
+        super().__init__()
+
+
+class Every(Callback):
+    def __init__(self, every):
+        pass
+
+
+NET, CONV, MARGIN = (
+    f"{part}._target_={__name__}.{name}"
+    for part, name in (("model", "Net"), ("model.encoder", "Conv"), ("loss", "Margin"))
+)
 
 # command, overrides, the whole error line
 CASES = [
@@ -117,7 +151,7 @@ CASES = [
     (
         "train",
         ["+model.hiden_size=9"],
-        "model.hiden_size: no such argument of SequenceClassifier; did you mean 'hidden_size'?",
+        "model.hiden_size: no such argument of SequenceClassifier or Recurrent; did you mean 'hidden_size'?",
     ),
     ("train", ["~model.pooling"], "model.pooling: is missing; SequenceClassifier needs it"),
     (
@@ -144,6 +178,64 @@ CASES = [
         "eps, weight_decay, amsgrad, maximize, foreach, capturable, differentiable, fused",
     ),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW: Invalid beta parameter at index 0: 2"),
+    ("train", [NET], "model.kernel: is missing; Net needs it"),
+    ("train", [NET, "+model.kernle=5"], "model.kernle: no such argument of Net; did you mean 'kernel'?"),
+    ("train", [NET, "+model.kernel=5", "model.layers=2"], "model.layers: no such argument of Net; it takes kernel"),
+    (
+        "train",
+        [NET, "model.encoder._target_=mypkg.Conv", "+model.kernel=5"],
+        "model.encoder: no such argument of Net; it takes kernel",
+    ),
+    ("train", [CONV], "model.kernel: is missing; Conv needs it"),
+    (
+        "train",
+        [CONV, "+model.encoder.kernle=5"],
+        "model.encoder.kernle: no such argument of Conv; did you mean 'kernel'?",
+    ),
+    (
+        "train",
+        [CONV, "+model.kernle=5"],
+        "model.kernle: no such argument of SequenceClassifier or Conv; did you mean 'kernel'?",
+    ),
+    ("train", ["~model.encoder"], "model.encoder._target_: is missing; name the class of the encoder"),
+    (
+        "train",
+        ["model.encoder._target_=mypkg.Conv"],
+        "model.encoder._target_=mypkg.Conv: cannot be imported (No module named 'mypkg'); install the package mypkg, "
+        "or add the folder that holds it to PYTHONPATH",
+    ),
+    (
+        "train",
+        ["model._target_=torch.nn.Linear"],
+        "model._target_=torch.nn.Linear: must take the argument fields",
+    ),
+    ("train", [MARGIN], "loss.margin: is missing; Margin needs it"),
+    ("train", [MARGIN, "+loss.margn=1"], "loss.margn: no such argument of Margin; did you mean 'margin'?"),
+    (
+        "train",
+        [MARGIN, "+loss.margin=1", "loss.class_weights=balanced"],
+        "loss.class_weights: no such argument of Margin; it takes margin",
+    ),
+    (
+        "train",
+        [f"+trainer.callbacks=[{{_target_: {__name__}.Every, evry: 2}}]"],
+        "trainer.callbacks[0].evry: no such argument of Every; did you mean 'every'?",
+    ),
+    (
+        "train",
+        ["+trainer.callbacks=[{_target_: torch.nn.Linear}]"],
+        "trainer.callbacks[0]._target_=torch.nn.Linear: is not a Callback",
+    ),
+    (
+        "train",
+        ["+trainer.callbacks=[{every: 2}]"],
+        "trainer.callbacks[0]._target_: is missing; name the class of the callback",
+    ),
+    (
+        "train",
+        ["+trainer.logger=true"],
+        "trainer.logger: is made by the training itself; choose one by logger=wandb, tensorboard, csv or none",
+    ),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),
@@ -151,6 +243,8 @@ CASES = [
     ("bench", ["modes=[dynamic,static,egaer]"], "modes=egaer: must be one of dynamic, packed, static, compiled"),
     ("bench", ["modes=[dynamic]"], "modes: must hold dynamic and static, which are compared"),
     ("bench", ["lengths=[]"], "lengths=[]: must have an entry"),
+    ("bench", [NET], f"{NET}: has no layouts to compare; set model=lstm, gru or rnn"),
+    ("bench", [CONV], f"{CONV}: has no layouts to compare; set model=lstm, gru or rnn"),
     ("bench", ["precision=16"], "precision=16: must be 32-true, bf16-mixed or 16-mixed"),
 ]
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqclf.config.instantiate import build, check_arguments, generate, locate, read_trust
+from seqclf.config.instantiate import build, generate, locate, read_trust, targets
 from seqclf.errors import InputError
 
 
@@ -108,20 +108,20 @@ def test_trust_is_read_as_packages_or_a_boolean():
     assert [read_trust(value) for value in values] == [False, True, ("a",), ("a", "b.c"), ()]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["sids"], r"shape\.sids: no such argument of Shape; did you mean 'sides'"),
-        (["colour", "sides"], r"shape\.colour: no such argument of Shape; it takes sides, name"),
-        (["name"], r"shape\.sides: is missing; Shape needs it"),
-    ],
-)
-def test_arguments_are_compared_with_the_signature(arguments, message):
-    with pytest.raises(InputError, match=f"^{message}"):
-        check_arguments("shape", Shape, arguments, provided=set())
+def test_every_target_of_a_config_is_listed_with_its_key():
+    settings = {"_target_": "a.Net", "encoder": {"_target_": "b.Conv", "parts": [{"_target_": "c.Part"}, 3]}, "x": 1}
+    expected = {
+        "model._target_": "a.Net",
+        "model.encoder._target_": "b.Conv",
+        "model.encoder.parts[0]._target_": "c.Part",
+    }
+    assert dict(targets(settings, "model")) == expected
+    deep = {"_target_": "a.Net"}
+    for _ in range(10_000):
+        deep = {"part": deep}
+    assert [target for _, target in targets(deep, "model")] == ["a.Net"]
 
 
-def test_provided_and_variable_arguments_are_accepted():
-    check_arguments("shape", Shape, ["name"], provided={"sides"})
-    check_arguments("shape", Square, ["colour"], provided=set())
-    check_arguments("shape", print, ["end"], provided=set())
+def test_a_package_that_is_not_installed_says_so():
+    with pytest.raises(InputError, match="install the package nopkg, or add the folder that holds it to PYTHONPATH"):
+        locate("nopkg.models.Net")

@@ -227,6 +227,33 @@ def test_arguments_of_other_packages_may_be_anything(train_values):
     assert (config.model, config.loss) == (model, loss)
 
 
+def test_a_config_without_members_has_one(train_values):
+    for target in ("mine.Transformer", train_values["model"]["_target_"]):
+        model = {name: value for name, value in train_values["model"].items() if name != "members"}
+        assert (
+            parse_options(TrainConfig, {**train_values, "model": {**model, "_target_": target}}).model["members"] == 1
+        )
+
+
+def test_arguments_of_an_encoder_of_another_package_may_be_anything(train_values):
+    model = {
+        **train_values["model"],
+        "encoder": {"_target_": "mine.Conv", "layout": "any"},
+        "layers": "many",
+        "cell": 3,
+    }
+    assert parse_options(TrainConfig, {**train_values, "model": model}).model == model
+    with pytest.raises(InputError, match=r"^model\.pooling=maxi: must be one of"):
+        parse_options(TrainConfig, {**train_values, "model": {**model, "pooling": "maxi"}})
+
+
+@pytest.mark.parametrize("name", options.MADE_BY_PIPELINE)
+def test_objects_of_the_trainer_that_training_makes_cannot_be_set(train_values, name):
+    values = with_value(train_values, f"trainer.{name}", None)
+    with pytest.raises(InputError, match=rf"^trainer\.{name}: is made by the training itself; (choose|set|add) "):
+        parse_options(TrainConfig, values)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_targets_by_label_are_checked_by_label(train_values, rule):
     config = parse_options(TrainConfig, with_value(train_values, f"decision.{rule}", {True: 0.5, 3: 0.1}))
@@ -280,6 +307,7 @@ def test_the_precisions_are_lightnings():
 
 
 def test_the_trainer_arguments_are_lightnings():
-    set_by_pipeline = {"logger", "callbacks", "plugins", "default_root_dir", "enable_model_summary"}
-    assert set(get_type_hints(TrainerArguments)) == set(inspect.signature(pl.Trainer).parameters) - set_by_pipeline
+    of_lightning = set(inspect.signature(pl.Trainer).parameters)
+    assert set(get_type_hints(TrainerArguments)) == of_lightning - set(options.MADE_BY_PIPELINE)
+    assert set(options.MADE_BY_PIPELINE) < of_lightning
     assert set(composed("train")["trainer"]) <= set(get_type_hints(TrainerArguments))

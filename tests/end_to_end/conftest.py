@@ -84,15 +84,16 @@ class Shell:
         return wait
 
     def fork(
-        self, name: str, *arguments: str, cwd: Path | None = None, package: str = "seqclf."
+        self, name: str, *arguments: str, cwd: Path | None = None, package: str = "seqclf.", **environment: str
     ) -> Callable[[], CompletedCommand]:
         """Start `seqclf.NAME ARGUMENTS…` in a fork of the server. Return a function that waits for it."""
-        wait = request_command(self.server, f"{package}{name}", arguments, cwd or self.folder, self.environment)
+        variables = {**self.environment, **environment}
+        wait = request_command(self.server, f"{package}{name}", arguments, cwd or self.folder, variables)
         return lambda: CompletedCommand(*wait())
 
-    def __call__(self, name: str, *arguments: str, cwd: Path | None = None) -> CompletedCommand:
+    def __call__(self, name: str, *arguments: str, cwd: Path | None = None, **environment: str) -> CompletedCommand:
         """Run `seqclf.NAME ARGUMENTS…` in a fork of the server and wait for it."""
-        return self.fork(name, *arguments, cwd=cwd)()
+        return self.fork(name, *arguments, cwd=cwd, **environment)()
 
 
 @pytest.fixture(scope="session")

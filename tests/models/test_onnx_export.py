@@ -8,9 +8,9 @@ import onnxruntime
 import pytest
 import torch
 
-from seqclf.bundle.parity import grid
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
+from seqclf.models.parity_grid import grid
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")

@@ -15,7 +15,8 @@ ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 
 
 def recurrent(cell="lstm", input_size=5, hidden_size=8, layers=1, bidirectional=False, dropout=0.0, layout="padded"):
-    return Recurrent(cell, input_size, hidden_size, layers, bidirectional, dropout, False, layout)
+    options = {"cell": cell, "hidden_size": hidden_size, "layers": layers, "bidirectional": bidirectional}
+    return Recurrent(input_size, **options, layout=layout, dropout=dropout, variational=False)
 
 
 def twin(stack: Recurrent, layers: int, bidirectional: bool) -> nn.RNNBase:
@@ -50,7 +51,7 @@ def test_outputs_equal_those_of_torch_on_packed_input(cell, bidirectional, layer
         packed = pack_padded_sequence(tokens, torch.from_numpy(host), batch_first=True, enforce_sorted=False)
         with torch.no_grad():
             expected = pad_packed_sequence(oracle(packed)[0], batch_first=True, total_length=tokens.shape[1])[0]
-            outputs = stack(tokens, torch.from_numpy(host), host)
+            outputs, _, _ = stack(tokens, torch.from_numpy(host), host)
         assert outputs.shape == expected.shape
         for row, length in enumerate(host):
             torch.testing.assert_close(outputs[row, :length], expected[row, :length], rtol=0, atol=2e-6)
@@ -78,7 +79,7 @@ def test_every_module_has_one_layer_and_one_direction(cell):
 def test_dropout_between_layers_applies_in_training_only():
     stack = recurrent(layers=2, dropout=0.9)
     tokens, lengths = torch.randn(2, 4, 5), torch.tensor([4, 4])
-    run = lambda: stack(tokens, lengths, lengths.numpy())  # noqa: E731
+    run = lambda: stack(tokens, lengths, lengths.numpy())[0]  # noqa: E731
     assert not torch.equal(run(), run())
     stack.eval()
     assert torch.equal(run(), run())

@@ -69,7 +69,8 @@ def run_module(module: str, arguments: list[str], folder: str, environment: dict
     for descriptor, name in ((1, "stdout"), (2, "stderr")):
         os.dup2(os.open(Path(outputs, name), os.O_WRONLY | os.O_CREAT), descriptor)
     sys.argv = [module, *arguments]
-    sys.path.insert(0, folder)  # as `python -m` does
+    # As `python -m` does. The server has only the paths that it started with.
+    sys.path[:0] = [folder, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
         exit_code = 0

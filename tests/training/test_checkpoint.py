@@ -1,6 +1,7 @@
 """A checkpoint of any origin runs no code that is not trusted, and a malformed one is refused."""
 
 import copy
+import re
 import sys
 import warnings
 import zipfile
@@ -63,6 +64,30 @@ def test_code_of_a_package_that_is_not_trusted_is_not_even_imported(saved, forei
     with pytest.raises(InputError, match=rf"{part}\._target_=foreign\.Net: would run code .* set trust=foreign$"):
         load_task(path, trust)
     assert not (foreign / "imported").exists()
+
+
+NESTED = {
+    "model.encoder": lambda hyper, name: hyper["model"]["encoder"].update(_target_=name),
+    "model.encoder.parts[1]": lambda hyper, name: hyper["model"]["encoder"].update(parts=[3, {"_target_": name}]),
+    "loss.inner.loss": lambda hyper, name: hyper["loss"].update(inner={"loss": {"_target_": name}}),
+}
+
+
+@pytest.mark.parametrize("key", NESTED)
+def test_code_inside_of_a_model_or_a_loss_has_to_be_trusted_too(saved, foreign, key):
+    path = saved(lambda state: NESTED[key](state["hyper_parameters"], "foreign.Net"))
+    line = rf"{re.escape(key)}\._target_=foreign\.Net: would run code .* set trust=foreign$"
+    with pytest.raises(InputError, match=line):
+        load_task(path, ("other",))
+    assert not (foreign / "imported").exists()
+
+
+def test_trusted_code_that_is_not_installed_says_so(saved):
+    path = saved(lambda state: NESTED["model.encoder"](state["hyper_parameters"], "nowhere.Net"))
+    with pytest.raises(
+        InputError, match=r"model\.encoder\._target_=nowhere\.Net: the package nowhere is not installed; "
+    ):
+        load_task(path, ("nowhere",))
 
 
 @pytest.mark.parametrize("trust", [True, ("foreign",)])

@@ -13,8 +13,8 @@ from torch.nn import functional
 
 from seqclf.config.command import CONF
 from seqclf.errors import InputError
-from seqclf.training.check_targets import check_target
-from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted
+from seqclf.training.check_targets import resolve_loss
+from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss
 from seqclf.training.module import SequenceTask
 
 CLASSES, COUNTS = ["calm", "odd", "wild"], [60, 30, 10]
@@ -52,19 +52,19 @@ def test_weights_have_a_mean_of_one_over_the_training_rows(scheme):
 
 
 def check(loss_settings):
-    check_target("loss", loss_settings, torch.nn.Module, {"classes", "class_counts"}, ignored={"_target_"})
+    assert resolve_loss(loss_settings, written=[f"loss.{name}" for name in loss_settings]) == loss_settings
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "focal", "logit_adjusted"])
 def test_the_arguments_of_a_loss_are_those_of_its_config_and_no_other(name):
     settings = yaml.safe_load((CONF / "loss" / f"{name}.yaml").read_text())
 
-    check(settings)
+    assert resolve_loss({**settings, "margin": 1}, written=()) == settings
     for argument in settings.keys() - {"_target_"}:
         with pytest.raises(InputError, match=rf"loss\.{argument}: is missing; \w+ needs it"):
-            check({key: value for key, value in settings.items() if key != argument})
+            resolve_loss({key: value for key, value in settings.items() if key != argument}, written=())
         with pytest.raises(InputError, match=rf"loss\.{argument}s: no such argument of \w+; did you mean '{argument}'"):
-            check({**settings, f"{argument}s": 1.0})
+            resolve_loss({**settings, f"{argument}s": 1.0}, written={f"loss.{argument}s"})
 
 
 @pytest.mark.parametrize("scheme", [None, "balanced", {"wild": 5.0}])
@@ -193,3 +193,17 @@ def test_a_loss_of_another_package_is_checked_and_trained_from_its_yaml(generali
     module.loss.q = 1.0
     expected = 1 - logits.softmax(-1)[torch.arange(5), torch.tensor([0, 1, 2, 0, 1])].mean()
     torch.testing.assert_close(module.loss(logits, torch.tensor([0, 1, 2, 0, 1])), expected)
+
+
+class Margin(torch.nn.Module):
+    def __init__(self, margin, class_counts=None):
+        super().__init__()
+        self.margin, self.class_counts = margin, class_counts
+
+
+def test_a_loss_of_another_package_gets_the_arguments_that_its_signature_has():
+    built = build_loss({"_target_": f"{__name__}.Margin", "margin": 2.0}, CLASSES, COUNTS)
+    assert (built.margin, built.class_counts) == (2.0, COUNTS)
+    plain = build_loss({"_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}, CLASSES, COUNTS)
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    assert plain(logits, labels) == functional.cross_entropy(logits, labels, label_smoothing=0.1)

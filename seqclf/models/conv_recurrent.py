@@ -1,0 +1,128 @@
+"""Strided convolutions before a recurrent stack, for raw signals of hundreds to thousands of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError
+from seqclf.models.dropout import TokenDropout
+from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.pooling import token_mask
+from seqclf.models.recurrent import Recurrent
+
+Lengths = TypeVar("Lengths", Tensor, np.ndarray)
+
+
+def shortened(lengths: Lengths, stride: int) -> Lengths:
+    """Return ceil(length / stride), the tokens that are left of each sequence.
+
+    >>> shortened(np.array([1, 4, 5]), stride=4).tolist()
+    [1, 1, 2]
+    """
+    return (lengths + (stride - 1)) // stride
+
+
+class StridedConvolution(nn.Module):
+    """Convolution over time, layer norm of each output, and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
+
+    Output j sees `kernel` tokens around token j * stride. The padding counts as zeros, as does everything beyond both
+    ends of a sequence, so an output depends on nothing but the tokens of its sequence.
+    """
+
+    def __init__(self, inputs: int, channels: int, kernel: int, stride: int):
+        super().__init__()
+        left = (kernel - 1) // 2
+        self.margins = (left, kernel - 1 - left)
+        self.convolution = nn.Conv1d(inputs, channels, kernel, stride)
+        # Per token: statistics over a batch or over time would let batch mates and padding into the logits.
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
+        # Chosen away, not multiplied by zero: it may hold NaN.
+        inside = token_mask(lengths, tokens.shape[1])[..., None]
+        signal = torch.where(inside, tokens, 0.0).transpose(1, 2)
+        filtered = self.convolution(nn.functional.pad(signal, self.margins))
+        return self.norm(filtered.transpose(1, 2)).relu()
+
+
+class ConvRecurrent(SequenceEncoder):
+    """Convolutions that shorten time by the product of `strides`, then a `Recurrent` stack over what is left.
+
+    Each convolution has `channels` channels and sees `kernel` tokens. A sequence of n tokens keeps ceil(n / stride) of
+    them at each. The recurrence, by far the largest part of the work, takes as many times fewer steps.
+
+    >>> convolutions = {"channels": 4, "kernel": 5, "strides": [4, 2]}
+    >>> stack = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
+    >>> encoder = ConvRecurrent(3, **convolutions, **stack, dropout=0.0, variational=False)
+    >>> host = np.array([20, 1])
+    >>> outputs, lengths, _ = encoder(torch.zeros(2, 20, 3), torch.from_numpy(host), host)
+    >>> outputs.shape, lengths
+    (torch.Size([2, 3, 16]), tensor([3, 1]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        *,
+        channels: int,
+        kernel: int,
+        strides: Sequence[int],
+        cell: str,
+        hidden_size: int,
+        layers: int,
+        bidirectional: bool,
+        layout: str,
+        dropout: float,
+        variational: bool,
+    ):
+        super().__init__()
+        _check(channels, kernel, strides)
+        self.strides = list(strides)
+        sizes = [input_size] + [channels] * (len(strides) - 1)
+        self.convolutions = nn.ModuleList(
+            StridedConvolution(size, channels, kernel, stride) for size, stride in zip(sizes, strides, strict=True)
+        )
+        self.dropout = TokenDropout(dropout, variational)
+        self.recurrent = Recurrent(
+            channels,
+            cell=cell,
+            hidden_size=hidden_size,
+            layers=layers,
+            bidirectional=bidirectional,
+            layout=layout,
+            dropout=dropout,
+            variational=variational,
+        )
+        self.size = self.recurrent.size
+        self.backward_size = self.recurrent.backward_size
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        for convolution, stride in zip(self.convolutions, self.strides, strict=True):
+            tokens = convolution(tokens, lengths)
+            lengths = shortened(lengths, stride)
+            host_lengths = None if host_lengths is None else shortened(host_lengths, stride)
+        return self.recurrent(self.dropout(tokens), lengths, host_lengths)
+
+
+def _check(channels: int, kernel: int, strides: Sequence[int]) -> None:
+    if channels < 1:
+        raise InputError(f"model.channels={channels}: must be at least 1")
+    if (
+        isinstance(strides, int)
+        or not strides
+        or not all(isinstance(stride, int) and stride >= 1 for stride in strides)
+    ):
+        raise InputError(f"model.strides={strides}: must be a list of whole numbers of at least 1, such as [4, 4]")
+    if kernel < max(strides):
+        raise InputError(f"model.kernel={kernel}: skips tokens; set it to at least the largest of model.strides")
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

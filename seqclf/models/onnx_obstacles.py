@@ -1,0 +1,118 @@
+"""Names of modules that cannot be exported, for errors of one line.
+
+PyTorch's exporter reports pages of its own stack. The user needs the innermost module of the network at fault.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError
+
+REMEDY = "give that module an onnx_form (see docs/extending.md), or set export=false"
+WRAPPER = "classifier."  # prefix of module names in the exported network
+
+
+def explain_failure(network: nn.Module, error: BaseException) -> str:
+    """Return the module of `network` in which the exporter failed, the reason, and the remedy."""
+    causes = list(_causes(error))
+    for cause in causes:
+        if isinstance(cause, InputError):
+            return str(cause)
+    location = _innermost_module(network, causes)
+    return f"{location or 'the network'} {_reason(causes[-1])}; {REMEDY}"
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
+def _innermost_module(network: nn.Module, causes: list[BaseException]) -> str | None:
+    names = {id(module): name for name, module in network.named_modules()}
+    location = None
+    for cause in causes:
+        for frame, _ in traceback.walk_tb(cause.__traceback__):
+            module = frame.f_locals.get("self")
+            if isinstance(module, nn.Module) and names.get(id(module)):
+                location = describe(names[id(module)], module)
+            node = frame.f_locals.get("node")
+            # Translating to ONNX starts from a graph, whose nodes remember the modules they came from.
+            if isinstance(node, torch.fx.Node) and (stack := node.meta.get("nn_module_stack")):
+                path, kind = list(stack.values())[-1]
+                location = describe(path, kind)
+    return location
+
+
+def describe(path: str, kind: Any) -> str:
+    """Return the path of a module and its class.
+
+    `path`: in the exported network. `kind`: the module, its class, or the dotted name of that.
+    """
+    name = kind if isinstance(kind, str) else (kind if isinstance(kind, type) else type(kind)).__name__
+    inner_path = f"{path}.".removeprefix(WRAPPER).removesuffix(".")
+    return f"{inner_path or 'the network'} ({name.rpartition('.')[2]})"
+
+
+def _reason(error: BaseException) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    if "data-dependent" in line:
+        return "depends on the values of tensors, as by an if or int() of a tensor"
+    if isinstance(error, TypeError | AttributeError) and "NoneType" in line:
+        return f"fails ({line}; host_lengths is None during the export)"
+    return f"fails ({type(error).__name__}: {line})" if line else f"fails ({type(error).__name__})"
+
+
+class _FixedAxisFinder:
+    """Finds the innermost module that runs when a free axis becomes a fixed one. `sizes`: returns the free sizes."""
+
+    def __init__(self, network: nn.Module):
+        self.names = {module: name for name, module in network.named_modules()}
+        self.running: list[nn.Module] = []
+        self.sizes: list[Any] = []
+        self.culprit: nn.Module | None = None
+
+    def look(self) -> None:
+        fixed = any(isinstance(size, int) or size.node.expr.is_number for size in self.sizes)
+        if fixed and self.culprit is None and self.running:
+            self.culprit = self.running[-1]
+
+    def enter(self, module: nn.Module, arguments: Any) -> None:
+        self.look()
+        self.running.append(module)
+
+    def leave(self, module: nn.Module, arguments: Any, result: Any) -> None:
+        self.look()
+        self.running.pop()
+
+
+def explain_fixed_axis(
+    network: nn.Module, fields: Mapping[str, Tensor], lengths: Tensor, shapes: Any, axis: str
+) -> str:
+    """Return the module of `network` that fixes an axis of its input to the size of the example."""
+    finder = _FixedAxisFinder(network)
+
+    def start(module: nn.Module, arguments: Any) -> None:
+        tokens = next(iter(arguments[0].values()))
+        finder.sizes = [tokens.shape[0], tokens.shape[1]]
+
+    hooks: list[Any] = [network.register_forward_pre_hook(start)]
+    for part in network.modules():
+        hooks += [part.register_forward_pre_hook(finder.enter), part.register_forward_hook(finder.leave)]
+    try:
+        torch.export.export(network, (dict(fields), lengths), dynamic_shapes=shapes, strict=False)
+    except Exception:  # that it fixes an axis, which is what the hooks have seen
+        pass
+    finally:
+        for hook in hooks:
+            hook.remove()
+    culprit = finder.culprit
+    name = finder.names[culprit] if culprit is not None else ""
+    location = describe(name, culprit) if name else "the network"
+    return f"{location} fixes the number of {axis}, as a Python loop over them does; {REMEDY}"

@@ -1,0 +1,151 @@
+"""A package outside of seqclf brings encoders, a network, a loss and a callback: train, export, predict, resume.
+
+Its files are in `outside_package`, `conf` there is its `--config-dir`. A field kind is found by an entry point, so it
+needs the metadata of an installed package in that folder too.
+"""
+
+import os
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+
+PACKAGE = Path(__file__).parent / "outside_package"
+CONF = ["--config-dir", str(PACKAGE / "conf")]
+DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
+# The same training as experiment=acme of the package.
+OVERRIDES = [
+    "model.encoder._target_=acme.encoders.Convolution",
+    "+model.kernel=3",
+    "model.embedding_size=8",
+    "model.hidden_size=8",
+    "model.pooling=mean",
+    "model.dropout=0.1",
+    "model.token_dropout=0.0",
+    "model.number_noise=0.0",
+    "loss._target_=acme.losses.Margin",
+    "+loss.margin=2.0",
+    "+trainer.callbacks=[{_target_: acme.callbacks.StepLog, every: 2}]",
+]
+LOOP = ["model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
+
+
+@pytest.fixture(scope="module")
+def start(shell):
+    """`start(command, *arguments)()`: the completed command, which has the package on its PYTHONPATH."""
+    path = os.pathsep.join(filter(None, [str(PACKAGE), shell.environment.get("PYTHONPATH")]))
+    return lambda command, *arguments: shell.fork(command, *arguments, PYTHONPATH=path)
+
+
+@pytest.fixture(scope="module")
+def train(start):
+    """`train(folder, *arguments, flags=CONF)`: the completed command of a short training. Flags come first."""
+
+    def run(folder, *arguments, flags=()):
+        return start("train", *flags, *DATA, *QUICK, f"hydra.run.dir={folder}", *arguments)()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(shell, start):
+    """Run folder and result of one training, configured `by_yaml` of the package and `by_overrides` of our config.
+
+    Only the first is exported by the training itself, because two exports take longer than everything else.
+    """
+    ways = {"by_yaml": [*CONF, "experiment=acme"], "by_overrides": [*OVERRIDES, "export=false"]}
+    waits = {way: start("train", *ways[way], *DATA, *QUICK, f"hydra.run.dir=outside_{way}") for way in ways}
+    completed = {way: wait() for way, wait in waits.items()}
+    return {way: (shell.folder / f"outside_{way}", completed[way].result) for way in ways}
+
+
+def test_yaml_and_overrides_train_the_same(trained):
+    (run, result), (other_run, other_result) = trained.values()
+    assert result["parity"] < 1e-5
+    assert {result[name] for name in ("loss", "recall")} == {other_result[name] for name in ("loss", "recall")}
+    settings, others = (yaml.safe_load((folder / "config.yaml").read_text()) for folder in (run, other_run))
+    kernel = others["model"].pop("kernel")
+    others["model"]["encoder"]["kernel"] = kernel
+    assert settings["model"] == others["model"] and "cell" not in others["model"], "the keys of an LSTM are dropped"
+    assert settings["loss"] == others["loss"] == {"_target_": "acme.losses.Margin", "margin": 2.0}
+    assert settings["trainer"]["callbacks"] == others["trainer"]["callbacks"]
+    assert (run / "steps.txt").read_text() == (other_run / "steps.txt").read_text() != ""
+
+
+def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
+    checkpoint = f"checkpoint={trained['by_yaml'][0]}/checkpoints/best.ckpt"
+    refused = start("export", checkpoint, "bundle=refused")()
+    (line,) = refused.stderr.splitlines()
+    assert refused.exit_code == 2 and line.startswith(f"error: {checkpoint}: model.encoder._target_=acme.encoders.")
+    assert line.endswith("would run code of the package acme; if you trust it, set trust=acme")
+
+
+@pytest.mark.parametrize("way", ["by_yaml", "by_overrides"])
+def test_the_bundle_of_an_exported_checkpoint_predicts_without_the_package(shell, start, trained, way):
+    run, _ = trained[way]
+    exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
+    assert exported.result["parity"] < 1e-5
+    predicted = shell("predict", f"bundle={run}/again", "input=test.parquet", f"output={run}/scores.parquet")
+    assert predicted.result["rows"] == 90
+    assert set(pq.read_table(run / "scores.parquet")["prediction"].to_pylist()) <= {"yes", "no"}
+
+
+def test_a_resumed_run_goes_on_with_the_state_of_its_callback(shell, train, trained):
+    last = trained["by_yaml"][0] / "checkpoints/last.ckpt"
+    steps = torch.load(last, weights_only=True)["callbacks"]["StepLog"]["steps"]
+    more = ["experiment=acme", f"checkpoint={last}", "trainer.max_epochs=2", "export=false"]
+    assert train("outside_resumed", *more, flags=CONF).result["epochs"] == 2
+    resumed = torch.load(shell.folder / "outside_resumed/checkpoints/last.ckpt", weights_only=True)
+    assert resumed["callbacks"]["StepLog"]["steps"] == 2 * steps
+
+
+def test_an_encoder_that_cannot_be_exported_is_refused_before_the_first_epoch(shell, train):
+    refused = train("outside_loop", *LOOP)
+    assert refused.exit_code == 2 and "epoch   0" not in refused.stderr
+    line = refused.stderr.splitlines()[-1]
+    assert line.startswith("error: model.encoder._target_=acme.encoders.LoopConvolution: cannot be exported to ONNX: ")
+    assert "onnx_form" in line and "export=false" in line
+    assert not (shell.folder / "outside_loop").exists()
+
+
+@pytest.mark.slow
+def test_an_encoder_that_cannot_be_exported_is_trained_without_an_export(train):
+    result = train("outside_loop", *LOOP, "export=false").result
+    assert result["epochs"] == 1 and result["bundle"] is None
+
+
+@pytest.mark.slow
+def test_a_network_of_the_package_goes_the_same_way(shell, train):
+    result = train("outside_net", "model=averages", "seed=1", flags=CONF).result
+    assert result["parity"] < 1e-5
+    typed = ["model._target_=acme.networks.Averages", "+model.depth=1", "model.hidden_size=8", "seed=1"]
+    assert train("outside_net_typed", *typed).result["recall"] == result["recall"]
+    config = yaml.safe_load((shell.folder / "outside_net_typed/config.yaml").read_text())
+    assert config["model"] == {"_target_": typed[0].partition("=")[2], "hidden_size": 8, "depth": 1, "members": 1}
+
+
+@pytest.mark.slow
+def test_a_plain_lstm_in_an_encoder_is_exported(train):
+    result = train("outside_plain", "model.encoder._target_=acme.encoders.PlainLSTM", "model.layers=2").result
+    assert result["parity"] < 1e-5
+
+
+@pytest.mark.slow
+def test_an_encoder_that_reads_the_padding_is_named(shell, train):
+    leaky = ["model.encoder._target_=acme.encoders.LeakyConvolution", "+model.kernel=3"]
+    completed = train("outside_leaky", *leaky, "export=false")
+    assert completed.result["epochs"] == 1
+    (line,) = [line for line in completed.stderr.splitlines() if line.startswith("model.encoder._target_=")]
+    assert line.startswith("model.encoder._target_=acme.encoders.LeakyConvolution: the logits of a sequence change by ")
+    assert "LeakyConvolution" in (shell.folder / "outside_leaky/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_a_search_reaches_the_config_folder_and_leaves_out_keys_that_the_model_lacks(shell, start):
+    pytest.importorskip("optuna")
+    arguments = ["model=averages", "search.trials=1", "hydra.run.dir=outside_search"]
+    result = start("search", *CONF, *DATA, *QUICK, *arguments)().result
+    assert set(result["best"]) == {"optimizer.lr", "model.hidden_size"}, "it has neither dropout nor pooling"

@@ -1,0 +1,189 @@
+"""Model, loss, optimizer and callbacks of any package: their keys are those that their classes take."""
+
+import re
+
+import pytest
+import yaml
+from lightning.pytorch.callbacks import Callback
+from torch import nn
+
+from seqclf.config.command import CONF
+from seqclf.errors import InputError
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.ensemble import build_classifier
+from seqclf.training.check_targets import resolve_loss, resolve_model, resolve_optimizer
+from seqclf.training.user_callbacks import build_callbacks, check_callbacks
+
+FIELDS = [{"name": "value", "kind": "number", "width": 2}]
+HERE = __name__
+
+
+def defaults(group, option):
+    return yaml.safe_load((CONF / group / f"{option}.yaml").read_text(encoding="utf-8"))
+
+
+MODEL = defaults("model", "lstm")
+
+
+class Net(nn.Module):
+    """A network that takes none of the keys of conf/model/lstm.yaml but `dropout`."""
+
+    def __init__(self, fields, num_classes, *, kernel, dropout, heads=2):
+        super().__init__()
+        self.arguments = (kernel, dropout, heads)
+
+
+class Headless(nn.Module):
+    def __init__(self, fields, kernel):
+        super().__init__()
+
+
+class Anything(nn.Module):
+    def __init__(self, fields, num_classes, **options):
+        super().__init__()
+        self.options = options
+
+
+class Conv(nn.Module):
+    """An encoder that takes `hidden_size` and `dropout` of the classifier around it."""
+
+    def __init__(self, input_size, *, hidden_size, kernel, dropout):
+        super().__init__()
+        self.size, self.arguments = hidden_size, (kernel, dropout)
+
+
+class Extended(SequenceClassifier):
+    """A classifier that chooses an argument of its encoder."""
+
+    def __init__(self, fields, num_classes, *, margin, **options):
+        super().__init__(fields, num_classes, **{"kernel": 7, **options})
+        self.margin = margin
+
+
+class Every(Callback):
+    def __init__(self, every=2):
+        if every < 1:
+            raise ValueError("every must be positive")
+        self.every = every
+
+
+def own_model(**arguments):
+    return {**MODEL, "_target_": f"{HERE}.Net", **arguments}
+
+
+def own_encoder(block=None, **arguments):
+    return {**MODEL, "encoder": {"_target_": f"{HERE}.Conv", **(block or {})}, **arguments}
+
+
+def refused(resolve, settings, *written):
+    with pytest.raises(InputError) as caught:
+        resolve(settings, set(written))
+    return str(caught.value)
+
+
+def test_a_network_of_another_package_gets_the_keys_that_it_takes():
+    model = resolve_model(own_model(kernel=5), {"model._target_", "model.kernel"})
+    assert model == {"_target_": f"{HERE}.Net", "dropout": MODEL["dropout"], "members": 1, "kernel": 5}
+    assert build_classifier(model, FIELDS, 2).arguments == (5, MODEL["dropout"], 2)
+
+
+def test_a_key_that_the_user_wrote_is_refused_where_the_network_does_not_take_it():
+    line = refused(resolve_model, own_model(kernel=5, layers=3), "model.kernel", "model.layers")
+    assert line == "model.layers: no such argument of Net; it takes kernel, dropout, heads"
+    line = refused(resolve_model, own_model(kernle=5), "model.kernle")
+    assert line == "model.kernle: no such argument of Net; did you mean 'kernel'?"
+    assert refused(resolve_model, own_model()) == "model.kernel: is missing; Net needs it"
+
+
+def test_a_network_that_takes_any_name_keeps_all_keys():
+    settings = {**MODEL, "_target_": f"{HERE}.Anything", "kernel": 5}
+    assert resolve_model(settings, set()) == settings
+
+
+def test_a_network_that_cannot_be_called_is_refused():
+    settings = {"_target_": f"{HERE}.Headless", "kernel": 5}
+    assert refused(resolve_model, settings) == f"model._target_={HERE}.Headless: must take the argument num_classes"
+
+
+@pytest.mark.parametrize(
+    ("block", "arguments", "written"),
+    [
+        ({}, {"kernel": 5}, "model.kernel"),
+        ({"kernel": 5}, {}, "model.encoder.kernel"),
+        ({"kernel": 5, "cell": "lstm"}, {}, "model.encoder.kernel"),  # a block that a config of this package brought
+    ],
+)
+def test_an_encoder_gets_the_keys_that_it_takes_from_its_block_or_above(block, arguments, written):
+    model = resolve_model(own_encoder(block, **arguments), {"model.encoder._target_", written})
+    assert not {"cell", "layers", "bidirectional", "layout"} & {*model, *model["encoder"]}
+    network = build_classifier(model, FIELDS, 2)
+    assert network.encoder.arguments == (5, MODEL["dropout"]) and network.encoder.size == MODEL["hidden_size"]
+
+
+def test_keys_that_neither_classifier_nor_encoder_takes_are_refused():
+    line = refused(resolve_model, own_encoder(kernel=5), "model.kernel", "model.cell")
+    assert line.startswith(
+        "model.cell: no such argument of SequenceClassifier or Conv; it takes encoder, embedding_size"
+    )
+    line = refused(resolve_model, own_encoder({"kernle": 5}), "model.encoder.kernle")
+    assert line == "model.encoder.kernle: no such argument of Conv; did you mean 'kernel'?"
+    assert refused(resolve_model, own_encoder()) == "model.kernel: is missing; Conv needs it"
+    no_pooling = {name: value for name, value in own_encoder(kernel=5).items() if name != "pooling"}
+    assert refused(resolve_model, no_pooling) == "model.pooling: is missing; SequenceClassifier needs it"
+
+
+@pytest.mark.parametrize("encoder", [None, "Conv", {}, {"kernel": 5}])
+def test_a_classifier_without_the_class_of_its_encoder_is_refused(encoder):
+    line = refused(resolve_model, {**MODEL, "encoder": encoder})
+    assert line == "model.encoder._target_: is missing; name the class of the encoder"
+
+
+def test_a_subclass_of_the_classifier_may_choose_arguments_of_its_encoder():
+    model = resolve_model({**own_encoder(margin=1), "_target_": f"{HERE}.Extended"}, {"model.margin"})
+    assert "cell" not in model and model["margin"] == 1
+    assert build_classifier(model, FIELDS, 2).encoder.arguments[0] == 7
+
+
+def test_the_built_in_models_keep_all_their_keys():
+    assert resolve_model(MODEL, set()) == MODEL
+
+
+def test_a_loss_of_another_package_gets_the_keys_that_it_takes():
+    loss = {**defaults("loss", "cross_entropy"), "_target_": "torch.nn.CrossEntropyLoss", "label_smoothing": 0.1}
+    assert resolve_loss(loss, {"loss.label_smoothing"}) == {"_target_": loss["_target_"], "label_smoothing": 0.1}
+    line = refused(resolve_loss, loss, "loss.class_weights")
+    assert line.startswith("loss.class_weights: no such argument of CrossEntropyLoss; ")
+
+
+def test_an_optimizer_that_is_switched_drops_the_keys_of_the_one_before():
+    settings = {**defaults("optimizer", "adamw"), "_target_": "torch.optim.SGD", "momentum": 0.9}
+    resolved = resolve_optimizer(settings, {"optimizer.momentum"})
+    assert "betas" not in resolved and resolved["momentum"] == 0.9 and resolved["schedule"] == settings["schedule"]
+    assert refused(resolve_optimizer, settings, "optimizer.betas").startswith(
+        "optimizer.betas: no such argument of SGD"
+    )
+
+
+def test_callbacks_are_checked_and_built_with_their_arguments():
+    callbacks = [{"_target_": f"{HERE}.Every", "every": 3}, {"_target_": f"{HERE}.Every"}]
+    check_callbacks(callbacks)
+    assert [callback.every for callback in build_callbacks(callbacks)] == [3, 2]
+    assert build_callbacks(None) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"_target_": f"{HERE}.Net"}, rf"trainer\.callbacks\[1\]\._target_={re.escape(HERE)}\.Net: is not a Callback$"),
+        ({"_target_": f"{HERE}.Evry"}, r"trainer\.callbacks\[1\]\._target_=.*did you mean 'Every'\?"),
+        ({"_target_": f"{HERE}.Every", "evry": 3}, r"trainer\.callbacks\[1\]\.evry: no .* did you mean 'every'\?"),
+    ],
+)
+def test_a_wrong_callback_is_named_by_its_position(settings, message):
+    with pytest.raises(InputError, match=f"^{message}"):
+        check_callbacks([{"_target_": f"{HERE}.Every"}, settings])
+
+
+def test_a_value_that_a_callback_refuses_is_named():
+    with pytest.raises(InputError, match=r"^trainer\.callbacks\[0\]\._target_=.*\.Every: every must be positive$"):
+        build_callbacks([{"_target_": f"{HERE}.Every", "every": 0}])
