@@ -32,7 +32,7 @@ def test_a_sequence_keeps_its_length_over_the_stride_rounded_up(lengths, stride)
     assert shortened(torch.tensor(lengths), stride).tolist() == expected
 
 
-@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2), (4, 4), (5, 2), (6, 3), (9, 4)])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2), (5, 4), (5, 2), (7, 3), (9, 4)])
 def test_an_output_equals_the_filter_of_the_tokens_around_it(kernel, stride):
     """Against a plain loop over one sequence, with zeros beyond its ends."""
     module = StridedConvolution(2, 3, kernel, stride)
@@ -111,6 +111,7 @@ def test_the_exported_model_equals_torch(net, tmp_path):
         ({"strides": []}, r"model\.strides=\[\]: must be a list of whole numbers of at least 1"),
         ({"strides": 4}, r"model\.strides=4: must be a list"),
         ({"strides": [2, 0]}, r"model\.strides=\[2, 0\]: must be a list"),
+        ({"kernel": 4}, r"model\.kernel=4: must be an odd number"),
         ({"strides": [8, 2]}, r"model\.kernel=5: skips tokens; set it to at least the largest of model\.strides"),
     ],
 )
