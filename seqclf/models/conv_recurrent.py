@@ -30,13 +30,14 @@ def shortened(lengths: Lengths, stride: int) -> Lengths:
 class StridedConvolution(nn.Module):
     """Convolution over time, layer norm of each output, and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
 
-    Output j sees `kernel` tokens, an odd number, around token j * stride. The padding counts as zeros, as does everything beyond both
-    ends of a sequence, so an output depends on nothing but the tokens of its sequence.
+    Output j sees `kernel` tokens, an odd number, around token j * stride. The padding counts as zeros, as does
+    everything beyond both ends of a sequence, so an output depends on nothing but the tokens of its sequence.
     """
 
     def __init__(self, inputs: int, channels: int, kernel: int, stride: int):
         super().__init__()
-        self.convolution = nn.Conv1d(inputs, channels, kernel, stride, padding=kernel // 2)
+        self.margins = (kernel // 2, kernel // 2)
+        self.convolution = nn.Conv1d(inputs, channels, kernel, stride)
         # Per token: statistics over a batch or over time would let batch mates and padding into the logits.
         self.norm = nn.LayerNorm(channels)
 
@@ -44,7 +45,9 @@ class StridedConvolution(nn.Module):
         # Chosen away, not multiplied by zero: it may hold NaN.
         inside = token_mask(lengths, tokens.shape[1])[..., None]
         signal = torch.where(inside, tokens, 0.0).transpose(1, 2)
-        return self.norm(self.convolution(signal).transpose(1, 2)).relu()
+        # Padded here: with padding of its own, the exporter would fix T where it shrinks to a single token.
+        filtered = self.convolution(nn.functional.pad(signal, self.margins))
+        return self.norm(filtered.transpose(1, 2)).relu()
 
 
 class ConvRecurrent(SequenceEncoder):

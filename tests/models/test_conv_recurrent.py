@@ -90,13 +90,14 @@ def test_lengths_on_the_host_and_on_the_device_agree(lengths):
     assert outputs.shape == (len(host), max(kept), module.size)
 
 
-def test_the_exported_model_equals_torch(net, tmp_path):
+@pytest.mark.parametrize("strides", [[4, 2], [8, 8, 8]], ids=str)
+def test_the_exported_model_equals_torch(net, tmp_path, strides):
     fields = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
-    model = net(fields, **OPTIONS, layout="packed", pooling="last+max")
+    model = net(fields, **{**OPTIONS, "strides": strides, "kernel": 9}, layout="packed", pooling="last+max")
     export_onnx(model, fields, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(0)
-    for lengths, time in (([1], 1), ([2], 2), ([1, 7, 3], 7), ([33, 4, 8, 32, 1], 40)):
+    for lengths, time in (([1], 1), ([2], 2), ([1, 7, 3], 7), ([33, 4, 8, 32, 1], 40), ([700], 700)):
         values = example_inputs(fields, np.array(lengths), time, random)
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
         with torch.no_grad():
