@@ -32,7 +32,7 @@ EVENT = 40  # tokens of an event
 def frequency(label: int, time: int, random: Generator) -> np.ndarray:
     """A sine of one of four frequencies, a factor of 1.5 apart, in noise."""
     cycles = 0.02 * 1.5**label * random.uniform(0.95, 1.05)
-    return _sine(cycles * np.arange(time), random) + _noise(0.7, time, random)
+    return _sine(cycles * np.arange(time), random) + _noise(1.5, time, random)
 
 
 def chirp(label: int, time: int, random: Generator) -> np.ndarray:
@@ -55,7 +55,7 @@ def phase_lag(label: int, time: int, random: Generator) -> np.ndarray:
     phase = random.uniform(0.02, 0.06) * np.arange(time) + random.uniform()
     lag = (0.0, 1 / 6, -1 / 6)[label]
     channels = [np.sin(2 * np.pi * phase), np.sin(2 * np.pi * (phase - lag))]
-    return np.stack([channel + _noise(0.5, time, random) for channel in channels])
+    return np.stack([channel + _noise(1.0, time, random) for channel in channels])
 
 
 def order(label: int, time: int, random: Generator) -> np.ndarray:

@@ -30,14 +30,13 @@ def shortened(lengths: Lengths, stride: int) -> Lengths:
 class StridedConvolution(nn.Module):
     """Convolution over time, layer norm of each output, and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
 
-    Output j sees `kernel` tokens around token j * stride. The padding counts as zeros, as does everything beyond both
-    ends of a sequence, so an output depends on nothing but the tokens of its sequence.
+    Output j sees `kernel` tokens, an odd number, around token j * stride. The padding counts as zeros, as does
+    everything beyond both ends of a sequence, so an output depends on nothing but the tokens of its sequence.
     """
 
     def __init__(self, inputs: int, channels: int, kernel: int, stride: int):
         super().__init__()
-        left = (kernel - 1) // 2
-        self.margins = (left, kernel - 1 - left)
+        self.margins = (kernel // 2, kernel // 2)
         self.convolution = nn.Conv1d(inputs, channels, kernel, stride)
         # Per token: statistics over a batch or over time would let batch mates and padding into the logits.
         self.norm = nn.LayerNorm(channels)
@@ -46,6 +45,7 @@ class StridedConvolution(nn.Module):
         # Chosen away, not multiplied by zero: it may hold NaN.
         inside = token_mask(lengths, tokens.shape[1])[..., None]
         signal = torch.where(inside, tokens, 0.0).transpose(1, 2)
+        # Padded here: with padding of its own, the exporter would fix T where it shrinks to a single token.
         filtered = self.convolution(nn.functional.pad(signal, self.margins))
         return self.norm(filtered.transpose(1, 2)).relu()
 
@@ -120,6 +120,8 @@ def _check(channels: int, kernel: int, strides: Sequence[int]) -> None:
         or not all(isinstance(stride, int) and stride >= 1 for stride in strides)
     ):
         raise InputError(f"model.strides={strides}: must be a list of whole numbers of at least 1, such as [4, 4]")
+    if kernel % 2 == 0 or kernel < 1:
+        raise InputError(f"model.kernel={kernel}: must be an odd number, of a token and as many on either side")
     if kernel < max(strides):
         raise InputError(f"model.kernel={kernel}: skips tokens; set it to at least the largest of model.strides")
 

@@ -25,8 +25,8 @@ from seqclf.errors import InputError
 from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
-# Not 1, which the exporter would take for a fixed size.
-EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 3, 4
+# Not 1, which the exporter would take for a fixed size. Time is long enough for encoders that shorten it.
+EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
 
 
 class _Exported(nn.Module):

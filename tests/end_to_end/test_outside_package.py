@@ -1,20 +1,25 @@
-"""A package outside of seqclf brings encoders, a network, a loss and a callback: train, export, predict, resume.
+"""A package outside of seqclf brings encoders, a network, a field kind, a loss and a callback.
 
-Its files are in `outside_package`, `conf` there is its `--config-dir`. A field kind is found by an entry point, so it
-needs the metadata of an installed package in that folder too.
+They go through describe, train, export, predict and resume. The files are in `outside_package`, `conf` there is the
+`--config-dir`.
 """
 
+import json
 import os
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from support.plugin_package import documented_example
 
 PACKAGE = Path(__file__).parent / "outside_package"
 CONF = ["--config-dir", str(PACKAGE / "conf")]
-DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
+FIELDS = "data.fields={shop: category, where: point}"
+DATA = ["data=files", "data.train=places.jsonl", "data.test=places.parquet", "data.label=fraud", FIELDS]
 QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
 # The same training as experiment=acme of the package.
 OVERRIDES = [
@@ -33,9 +38,23 @@ OVERRIDES = [
 LOOP = ["model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3"]
 
 
+def places(seed, count):
+    """Rows of shops and points on the globe. Fraud moves south."""
+    generator = np.random.default_rng(seed)
+    for row in range(count):
+        length, fraud = int(generator.integers(2, 12)), bool(row % 3 == 0)
+        latitudes = np.sort(generator.uniform(-60, 60, length))[:: -1 if fraud else 1]
+        points = np.stack([latitudes, generator.uniform(-180, 180, length)], axis=1)
+        shops = generator.choice(["food", "fuel", "fun"], length).tolist()
+        yield {"shop": shops, "where": points.tolist(), "fraud": "yes" if fraud else "no"}
+
+
 @pytest.fixture(scope="module")
 def start(shell):
     """`start(command, *arguments)()`: the completed command, which has the package on its PYTHONPATH."""
+    rows = [json.dumps(row) for row in places(1, 240)]
+    (shell.folder / "places.jsonl").write_text("\n".join(rows) + "\n")
+    pq.write_table(pa.Table.from_pylist(list(places(2, 90))), shell.folder / "places.parquet")
     path = os.pathsep.join(filter(None, [str(PACKAGE), shell.environment.get("PYTHONPATH")]))
     return lambda command, *arguments: shell.fork(command, *arguments, PYTHONPATH=path)
 
@@ -83,14 +102,30 @@ def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
     assert line.endswith("would run code of the package acme; if you trust it, set trust=acme")
 
 
+def test_describe_shows_the_field_kind(start, shell):
+    described = start("describe", *DATA, "output=places.html")()
+    assert described.result["fields"]["where"]["kind"] == "point"
+    assert "point" in (shell.folder / "places.html").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize("way", ["by_yaml", "by_overrides"])
-def test_the_bundle_of_an_exported_checkpoint_predicts_without_the_package(shell, start, trained, way):
+def test_the_bundle_of_an_exported_checkpoint_predicts(shell, start, trained, way):
     run, _ = trained[way]
     exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
     assert exported.result["parity"] < 1e-5
-    predicted = shell("predict", f"bundle={run}/again", "input=test.parquet", f"output={run}/scores.parquet")
-    assert predicted.result["rows"] == 90
+    predicted = start("predict", f"bundle={run}/again", "input=places.parquet", f"output={run}/scores.parquet")()
+    assert predicted.result["rows"] == 90 and predicted.result["refused"] == 0
     assert set(pq.read_table(run / "scores.parquet")["prediction"].to_pylist()) <= {"yes", "no"}
+
+
+def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
+    refused = shell("predict", f"bundle={trained['by_yaml'][0]}/bundle", "input=places.parquet", "output=x.parquet")
+    (line,) = refused.stderr.splitlines()
+    assert refused.exit_code == 2 and "kind 'point' is unknown" in line and "must be installed" in line
+
+
+def test_the_field_kind_is_the_documented_one():
+    assert (PACKAGE / "acme/points.py").read_text(encoding="utf-8") == documented_example("A field kind")
 
 
 def test_a_resumed_run_goes_on_with_the_state_of_its_callback(shell, train, trained):

@@ -35,8 +35,6 @@ def resumed(shell, trained, files):
     assert interrupted.result["epochs"] == 2
     assert torch.load(shell.folder / "interrupted/checkpoints/last.ckpt", weights_only=True)["epoch"] == 1
     shutil.copytree(shell.folder / "interrupted", shell.folder / "copied")
-    # A checkpoint of an earlier version lacks settings that were added since. Their defaults apply.
-    _drop_model_settings(shell.folder / "copied/checkpoints/last.ckpt", ["variational"])
     waits = [
         shell.fork(
             *("train", *files, "logger=none", "export=false"),
@@ -47,14 +45,6 @@ def resumed(shell, trained, files):
     for wait in waits:
         assert wait().exit_code == 0
     return shell.folder
-
-
-def _drop_model_settings(path, keys):
-    """Remove settings of the model from a checkpoint."""
-    state = torch.load(path, weights_only=True)
-    for key in keys:
-        del state["hyper_parameters"]["model"][key]
-    torch.save(state, path)
 
 
 @pytest.mark.parametrize("run", ["interrupted", "moved"])

@@ -32,7 +32,7 @@ def test_a_sequence_keeps_its_length_over_the_stride_rounded_up(lengths, stride)
     assert shortened(torch.tensor(lengths), stride).tolist() == expected
 
 
-@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2), (4, 4), (5, 2), (6, 3), (9, 4)])
+@pytest.mark.parametrize(("kernel", "stride"), [(1, 1), (3, 2), (5, 4), (5, 2), (7, 3), (9, 4)])
 def test_an_output_equals_the_filter_of_the_tokens_around_it(kernel, stride):
     """Against a plain loop over one sequence, with zeros beyond its ends."""
     module = StridedConvolution(2, 3, kernel, stride)
@@ -90,13 +90,14 @@ def test_lengths_on_the_host_and_on_the_device_agree(lengths):
     assert outputs.shape == (len(host), max(kept), module.size)
 
 
-def test_the_exported_model_equals_torch(net, tmp_path):
+@pytest.mark.parametrize("strides", [[4, 2], [8, 8, 8]], ids=str)
+def test_the_exported_model_equals_torch(net, tmp_path, strides):
     fields = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
-    model = net(fields, **OPTIONS, layout="packed", pooling="last+max")
+    model = net(fields, **{**OPTIONS, "strides": strides, "kernel": 9}, layout="packed", pooling="last+max")
     export_onnx(model, fields, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(0)
-    for lengths, time in (([1], 1), ([2], 2), ([1, 7, 3], 7), ([33, 4, 8, 32, 1], 40)):
+    for lengths, time in (([1], 1), ([2], 2), ([1, 7, 3], 7), ([33, 4, 8, 32, 1], 40), ([700], 700)):
         values = example_inputs(fields, np.array(lengths), time, random)
         tensors = {name: torch.from_numpy(value) for name, value in values.items()}
         with torch.no_grad():
@@ -111,6 +112,7 @@ def test_the_exported_model_equals_torch(net, tmp_path):
         ({"strides": []}, r"model\.strides=\[\]: must be a list of whole numbers of at least 1"),
         ({"strides": 4}, r"model\.strides=4: must be a list"),
         ({"strides": [2, 0]}, r"model\.strides=\[2, 0\]: must be a list"),
+        ({"kernel": 4}, r"model\.kernel=4: must be an odd number"),
         ({"strides": [8, 2]}, r"model\.kernel=5: skips tokens; set it to at least the largest of model\.strides"),
     ],
 )
