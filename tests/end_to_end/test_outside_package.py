@@ -124,8 +124,13 @@ def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
     assert refused.exit_code == 2 and "kind 'point' is unknown" in line and "must be installed" in line
 
 
-def test_the_field_kind_is_the_documented_one():
-    assert (PACKAGE / "acme/points.py").read_text(encoding="utf-8") == documented_example("A field kind")
+@pytest.mark.parametrize(
+    ("heading", "file"),
+    [("An encoder", "encoders.py"), ("A field kind", "points.py"), ("A callback", "callbacks.py")],
+)
+def test_the_package_holds_the_documented_examples(heading, file):
+    code = (PACKAGE / "acme" / file).read_text(encoding="utf-8")
+    assert code.startswith(documented_example(heading))
 
 
 def test_a_resumed_run_goes_on_with_the_state_of_its_callback(shell, train, trained):
