@@ -1,15 +1,13 @@
-"""A package outside of seqclf brings encoders, a network, a field kind, a loss and a callback.
+"""A package outside of seqclf brings encoders, a network, a field kind, a loss, a callback, a format and a section.
 
 They go through describe, train, export, predict and resume. The files are in `outside_package`, `conf` there is the
 `--config-dir`.
 """
 
-import json
 import os
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
@@ -19,7 +17,7 @@ from support.plugin_package import documented_example
 PACKAGE = Path(__file__).parent / "outside_package"
 CONF = ["--config-dir", str(PACKAGE / "conf")]
 FIELDS = "data.fields={shop: category, where: point}"
-DATA = ["data=files", "data.train=places.jsonl", "data.test=places.parquet", "data.label=fraud", FIELDS]
+DATA = ["data=files", "data.train=train.trace", "data.test=test.trace", "data.label=fraud", FIELDS]
 QUICK = ["logger=none", "baseline=false", "runtime.threads=1", "trainer.max_epochs=1"]
 # The same training as experiment=acme of the package.
 OVERRIDES = [
@@ -39,22 +37,23 @@ LOOP = ["model.encoder._target_=acme.encoders.LoopConvolution", "+model.kernel=3
 
 
 def places(seed, count):
-    """Rows of shops and points on the globe. Fraud moves south."""
+    """Lines of a trace file, with shops and points on the globe. Fraud moves south."""
     generator = np.random.default_rng(seed)
     for row in range(count):
-        length, fraud = int(generator.integers(2, 12)), bool(row % 3 == 0)
+        length, fraud = int(generator.integers(2, 12)), row % 3 == 0
         latitudes = np.sort(generator.uniform(-60, 60, length))[:: -1 if fraud else 1]
-        points = np.stack([latitudes, generator.uniform(-180, 180, length)], axis=1)
-        shops = generator.choice(["food", "fuel", "fun"], length).tolist()
-        yield {"shop": shops, "where": points.tolist(), "fraud": "yes" if fraud else "no"}
+        longitudes = generator.uniform(-180, 180, length)
+        shops = generator.choice(["food", "fuel", "fun"], length)
+        tokens = zip(shops.tolist(), latitudes.tolist(), longitudes.tolist(), strict=True)
+        text = ";".join(f"{shop} {latitude:.3f} {longitude:.3f}" for shop, latitude, longitude in tokens)
+        yield f"{'yes' if fraud else 'no'}|{text}\n"
 
 
 @pytest.fixture(scope="module")
 def start(shell):
     """`start(command, *arguments)()`: the completed command, which has the package on its PYTHONPATH."""
-    rows = [json.dumps(row) for row in places(1, 240)]
-    (shell.folder / "places.jsonl").write_text("\n".join(rows) + "\n")
-    pq.write_table(pa.Table.from_pylist(list(places(2, 90))), shell.folder / "places.parquet")
+    for name, seed, count in (("train", 1, 240), ("test", 2, 90)):
+        (shell.folder / f"{name}.trace").write_text("".join(places(seed, count)))
     path = os.pathsep.join(filter(None, [str(PACKAGE), shell.environment.get("PYTHONPATH")]))
     return lambda command, *arguments: shell.fork(command, *arguments, PYTHONPATH=path)
 
@@ -102,10 +101,15 @@ def test_the_code_of_a_checkpoint_has_to_be_trusted(start, trained):
     assert line.endswith("would run code of the package acme; if you trust it, set trust=acme")
 
 
-def test_describe_shows_the_field_kind(start, shell):
+def test_describe_reads_the_format_and_shows_the_field_kind(start, shell):
     described = start("describe", *DATA, "output=places.html")()
     assert described.result["fields"]["where"]["kind"] == "point"
     assert "point" in (shell.folder / "places.html").read_text(encoding="utf-8")
+
+
+def test_the_section_is_on_the_page_after_the_verdict(trained):
+    page = (trained["by_yaml"][0] / "report.html").read_text(encoding="utf-8")
+    assert page.index("Verdict") < page.index("<h2>Costs") < page.index("Epochs")
 
 
 @pytest.mark.parametrize("way", ["by_yaml", "by_overrides"])
@@ -113,20 +117,25 @@ def test_the_bundle_of_an_exported_checkpoint_predicts(shell, start, trained, wa
     run, _ = trained[way]
     exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()
     assert exported.result["parity"] < 1e-5
-    predicted = start("predict", f"bundle={run}/again", "input=places.parquet", f"output={run}/scores.parquet")()
+    predicted = start("predict", f"bundle={run}/again", "input=test.trace", f"output={run}/scores.parquet")()
     assert predicted.result["rows"] == 90 and predicted.result["refused"] == 0
     assert set(pq.read_table(run / "scores.parquet")["prediction"].to_pylist()) <= {"yes", "no"}
 
 
 def test_a_bundle_needs_the_package_for_its_field_kind_alone(shell, trained):
-    refused = shell("predict", f"bundle={trained['by_yaml'][0]}/bundle", "input=places.parquet", "output=x.parquet")
+    refused = shell("predict", f"bundle={trained['by_yaml'][0]}/bundle", "input=test.trace", "output=x.parquet")
     (line,) = refused.stderr.splitlines()
     assert refused.exit_code == 2 and "kind 'point' is unknown" in line and "must be installed" in line
 
 
 @pytest.mark.parametrize(
     ("heading", "file"),
-    [("An encoder", "encoders.py"), ("A field kind", "points.py"), ("A callback", "callbacks.py")],
+    [
+        ("An encoder", "encoders.py"),
+        ("A field kind", "points.py"),
+        ("A callback", "callbacks.py"),
+        ("A report section", "costs.py"),
+    ],
 )
 def test_the_package_holds_the_documented_examples(heading, file):
     code = (PACKAGE / "acme" / file).read_text(encoding="utf-8")

@@ -143,7 +143,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
         (
             LISTS,
             {"fields": {"x": "cat"}},
-            "data.fields.x: kind 'cat' is unknown; it must be one of category, number, text, time, tree",
+            "data.fields.x: kind 'cat' is unknown; it must be one of category, number, set, text, time, tree",
         ),
         (LISTS, {"fields": {"x": 3}}, "data.fields.x: kind '3' is unknown"),
         (LISTS, {"fields": {"x": {"column": "x"}}}, "data.fields.x: kind 'None' is unknown"),
@@ -193,7 +193,7 @@ def test_invalid_options_are_named(columns, options, message):
         ("category", {"min_count": "x"}, "data.fields.x.min_count=x: must be a whole number from 1"),
         ("category", {"max_size": -1}, "data.fields.x.max_size=-1: must be a whole number from 1"),
         ("category", {"separator": ""}, "data.fields.x.separator=: must be a text of one character or more"),
-        ("number", {"scale": "max"}, "data.fields.x.scale=max: must be standard, robust or none"),
+        ("number", {"scale": "max"}, "data.fields.x.scale=max: must be standard, robust, sequence or none"),
         ("text", {"tokenizer": "wrd"}, "data.fields.x.tokenizer=wrd: must be word, bpe, character or byte"),
         ("text", {"lowercase": "no"}, "data.fields.x.lowercase=no: must be true or false"),
     ],

@@ -1,0 +1,27 @@
+"""Section of report.html: cost of the mistakes."""
+
+import numpy as np
+
+from seqclf.reporting.formatting import number
+from seqclf.reporting.html import Section, Table
+from seqclf.reporting.run.report import Report
+from seqclf.reporting.run.report_section import ReportSection
+
+EUROS = {"missed": 120, "false alarms": 5}
+
+
+class Costs(ReportSection):
+    """Cost of missed positive rows and of false alarms."""
+
+    position = 15  # after the verdict
+
+    def build(self, report: Report) -> Section | None:
+        index = report.positive_index
+        if index is None:
+            return None
+        confusion = np.array(report.metrics.confusion)  # (true class, predicted class)
+        right = confusion[index, index]
+        counts = {"missed": confusion[index].sum() - right, "false alarms": confusion[:, index].sum() - right}
+        rows = [[name, number(int(count)), number(int(count) * EUROS[name])] for name, count in counts.items()]
+        table = Table({"mistakes": "text", "rows": "number", "euros": "number"}, rows)
+        return Section("run/table.html", {"heading": "Costs", "text": f"Rows of {report.split}.", "table": table})
