@@ -28,26 +28,26 @@ def shortened(lengths: Lengths, stride: int) -> Lengths:
 
 
 class StridedConvolution(nn.Module):
-    """Convolution over time, layer norm of each output, and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
+    """Convolution over time and ReLU: (B, T, `inputs`) → (B, ceil(T / stride), `channels`).
 
     Output j sees `kernel` tokens, an odd number, around token j * stride. The padding counts as zeros, as does
     everything beyond both ends of a sequence, so an output depends on nothing but the tokens of its sequence.
+
+    There is no norm. Statistics over a batch or over time would let batch mates and padding into the logits, and a norm
+    of each token makes noise as large as the event that stands out from it.
     """
 
     def __init__(self, inputs: int, channels: int, kernel: int, stride: int):
         super().__init__()
         self.margins = (kernel // 2, kernel // 2)
         self.convolution = nn.Conv1d(inputs, channels, kernel, stride)
-        # Per token: statistics over a batch or over time would let batch mates and padding into the logits.
-        self.norm = nn.LayerNorm(channels)
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         # Chosen away, not multiplied by zero: it may hold NaN.
         inside = token_mask(lengths, tokens.shape[1])[..., None]
         signal = torch.where(inside, tokens, 0.0).transpose(1, 2)
         # Padded here: with padding of its own, the exporter would fix T where it shrinks to a single token.
-        filtered = self.convolution(nn.functional.pad(signal, self.margins))
-        return self.norm(filtered.transpose(1, 2)).relu()
+        return self.convolution(nn.functional.pad(signal, self.margins)).transpose(1, 2).relu()
 
 
 class ConvRecurrent(SequenceEncoder):
@@ -56,13 +56,16 @@ class ConvRecurrent(SequenceEncoder):
     Each convolution has `channels` channels and sees `kernel` tokens. A sequence of n tokens keeps ceil(n / stride) of
     them at each. The recurrence, by far the largest part of the work, takes as many times fewer steps.
 
+    Outputs are those of the last convolution beside those of the recurrence, so that a pooling sees an event itself and
+    not only what the recurrence has learned to keep of it.
+
     >>> convolutions = {"channels": 4, "kernel": 5, "strides": [4, 2]}
     >>> stack = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
     >>> encoder = ConvRecurrent(3, **convolutions, **stack, dropout=0.0, variational=False)
     >>> host = np.array([20, 1])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 20, 3), torch.from_numpy(host), host)
     >>> outputs.shape, lengths
-    (torch.Size([2, 3, 16]), tensor([3, 1]))
+    (torch.Size([2, 3, 20]), tensor([3, 1]))
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class ConvRecurrent(SequenceEncoder):
             dropout=dropout,
             variational=variational,
         )
-        self.size = self.recurrent.size
+        self.size = channels + self.recurrent.size
         self.backward_size = self.recurrent.backward_size
 
     def forward(
@@ -108,7 +111,9 @@ class ConvRecurrent(SequenceEncoder):
             tokens = convolution(tokens, lengths)
             lengths = shortened(lengths, stride)
             host_lengths = None if host_lengths is None else shortened(host_lengths, stride)
-        return self.recurrent(self.dropout(tokens), lengths, host_lengths)
+        tokens = self.dropout(tokens)
+        outputs, lengths, host_lengths = self.recurrent(tokens, lengths, host_lengths)
+        return torch.cat([tokens, outputs], dim=-1), lengths, host_lengths
 
 
 def _check(channels: int, kernel: int, strides: Sequence[int]) -> None:

@@ -36,7 +36,7 @@ class EncodedField(NamedTuple):
 
 
 class Encoder(ABC):
-    """A field of one kind. The class knows everything about its kind; nothing else depends on it.
+    """A field of one kind. The class knows everything about its kind, and nothing else branches on it.
 
     A kind subclasses `ListEncoder` (a cell is a list of tokens) or `RunningTextEncoder` (a cell is a text that is split
     into tokens). Its methods are called in this order:
