@@ -1,6 +1,6 @@
 """Compare models on generated waveforms: recall and time per epoch of lstm, conv_lstm and the order-blind baseline.
 
-    python scripts/benchmarks/waveforms.py [--families frequency event] [--rows 600] [--epochs 10] [model.kernel=7 …]
+    python scripts/benchmarks/waveforms.py [--families frequency event] [--rows 600] [--epochs 12] [model.kernel=7 …]
 
 Every family has its own kind of class: frequency, direction of a chirp, shape of an event anywhere in noise, phase lag
 between two channels, order of two events. Lengths are 100 to 2,000 tokens, amplitudes six decades. Overrides of
@@ -173,9 +173,9 @@ def main() -> None:
     parser.add_argument("--families", nargs="+", choices=FAMILIES, default=list(FAMILIES))
     parser.add_argument("--models", nargs="+", default=["lstm", "conv_lstm"])
     parser.add_argument("--rows", type=int, default=600, help="training sequences; half as many are validated")
-    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--scale", default="given", help="of the fields; given: each waveform is standardized first")
+    parser.add_argument("--scale", default="sequence", help="of the fields; given: each waveform is standardized first")
     parser.add_argument("overrides", nargs="*", help="of seqclf.train")
     options = parser.parse_intermixed_args()
     headings = ["family", "order-blind", *options.models, *(f"{model} s/epoch" for model in options.models)]
