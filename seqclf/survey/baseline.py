@@ -50,7 +50,9 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
     """
     from threadpoolctl import threadpool_limits
 
-    train = sample_split(splits["train"], MAX_FITTED_TOKENS, seed)
+    # A bag has room for its largest set in every token.
+    widest = max(array.shape[1] if array.ndim == 2 else 1 for array in _ids(splits["train"].sequences, fields))
+    train = sample_split(splits["train"], MAX_FITTED_TOKENS // widest, seed)
     other_splits = {name: split for name, split in splits.items() if name != "train"}
     category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] != "number"}
     number_fields = [field["name"] for field in fields if field["kind"] == "number"]
@@ -68,6 +70,12 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
     labels = other_splits[judge].labels
     best = min(probabilities, key=lambda name: _log_loss(labels, probabilities[name][judge]))
     return Baseline(best, probabilities)
+
+
+def _ids(sequences: Ragged, fields: Sequence[FieldSpec]) -> list[np.ndarray]:
+    """The arrays of ids, or one array where there is none."""
+    names = [field["name"] for field in fields if field["kind"] != "number"]
+    return [sequences.fields[name] for name in names] or [np.empty(0)]
 
 
 def _fit_logistic(
@@ -133,12 +141,13 @@ def _category_counts(sequences: Ragged, name: str, size: int) -> Any:
     """Return the (N, size) sparse counts of each id."""
     from scipy import sparse
 
-    ids = np.array(sequences.fields[name])  # a copy, as SciPy sorts the indices in place
-    offsets = np.array(sequences.offsets)
+    ids, offsets = sequences.fields[name], np.array(sequences.offsets)
     if ids.ndim == 2:  # several ids per token, and 0 for no value
         has_value = ids > 0
         offsets = np.append(0, np.cumsum(has_value.sum(axis=1)))[offsets]
         ids = ids[has_value]
+    else:
+        ids = np.array(ids)  # a copy, as SciPy sorts the indices in place
     counts = sparse.csr_matrix((np.ones(len(ids), np.float32), ids, offsets), (len(sequences), size))
     counts.sum_duplicates()
     return counts

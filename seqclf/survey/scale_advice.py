@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from seqclf.survey.field_statistics import FieldStatistics
 
 LONGEST_LINE = 400  # characters; the terminal and pages cut longer warnings
 SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
+TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # without quotes
 
 
 def scale_advice(
@@ -36,10 +38,15 @@ def scale_advice(
     )
     fields = list(fields)
     line = f"{problem}; set {_overrides(list(flattened), fields, configured)}"
-    if len(line) > LONGEST_LINE or any(text in field.column for field in fields for text in SPECIAL):
+    if len(line) > LONGEST_LINE or not all(map(_is_typed, fields)):
         names = ", ".join(list(flattened)[:3]) + (" …" if len(flattened) > 3 else "")
         line = f"{problem}; set scale: sequence for {names} in data.fields"
     return [line]
+
+
+def _is_typed(field: Field) -> bool:
+    """Return True if Hydra reads an override with the names of a field as they are."""
+    return TYPED_KEY.fullmatch(field.name) is not None and not any(text in field.column for text in SPECIAL)
 
 
 def _overrides(names: list[str], fields: list[Field], configured: Mapping[Any, Any] | None) -> str:

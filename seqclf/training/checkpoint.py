@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from seqclf.config.instantiate import Trust, package_of, require_trusted, targets
-from seqclf.data.encoding.field_spec import INPUT_KINDS, SIZE_KEYS
+from seqclf.data.encoding.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.system.stored_state import COUNT, SIZE, Each, Where, error_context, one_of, require
@@ -87,6 +87,8 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         raise InputError("dataset.positive must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
         require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
+        if field["kind"] == "bag":
+            require(field, {"combine": one_of(*COMBINATIONS)}, f"dataset.fields[{index}]")
     for name in REPEATED:
         if isinstance(hyper["model"].get(name), int) and hyper["model"][name] > tensors:
             raise InputError(f"model.{name}={hyper['model'][name]} is more than the checkpoint has weights")

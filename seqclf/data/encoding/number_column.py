@@ -68,7 +68,7 @@ class NumberColumn(ListEncoder):
 
     @property
     def expected(self) -> str:
-        return "a list of numbers" if self.depth == 1 else f"a list of vectors of {self.width} numbers"
+        return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
         """See `Encoder`. Several columns become one list of vectors, null unless their lists have the same length."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+LARGEST = 2**31 - 3  # of ids, from which the unknown one and an empty slot are left out
+
 
 class Option(NamedTuple):
     """Option of a field kind. Null is allowed where it is the default.
@@ -28,8 +30,10 @@ def choice_option(default: Any, *values: Any) -> Option:
 
 
 def count_option(default: int | None = None) -> Option:
-    """Return an option that takes a whole number from 1."""
-    return Option(default, lambda value: type(value) is int and value >= 1, "a whole number from 1")
+    """Return an option that takes a whole number from 1, such as a size: ids have 32 bits."""
+    return Option(
+        default, lambda value: type(value) is int and 1 <= value <= LARGEST, f"a whole number from 1 to {LARGEST}"
+    )
 
 
 def flag_option(default: bool) -> Option:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from typing import Any
+import weakref
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -14,6 +17,22 @@ MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are 
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
 LARGEST_INTEGER = 2**63 - 1
+Result = TypeVar("Result")
+
+
+def remember_last(
+    function: Callable[[pa.ChunkedArray, str | None], Result],
+) -> Callable[[pa.ChunkedArray, str | None], Result]:
+    """Remember the last result: several kinds look at a column in turn, and its Python values take time to make."""
+    last: list[tuple[weakref.ref[pa.ChunkedArray], str | None, Result]] = []
+
+    @wraps(function)
+    def remembering(cells: pa.ChunkedArray, separator: str | None) -> Result:
+        if not last or last[0][0]() is not cells or last[0][1] != separator:
+            last[:] = [(weakref.ref(cells), separator, function(cells, separator))]
+        return last[0][2]
+
+    return remembering
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -59,12 +78,16 @@ def split_cell(text: str, separator: str | None) -> list[Any]:
     if separator is None or text.startswith("["):
         try:
             parsed = json.loads(text)
-        except (ValueError, RecursionError):  # [a, b] without quotes is not JSON
+        except (ValueError, RecursionError):  # [a, b] without quotes is not JSON, neither are quotes of Python
+            inner = re.findall(r"\[([^\[\]]*)\]", text[1:-1]) if text.startswith("[[") else []
+            if inner:
+                return [[part.strip(" '\"") for part in values.split(",") if part.strip()] for values in inner]
             parsed = [part.strip() for part in text.strip("[]").split(",")]
         return parsed if isinstance(parsed, list) else [parsed]
     return text.split() if separator.isspace() else [part.strip() for part in text.split(separator)]
 
 
+@remember_last
 def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, int]:
     """Return the type of most lists' elements (`integer`, `string`, `number` or `vector`), and the width of a token.
 
@@ -94,6 +117,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     return common, width
 
 
+@remember_last
 def list_cells(cells: pa.ChunkedArray, separator: str | None) -> list[list[Any]]:
     """Return the cells as Python lists, those of text split.
 
@@ -128,7 +152,7 @@ def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:
             return not pa.types.is_duration(kind)
         rows = [row for row in cells.to_pylist() if row] if is_text(kind) else []
     else:
-        rows = [split_cell(text, separator) for text in _texts(cells)] if is_text(cells.type) else []
+        rows = list_cells(cells, separator) if is_text(cells.type) else []
     entries = [entry for row in rows for entry in row if entry is not None]
     return bool(entries) and all(isinstance(entry, str) and TIME.fullmatch(entry.strip()) for entry in entries)
 

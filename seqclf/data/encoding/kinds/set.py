@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -24,16 +25,25 @@ from seqclf.data.reading.casts import (
     element_type,
     is_nested,
     plain,
+    quote_identifier,
     split_list,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import is_list, is_text, list_cells, looks_bracketed
+from seqclf.data.schema.cell_types import (
+    LARGEST_INTEGER,
+    is_list,
+    is_text,
+    list_cells,
+    looks_bracketed,
+    split_cell,
+)
 from seqclf.data.schema.fields import Field
 from seqclf.data.validation.problems import Problems, true_rows
 from seqclf.errors import InputError
 
 NO_VALUE, UNKNOWN = 0, 1  # ids; those of the vocabulary follow
-MOST_VALUES = 256  # of a token, because every token of a prepared dataset has room for the largest set
+MOST_VALUES = 64  # of a token, because every token of a prepared dataset has room for the largest set
+ODD_SHARE = 0.1  # of rows with tokens of another width than most, from which on codes are sets and no vectors
 
 
 class SetEncoder(ListEncoder):
@@ -77,13 +87,25 @@ class SetEncoder(ListEncoder):
 
     @classmethod
     def recognizes(cls, cells: pa.ChunkedArray, separator: str | None, events: bool) -> bool:
-        """Return True for lists of texts, and for lists of codes of different lengths. Other lists are vectors."""
-        tokens = _tokens(cells, separator, events)
-        values = [value for token in tokens for value in token if value is not None]
-        if all(isinstance(value, str) for value in values):
-            return bool(values)
-        are_codes = all(type(value) is int and value >= 0 for value in values)
-        return are_codes and len({len(token) for token in tokens}) > 1
+        """Return True for lists of texts, and for lists of codes of different lengths. Other lists are vectors.
+
+        In an event table, lists are always sets. Elsewhere most rows decide, as a few may be damaged.
+        """
+        rows = _rows(cells, separator, events)
+        if events:
+            return any(value is not None for tokens in rows for token in tokens for value in token)
+        with_values = [[value for token in tokens for value in token if value is not None] for tokens in rows]
+        with_values = [values for values in with_values if values]
+        if not with_values:
+            return False
+        with_texts = sum(any(not _is_number(value) for value in values) for values in with_values)
+        if 2 * with_texts > len(with_values):
+            return True
+        with_measurements = sum(not all(map(_is_code, values)) for values in with_values)
+        widths = Counter(len(token) for tokens in rows for token in tokens)
+        (common, _), *_ = widths.most_common(1)
+        odd = sum(any(len(token) != common for token in tokens) for tokens in rows)
+        return with_measurements <= ODD_SHARE * len(with_values) and odd > ODD_SHARE * len(rows)
 
     @classmethod
     def inferred_options(cls, cells: pa.ChunkedArray) -> dict[str, Any]:
@@ -101,13 +123,13 @@ class SetEncoder(ListEncoder):
     def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
         if is_text(cells.type) and not looks_bracketed(cells):
             _require_separator(field)
-        return replace(field, values=_value_type(_tokens(cells, field.separator, events=False)))
+        return replace(field, values=_value_type(cells, field.separator, events=False))
 
     @classmethod
     def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
         if is_text(cells.type) and not looks_bracketed(cells):
             _require_separator(field)
-        return replace(field, values=_value_type(_tokens(cells, None, events=True)))
+        return replace(field, values=_value_type(cells, None, events=True))
 
     def describe(self) -> str:
         return ", ".join(filter(None, [f"sets of {self.field.values}s", super().describe()]))
@@ -124,32 +146,51 @@ class SetEncoder(ListEncoder):
         if self.field.separator is not None:
             tokens = split_list(cell, self.field.separator)
             return f"list_transform({tokens}, lambda token: {self._split_sql('token')})"
-        return self._typed_sql(bracketed_texts(cell, depth=2))
+        typed = self._typed_sql(bracketed_texts(cell, depth=2))
+        if self.option("separator") is None:
+            return typed
+        split = f"list_transform({bracketed_texts(cell)}, lambda token: {self._split_sql('token')})"
+        return f"CASE WHEN starts_with({cell}, '[[') THEN {typed} ELSE {split} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
-        if kind == '"NULL"' or kind == "JSON" or is_nested(element_type(kind)):
+        is_null = kind.startswith('"NULL"')  # no cell, or no token, has a value
+        if is_null or kind == "JSON" or is_nested(element_type(kind)):
             return self._typed_sql(column)
         if self.option("separator") is None:
-            raise InputError(
-                f"data.fields.{self.field.name}: the column holds {kind}, a value per token and not several; set "
-                f"data.fields.{self.field.name}=category, or the separator of the values in a text"
-            )
+            raise self._single_values(kind)
         return f"list_transform(TRY_CAST({column} AS VARCHAR[]), lambda token: {self._split_sql('token')})"
 
+    def _single_values(self, kind: str) -> InputError:
+        key = f"data.fields.{self.field.name}"
+        return InputError(
+            f"{key}: the column holds {kind}, a value per token and not several; set {key}=category, or the separator "
+            f"of the values in a text: {key}={{kind: set, separator: ';'}}"
+        )
+
     def event_sql(self, column: str, kind: str, where: str) -> str:
-        return self.value_sql(plain(column, kind), kind)
+        is_list = kind.endswith("]") and not is_nested(element_type(kind))
+        if is_nested(kind) and not is_list:
+            raise InputError(
+                f"{where}: column '{column}' holds {kind}, but with data.group_by a set is one list of values; name "
+                f"another column than data.fields.{self.field.name}"
+            )
+        if not is_list and kind not in (*TEXT_TYPES, '"NULL"') and self.option("separator") is None:
+            raise self._single_values(kind)
+        # Casts of JSON values keep their quotes, casts of a JSON list do not.
+        value = f"to_json({quote_identifier(column)})" if kind.startswith("JSON[") else plain(column, kind)
+        return self.value_sql(value, kind)
 
     def value_sql(self, value: str, kind: str) -> str:
-        if is_nested(kind):
+        if is_nested(kind) or kind == '"NULL"':
             return self._values_sql(value)
         if kind in TEXT_TYPES and self.option("separator") is None:
             return self._values_sql(bracketed_texts(f"NULLIF(trim({value}), '')"))
         return self._split_sql(f"CAST({value} AS VARCHAR)")
 
     def _split_sql(self, text: str) -> str:
-        """The values of a token that is a text. A blank text has none."""
-        parts = split_list(f"trim({text})", self.option("separator"))
-        return f"CASE WHEN trim({text}) = '' THEN [] ELSE {self._values_sql(parts)} END"
+        """The values of a token that is a text. A blank text has none, and neither do separators at its ends."""
+        parts = f"list_filter({split_list(f'trim({text})', self.option('separator'))}, lambda part: part <> '')"
+        return self._values_sql(parts)
 
     def _typed_sql(self, tokens: str) -> str:
         """A nested list with values of the field's type."""
@@ -171,7 +212,7 @@ class SetEncoder(ListEncoder):
         separator = self.option("separator")
         if not isinstance(entry, str):
             return entry
-        return [entry] if separator is None else [part.strip() for part in entry.split(separator)]
+        return [entry] if separator is None else [part for part in split_cell(entry, separator) if part]
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         name, column = self.field.name, self.field.column
@@ -264,17 +305,37 @@ def _require_separator(field: Field) -> None:
         )
 
 
-def _tokens(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[list[Any]]:
-    """The tokens of a column that are lists, as Python lists. Texts that a separator splits have none."""
+def _rows(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[list[list[Any]]]:
+    """The rows of a column as lists of tokens that are lists. Texts that a separator splits have none."""
     if events:
-        return list_cells(cells, None) if is_list(cells.type) or looks_bracketed(cells) else []
-    return [token for row in list_cells(cells, separator) for token in row if isinstance(token, list)]
+        is_listed = is_list(cells.type) or looks_bracketed(cells)
+        return [[token for token in list_cells(cells, None) if isinstance(token, list)]] if is_listed else []
+    return [[token for token in row if isinstance(token, list)] for row in list_cells(cells, separator)]
 
 
-def _value_type(tokens: list[list[Any]]) -> str:
-    """`integer` if all values are stored as integers, else `string`: as text, 007 is not 7."""
-    values = [value for token in tokens for value in token if value is not None]
-    return "integer" if values and all(type(value) is int for value in values) else "string"
+def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str:
+    """`integer` if all values are stored as integers of 64 bits, else `string`: as text, 007 is not 7."""
+    rows = _rows(cells, separator, events)
+    values = [value for tokens in rows for token in tokens for value in token if value is not None]
+    innermost = cells.type
+    while is_list(innermost):
+        innermost = innermost.value_type
+    are_integers = all(type(value) is int and abs(value) <= LARGEST_INTEGER for value in values)
+    return "integer" if values and are_integers and innermost != pa.uint64() else "string"
+
+
+def _is_number(value: Any) -> bool:
+    """True for numbers and texts that spell one."""
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return not isinstance(value, bool)
+
+
+def _is_code(value: Any) -> bool:
+    """True for whole numbers from 0, and texts that spell one."""
+    return value.isdecimal() if isinstance(value, str) else type(value) is int and value >= 0
 
 
 def _scattered(keys: np.ndarray) -> np.ndarray:

@@ -16,6 +16,8 @@ from seqclf.data.encoding.kinds.set import SetEncoder
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.truncation import Truncation
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
 from seqclf.data.validation.row_checks import check_rows
@@ -174,6 +176,18 @@ def test_an_event_may_hold_a_set(form, tmp_path):
     assert decoded == expected
 
 
+def unquoted(cell):
+    return str(cell).replace("'", "")
+
+
+@pytest.mark.parametrize("events", [False, True])
+def test_codes_beyond_64_bits_are_texts(events):
+    tokens = pa.array([[2**63, 1], [5]], pa.list_(pa.uint64()))
+    cells = tokens if events else pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), tokens)
+    field = SetEncoder.complete(set_field(), pa.table({"x": cells}), None, events)
+    assert field.values == "string"
+
+
 @pytest.mark.parametrize(
     ("cells", "kind", "values"),
     [
@@ -184,6 +198,11 @@ def test_an_event_may_hold_a_set(form, tmp_path):
         ([[[-3], [2, 2]]], "number", "string"),
         ([["[1, 2]", "[3]"]], "category", "string"),
         ([["a", "b"]], "category", "string"),
+        ([[[1, 2, 3], [4, 5, 6]]] * 30 + [[[1, 2, 3], [4, 5]]], "number", "string"),
+        ([[[1, 2, 3]]] * 30 + [[[]]], "number", "string"),
+        ([[["1.5", "2.5"], ["3", "4"]]], "number", "string"),
+        ([[["0389", "I10"], ["042"]]], "set", "string"),
+        ([[["0389", "401"], ["042"]]], "set", "string"),
     ],
 )
 def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kind, values):
@@ -191,9 +210,11 @@ def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kin
     options = {"id": None, "fields": None, "list_separator": None, "max_length": None, "truncate": "error"}
     (field,) = build_schema(table, "t", label="label", **options).fields
     assert (field.kind, field.values) == (kind, values)
-    texts = pa.table({"x": [json.dumps(cell) for cell in cells], "label": ["a"] * len(cells)})
-    (field,) = build_schema(texts, "t", label="label", **options).fields
-    assert field.kind == kind
+    spellings = [json.dumps] if kind == "category" else [json.dumps, str, unquoted]  # of JSON, Python and DuckDB
+    for write_cell in spellings:
+        texts = pa.table({"x": list(map(write_cell, cells)), "label": ["a"] * len(cells)})
+        (field,) = build_schema(texts, "t", label="label", **options).fields
+        assert field.kind == kind
 
 
 def refusals(rows, values="string", **options):
@@ -239,9 +260,50 @@ def test_python_values(values, value, expected):
             encoder.from_python(value)
 
 
+def predicted_sets(path, field, group_by=()):
+    """The sets of a file that is read for a field that training has declared."""
+    schema = Schema((field,), group_by=group_by)
+    with SourceReader(Source(str(path), "input")) as reader:
+        return [row for rows in reader.read(schema) for row in rows.columns.column("x").to_pylist()]
+
+
+def test_values_of_mixed_json_lists_have_no_quotes(tmp_path):
+    events = tmp_path / "events.jsonl"
+    events.write_text('{"g": 1, "x": ["I10", 5]}\n{"g": 1, "x": [7]}\n')
+    assert predicted_sets(events, set_field(), ("g",)) == [[["I10", "5"], ["7"]]]
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"x": [["I10", 5], [7]]}\n')
+    assert predicted_sets(rows, set_field()) == [[["I10", "5"], ["7"]]]
+
+
+def test_a_file_may_hold_no_value_at_all(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"x": [null, null]}\n{"x": [null]}\n')
+    assert predicted_sets(path, set_field(missing="empty")) == [[None, None], [None]]
+
+
+def test_separators_at_the_ends_and_twice_make_no_value(tmp_path):
+    path = write_csv(tmp_path / "events.csv", {"g": [1, 1], "x": ["I10; E11; ", " ;Z99;;"]})
+    assert predicted_sets(path, set_field(separator=";"), ("g",)) == [[["I10", "E11"], ["Z99"]]]
+    path = write_csv(tmp_path / "rows.csv", {"x": ['["I10;E11", ";"]', '[["a;b"], ["c"]]']})
+    assert predicted_sets(path, set_field(separator=";")) == [[["I10", "E11"], []], [["a;b"], ["c"]]]
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [([51, 52], "a value per token and not several"), ([[["a"]], [["b"]]], "a set is one list of values")],
+)
+def test_an_event_of_another_type_is_refused(cells, message, tmp_path):
+    path = write(tmp_path / "events.parquet", {"g": [1, 2], "x": pa.array(cells)})
+    with pytest.raises(InputError, match=message):
+        predicted_sets(path, set_field(missing="empty"), ("g",))
+
+
 def test_sets_are_typed_as_json_or_with_their_separator():
     assert make_encoder(set_field()).parse('[["a", "b"], []]') == [["a", "b"], []]
-    assert make_encoder(set_field(separator=";")).parse("a;b c") == [["a", "b"], ["c"]]
+    assert make_encoder(set_field(separator=";")).parse("a;b; c") == [["a", "b"], ["c"]]
+    field = Field("x", "set", ("x",), separator="|", options={"separator": " "})
+    assert make_encoder(field).parse("I10  E11|Z99") == [["I10", "E11"], ["Z99"]]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from seqclf.data.encoding.list_columns import list_lengths, vector_values
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.options import choice_option, text_option
 from seqclf.data.validation.problems import Problems
-from seqclf.system.stored_state import require
+from seqclf.system.stored_state import Where, require
 
 
 class PointEncoder(NumberColumn):
@@ -62,5 +62,5 @@ class PointEncoder(NumberColumn):
         return {"center": self.center.tolist()}
 
     def restore(self, state: EncoderState) -> None:
-        require(state, {"center": [float]})
+        require(state, {"center": Where([float], lambda center: len(center) == 3, "three numbers")})
         self.center = np.array(state["center"])
