@@ -26,6 +26,7 @@ from seqclf.errors import InputError
 from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
 from seqclf.evaluation.decision import parse_rule
 from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.models.ensemble import Ensemble
 from seqclf.reporting.console import console, show_epoch
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -196,7 +197,13 @@ def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
         config["monitor"],
         config["seed"],
     )
+    network = task.model.members[0] if isinstance(task.model, Ensemble) else task.model
     for name, vectors in dataset.vectors().items():
+        if not hasattr(network, "load_vectors"):
+            raise InputError(
+                f"data.fields.{name}.vectors: {config['model']['_target_']} has no method load_vectors(name, vectors); "
+                "add one, or remove vectors"
+            )
         task.model.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # raises on impossible settings before anything is written
     return task

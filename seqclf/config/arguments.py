@@ -42,6 +42,9 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions in C have no signature
         return Arguments(function.__qualname__, [], [], takes_any=True)
+    if getattr(getattr(function, "__init__", None), "__qualname__", "") == "Module.__init__":
+        # Inherited from torch.nn.Module, which has a signature for any arguments but takes none.
+        return Arguments(function.__qualname__, [], [], takes_any=False)
     named = [parameter for parameter in parameters if parameter.kind in NAMED]
     return Arguments(
         owner=function.__qualname__,
@@ -89,8 +92,8 @@ def drop_unused(
     """Return `settings` without the keys that are neither taken nor written by the user.
 
     A `_target_` that is set over a config of this package leaves the keys of the class that the config was made for.
-    `key`: of the settings in the config. `written`: dotted keys, see `written_keys`. `ignored`: names that are no
-    arguments, which stay.
+    A class that takes any argument gets only those that it names, or that the user wrote. `key`: of the settings in the
+    config. `written`: dotted keys, see `written_keys`. `ignored`: names that are no arguments, which stay.
 
     >>> taken = Arguments("Net", names=["kernel"], required=["kernel"], takes_any=False)
     >>> drop_unused("model", {"kernel": 5, "cell": "lstm", "layers": 2}, taken, {"model.kernel", "model.layers"})
@@ -99,5 +102,5 @@ def drop_unused(
     return {
         name: value
         for name, value in settings.items()
-        if name in ignored or taken.accepts(name) or f"{key}.{name}" in written
+        if name in ignored or name in taken.names or f"{key}.{name}" in written
     }

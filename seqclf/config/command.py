@@ -195,13 +195,19 @@ def _nearest_key(name: str, typed: str) -> str:
     """Return a hint for a key that Hydra does not know, or "" where no key is similar."""
     with suppress(Exception), initialize_config_dir(str(CONF), version_base="1.3"):
         config_groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-        plain: Any = OmegaConf.to_container(compose(name), resolve=False)
+        # With the groups that were typed, whose keys may differ from those of the usual ones.
+        groups = [text for text in sys.argv[1:] if "=" in text and (CONF / text.partition("=")[0]).is_dir()]
+        plain: Any = OmegaConf.to_container(compose(name, groups), resolve=False)
         keys = [*config_groups, *_dotted_keys(plain)]
         # Within a group, names are compared without its own, which would make all of them similar.
         above, dot, _ = typed.rpartition(".")
         siblings = [key for key in keys if key.rpartition(".")[0] == above]
+        if typed in keys:  # a block that got a key it does not have
+            return f"to add a key to it, write +{typed}.KEY=VALUE, or ++{typed}={{…}}; "
         hint = did_you_mean(typed, siblings, ignoring=above + dot) if siblings else did_you_mean(typed, keys)
-        return f"{hint} " if hint else ""
+        if hint:
+            return f"{hint} "
+        return f"a new key has a plus: +{typed}=VALUE; " if above.partition(".")[0] in plain else ""
     return ""
 
 

@@ -22,7 +22,10 @@ Config = dict[str, Any]  # a group of a config as plain values: settings, or a `
 Trust = bool | Iterable[str]  # packages, or True for any
 
 # What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.
-REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError)
+REFUSALS = (
+    *(TypeError, ValueError, RuntimeError, LookupError, ArithmeticError, AttributeError, MemoryError),
+    *(AssertionError, NotImplementedError),
+)
 
 
 def locate(target: Any, key: str = "_target_") -> Any:
@@ -39,7 +42,7 @@ def locate(target: Any, key: str = "_target_") -> Any:
     module_name, _, name = str(target).rpartition(".")
     try:
         return getattr(importlib.import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError, TypeError) as error:
+    except (ImportError, AttributeError, ValueError, TypeError, SyntaxError) as error:
         module = sys.modules.get(module_name)
         hint = did_you_mean(name, vars(module)) if module is not None and name else ""
         if isinstance(error, ModuleNotFoundError) and error.name == package_of(str(target)):
@@ -148,4 +151,4 @@ def _call(function: Callable[..., Any], target: str, arguments: dict[str, Any]) 
     except InputError:
         raise
     except REFUSALS as error:
-        raise InputError(f"{target}: {error}") from error
+        raise InputError(f"{target}: {error or type(error).__name__}") from error

@@ -52,7 +52,7 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     path = _path(first, values)
     key = ".".join(filter(None, [above, *path]))
     if first["type"] in ("missing", "union_tag_not_found"):
-        return InputError(f"{key}: is missing; do not remove it with ~")
+        return InputError(f"{key}: is missing; do not remove it with ~, and name it in a config file of your own")
     if first["type"] == "extra_forbidden":
         known = [name for owner in _types_at(model, path[:-1]) for name in _annotations(owner)]
         return unknown_key(key, known)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from seqclf.config.instantiate import build
 from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.errors import InputError
 
 
 class Ensemble(nn.Module):
@@ -40,6 +41,9 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     design = {key: value for key, value in model.items() if key != "members"}
     # Each network draws its initial weights anew, which is all that makes members differ.
     networks = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
+    if any(map(nn.parameter.is_lazy, networks[0].parameters())):
+        target = model["_target_"]
+        raise InputError(f"model._target_={target}: has lazy modules, which a checkpoint cannot hold; give their sizes")
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 

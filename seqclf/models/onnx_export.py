@@ -63,11 +63,11 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     Output: `logits` (batch, classes). Raises InputError, which begins with `key` and names the module at fault, if the
     classifier cannot be exported.
     """
-    exported = _Exported(copy.deepcopy(classifier).cpu().float().eval()).eval()
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
     with _quiet():
+        exported = _Exported(_copy(classifier, tensors, key).cpu().float().eval()).eval()
         try:
             replace_modules(exported)
             program = _export(exported, tensors)
@@ -79,6 +79,29 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
         raise InputError(f"{key}: cannot be exported to ONNX: {obstacle}")
     _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
+
+
+def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
+    """Return a deep copy of a network. Raises InputError, which begins with `key`, if it cannot be copied."""
+    try:
+        try:
+            return copy.deepcopy(classifier)
+        except RuntimeError:
+            # Modules such as PyTorch's weight_norm keep a weight that the last forward computed. With a gradient it
+            # cannot be copied, so it is computed once more without.
+            modes = {module: module.training for module in classifier.modules()}
+            device = next(classifier.parameters()).device
+            with torch.no_grad():
+                fields, lengths = _arguments({name: values.to(device) for name, values in tensors.items()})
+                classifier.eval()(fields, lengths, lengths.cpu().numpy())
+            for module, mode in modes.items():
+                module.training = mode
+            return copy.deepcopy(classifier)
+    except Exception as error:  # the code of a module may raise anything
+        raise InputError(
+            f"{key}: cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {error}); keep "
+            "what cannot be copied, such as locks and files, out of its attributes"
+        ) from None
 
 
 def replace_modules(network: nn.Module) -> None:

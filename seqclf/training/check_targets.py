@@ -65,7 +65,12 @@ def _resolve_classifier(
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
         raise InputError("model.encoder._target_: is missing; name the class of the encoder")
     located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
-    of_encoder = arguments_of(located).without(OF_ENCODER)
+    of_encoder = arguments_of(located)
+    for name in OF_ENCODER:
+        if not of_encoder.accepts(name):
+            target = settings["encoder"]["_target_"]
+            raise InputError(f"model.encoder._target_={target}: must take the argument {name}")
+    of_encoder = of_encoder.without(OF_ENCODER)
     # What the encoder requires may stand in its block or above it.
     block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
     of_classifier = [*taken.names, *arguments_of(SequenceClassifier).without(OF_MODEL).names]
@@ -75,13 +80,29 @@ def _resolve_classifier(
         required=taken.required,
         takes_any=of_encoder.takes_any,
     )
-    settings = {**settings, "encoder": block}
+    settings = {**_without_repeats(settings, block, of_classifier, written), "encoder": block}
     if network is not SequenceClassifier:  # it may read any name, and set arguments of the encoder itself
-        return drop_unused("model", settings, either, written, NOT_OF_MODEL)
+        settings = drop_unused("model", settings, either, written, NOT_OF_MODEL)
+        require_complete("model", settings, taken)
+        return settings
     settings = _known("model", settings, either, written, NOT_OF_MODEL)
     require_complete("model", settings, taken)
     require_complete("model", {*settings, *block}, of_encoder)
     return settings
+
+
+def _without_repeats(
+    settings: Mapping[str, Any], block: Mapping[str, Any], of_classifier: Collection[str], written: Collection[str]
+) -> Config:
+    """Return `settings` without the encoder's arguments that its block holds too, which come first.
+
+    Raises InputError for one that the user wrote, as it would have no effect.
+    """
+    repeated = [name for name in settings if name in block and name != "_target_" and name not in of_classifier]
+    for name in repeated:
+        if f"model.{name}" in written:
+            raise InputError(f"model.{name}: has no effect beside model.encoder.{name}; set that")
+    return {name: value for name, value in settings.items() if name not in repeated}
 
 
 def resolve_loss(settings: Mapping[str, Any], written: Collection[str]) -> Config:

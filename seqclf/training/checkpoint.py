@@ -89,9 +89,12 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
         if field["kind"] == "bag":
             require(field, {"combine": one_of(*COMBINATIONS)}, f"dataset.fields[{index}]")
-    for name in REPEATED:
-        if isinstance(hyper["model"].get(name), int) and hyper["model"][name] > tensors:
-            raise InputError(f"model.{name}={hyper['model'][name]} is more than the checkpoint has weights")
+    encoder = hyper["model"].get("encoder")
+    blocks = {"model": hyper["model"], "model.encoder": encoder if isinstance(encoder, dict) else {}}
+    for key, block in blocks.items():
+        for name in REPEATED:
+            if isinstance(block.get(name), int) and block[name] > tensors:
+                raise InputError(f"{key}.{name}={block[name]} is more than the checkpoint has weights")
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,12 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         buffer = io.BytesIO()  # torch's writer does not pass on the error of a full disk
-        torch.save(checkpoint, buffer)
+        try:
+            torch.save(checkpoint, buffer)
+        except (TypeError, AttributeError, pickle.PicklingError) as error:
+            raise InputError(
+                f"a callback puts into checkpoints what cannot be saved ({error}); use plain values and tensors"
+            ) from None
         _require_plain(buffer, checkpoint)
         write_checkpoint(Path(path), buffer.getbuffer())
 

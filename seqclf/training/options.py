@@ -182,7 +182,7 @@ MADE_BY_PIPELINE = {
     "logger": "choose one by logger=wandb, tensorboard, csv or none",
     "plugins": "set trainer.precision, trainer.strategy or trainer.num_nodes",
     "default_root_dir": "set hydra.run.dir=FOLDER",
-    "enable_model_summary": "add +trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelSummary}]",
+    "enable_model_summary": "add '+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelSummary}]'",
 }
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -127,7 +128,7 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
         require(state, RESUMED)
         check_weights(state["state_dict"], task.state_dict())
         for name, callback_state in state["callbacks"].items():
-            if "dirpath" in callback_state:
+            if name.startswith(ModelCheckpoint.__qualname__):
                 _check_saver(name, callback_state)
             if name == EpochRecord.__qualname__:
                 require(callback_state, RECORD, f"callbacks.{name}")
@@ -183,5 +184,14 @@ def _differences(key: str, saved: Any, current: Any) -> str:
     """Return the settings of `saved` that differ in `current`, as a user types them."""
     if not isinstance(saved, dict) or "_target_" not in saved:
         return ""
+    saved, current = _flat(saved), _flat(current)
     changed = [f"{key}.{name}={value}" for name, value in saved.items() if current.get(name) != value]
     return f" ({' '.join(changed)})" if changed else ""
+
+
+def _flat(settings: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+    """Return settings by dotted names, those of an encoder's block among them."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{above}{name}.") if isinstance(value, dict) else {f"{above}{name}": value}
+    return flat

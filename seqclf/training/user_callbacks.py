@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback
 
 from seqclf.config.arguments import check_arguments
 from seqclf.config.instantiate import build, locate_subclass
 from seqclf.errors import InputError
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
@@ -34,4 +40,7 @@ def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callb
             built.append(build(settings, Callback))
         except InputError as error:  # begins with the target
             raise InputError(f"trainer.callbacks[{index}]._target_={error}") from None
+        except MisconfigurationException as error:
+            target = settings["_target_"]
+            raise InputError(f"trainer.callbacks[{index}]._target_={target}: {first_line(error)}") from None
     return built

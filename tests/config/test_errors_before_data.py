@@ -117,7 +117,7 @@ CASES = [
     ),
     ("train", ["model.hidden_size=big"], "model.hidden_size=big: must be a whole number"),
     ("train", ["seed=-1"], "seed=-1: must be at least 0"),
-    ("train", ["~patience"], "patience: is missing; do not remove it with ~"),
+    ("train", ["~patience"], "patience: is missing; do not remove it with ~, and name it in a config file of your own"),
     ("train", ["+patiense=3"], "patiense: no such key; did you mean 'patience'? --cfg job lists all keys"),
     (
         "train",

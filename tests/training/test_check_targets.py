@@ -12,6 +12,7 @@ from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.check_targets import resolve_loss, resolve_model, resolve_optimizer
+from seqclf.training.losses import build_loss
 from seqclf.training.user_callbacks import build_callbacks, check_callbacks
 
 FIELDS = [{"name": "value", "kind": "number", "width": 2}]
@@ -95,9 +96,15 @@ def test_a_key_that_the_user_wrote_is_refused_where_the_network_does_not_take_it
     assert refused(resolve_model, own_model()) == "model.kernel: is missing; Net needs it"
 
 
-def test_a_network_that_takes_any_name_keeps_all_keys():
+def test_a_network_that_takes_any_name_gets_the_keys_that_were_written():
     settings = {**MODEL, "_target_": f"{HERE}.Anything", "kernel": 5}
-    assert resolve_model(settings, set()) == settings
+    written = {"model.kernel", "model.hidden_size"}
+    assert resolve_model(settings, written) == {
+        "_target_": settings["_target_"],
+        "kernel": 5,
+        "hidden_size": MODEL["hidden_size"],
+        "members": 1,
+    }
 
 
 def test_a_network_that_cannot_be_called_is_refused():
@@ -187,3 +194,83 @@ def test_a_wrong_callback_is_named_by_its_position(settings, message):
 def test_a_value_that_a_callback_refuses_is_named():
     with pytest.raises(InputError, match=r"^trainer\.callbacks\[0\]\._target_=.*\.Every: every must be positive$"):
         build_callbacks([{"_target_": f"{HERE}.Every", "every": 0}])
+
+
+class PerRow(nn.Module):
+    """A loss without a constructor: that of nn.Module seems to take any argument."""
+
+    def forward(self, logits, labels):
+        return nn.functional.cross_entropy(logits, labels)
+
+
+class Forwarding(nn.Module):
+    """An encoder that hands its arguments on."""
+
+    def __init__(self, input_size, **options):
+        super().__init__()
+        self.size, self.options = 8, options
+
+
+class Nameless(nn.Module):
+    def __init__(self, in_features):
+        super().__init__()
+
+
+def test_a_loss_without_a_constructor_takes_no_arguments():
+    settings = {**defaults("loss", "focal"), "_target_": f"{HERE}.PerRow"}
+    assert resolve_loss(settings, {"loss._target_"}) == {"_target_": f"{HERE}.PerRow"}
+    assert isinstance(build_loss({"_target_": f"{HERE}.PerRow"}, ["a", "b"], [1, 2]), PerRow)
+    with pytest.raises(InputError, match=r"loss.gamma: no such argument of PerRow; it takes none"):
+        resolve_loss(settings, {"loss._target_", "loss.gamma"})
+
+
+def test_an_encoder_of_any_arguments_gets_those_that_were_written():
+    encoder = {"_target_": f"{HERE}.Forwarding", "num_layers": 2}
+    written = {"model.encoder._target_", "model.encoder.num_layers", "model.dropout"}
+    resolved = resolve_model({**MODEL, "encoder": encoder}, written)
+    assert not {"cell", "hidden_size", "layout"} & set(resolved) and resolved["encoder"] == encoder
+
+
+def test_an_encoder_that_does_not_take_the_input_size_is_named():
+    settings = {**MODEL, "encoder": {"_target_": f"{HERE}.Nameless"}}
+    with pytest.raises(InputError, match=rf"model.encoder._target_={HERE}.Nameless: must take the argument input_size"):
+        resolve_model(settings, {"model.encoder._target_"})
+
+
+def test_an_argument_beside_the_block_that_holds_it_is_dropped_or_refused():
+    encoder = {"_target_": f"{HERE}.Conv", "kernel": 3, "hidden_size": 64}
+    settings = {**MODEL, "encoder": encoder}
+    assert "hidden_size" not in resolve_model(settings, {"model.encoder._target_"})
+    with pytest.raises(InputError, match=r"model.hidden_size: has no effect beside model.encoder.hidden_size"):
+        resolve_model(settings, {"model.encoder._target_", "model.hidden_size"})
+
+
+class Asserting(Callback):
+    def __init__(self, every):
+        assert every > 0, "every must be positive"
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ({"_target_": f"{HERE}.Asserting", "every": 0}, "every must be positive"),
+        (
+            {"_target_": "lightning.pytorch.callbacks.LearningRateMonitor", "logging_interval": "hour"},
+            "logging_interval should be",
+        ),
+    ],
+)
+def test_a_value_that_a_callback_refuses_is_one_line(callback, message):
+    with pytest.raises(InputError, match=rf"^trainer.callbacks\[0\]._target_={callback['_target_']}: {message}"):
+        build_callbacks([callback])
+
+
+class Lazy(nn.Module):
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.layer = nn.LazyLinear(num_classes)
+
+
+def test_lazy_modules_are_refused():
+    with pytest.raises(InputError, match="has lazy modules, which a checkpoint cannot hold"):
+        build_classifier({"_target_": f"{HERE}.Lazy", "members": 1}, FIELDS, 2)

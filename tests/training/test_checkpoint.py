@@ -125,6 +125,7 @@ def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(sa
 
 HUGE = {
     "a wide network": lambda state: state["hyper_parameters"]["model"].update(hidden_size=10**6),
+    "a deep encoder": lambda state: state["hyper_parameters"]["model"]["encoder"].update(layers=10**9),
     "a deep network": lambda state: state["hyper_parameters"]["model"].update(layers=10**9),
     "many networks": lambda state: state["hyper_parameters"]["model"].update(members=10**9),
     "a large vocabulary": lambda state: state["hyper_parameters"]["dataset"]["fields"][0].update(size=2**31),
