@@ -18,6 +18,7 @@ from seqclf.bundle.python_rows import to_columns
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
 from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
+from seqclf.data.encoding.list_columns import lengths_or_zero
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
@@ -31,6 +32,7 @@ from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
+MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
 
 
 class Predictions(NamedTuple):
@@ -188,21 +190,29 @@ class Classifier:
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths = np.zeros(columns.num_rows, np.int64)
         usable = np.flatnonzero(problems.usable)
-        if len(usable):
-            sequences, original_lengths = encode(self.encoders, columns.take(pa.array(usable)), self.schema.truncation)
+        for rows in self._parts(columns, usable):
+            sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             limit, column = self.schema.max_length, self.schema.fields[0].column
-            problems.mark(usable[original_lengths == 0], column, EMPTY_REASON)
+            problems.mark(rows[original_lengths == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
-                problems.mark(usable[original_lengths > limit], column, too_long_reason(original_lengths, limit))
-            encoded = np.flatnonzero(problems.usable[usable])
-            logits[usable[encoded]] = self.logits(take(sequences, encoded))
-            lengths[usable[encoded]] = original_lengths[encoded]
+                problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, limit))
+            encoded = np.flatnonzero(problems.usable[rows])
+            logits[rows[encoded]] = self.logits(take(sequences, encoded))
+            lengths[rows[encoded]] = original_lengths[encoded]
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
         # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
         predicted = self.decision.choose(np.nan_to_num(logits))
         return Predictions(logits, probabilities, np.where(lengths > 0, predicted, -1), lengths, errors)
+
+    def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
+        """Cut `rows` into parts of about `MAX_ENCODED_TOKENS` tokens. Texts, which are no tokens yet, stay together."""
+        first = columns.column(self.schema.fields[0].name)
+        if not len(rows) or not pa.types.is_list(first.type):
+            return [rows] if len(rows) else []
+        part = np.cumsum(lengths_or_zero(first)[rows], dtype=np.int64) // MAX_ENCODED_TOKENS
+        return np.split(rows, np.flatnonzero(np.diff(part)) + 1)
 
     def logits(self, sequences: Ragged) -> np.ndarray:
         """(N, C) logits of encoded sequences."""

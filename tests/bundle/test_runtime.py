@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import runtime
+from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.runtime import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -198,3 +198,15 @@ def test_a_file_without_a_field_of_the_bundle_is_refused(classifier, tmp_path):
 def test_an_unknown_device_is_refused(exported):
     with pytest.raises(InputError, match="device=tpu: must be auto, cpu or cuda"):
         open_session(exported("events").folder / "model.onnx", "tpu")
+
+
+@pytest.mark.parametrize("kind", ["visits", "text"])
+def test_long_inputs_are_encoded_in_parts(exported, classifier, kind, monkeypatch):
+    sequences = exported(kind).sequences
+    together = probabilities(classifier(kind).predict(sequences))
+    monkeypatch.setattr(runtime, "MAX_ENCODED_TOKENS", 7)
+    columns, _ = to_columns(sequences, classifier(kind).encoders)
+    parts = classifier(kind)._parts(columns, np.arange(len(sequences)))
+    assert np.concatenate(parts).tolist() == list(range(len(sequences)))
+    assert len(parts) > 5 if kind == "visits" else len(parts) == 1
+    np.testing.assert_allclose(probabilities(classifier(kind).predict(sequences)), together, atol=1e-6)
