@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pyarrow.parquet as pq
+import pytest
 from support.plugin_package import documented_example, install_package
 from support.untrained_task import make_task
 
@@ -20,6 +21,7 @@ def write_fasta(path, rows):
     return path
 
 
+@pytest.mark.slow
 def test_a_bundle_predicts_and_is_evaluated_on_files_of_a_package_format(monkeypatch, options, tmp_path):
     modules, entries = {"fasta.py": FASTA}, {"seqclf.formats": {"fasta": "fasta:Fasta"}}
     install_package(monkeypatch, tmp_path / "packages", "bioformats", modules, entries)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqclf.bundle import runtime
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.runtime import open_session
 from seqclf.data.reading.sources import Source

@@ -158,6 +158,7 @@ class Striding(nn.Module):
         return self.steps(tokens.transpose(1, 2)).transpose(1, 2), (lengths + 15) // 16, None
 
 
+@pytest.mark.slow
 def test_an_encoder_that_shortens_time_much_is_exported(tmp_path):
     export_onnx(classifier(Striding), FIELDS, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").stat().st_size > 1000

@@ -78,7 +78,7 @@ VARIANTS = [(1, False, False, True), (2, True, False, False), (2, False, True, T
 VARIANTS += [(3, True, False, True)]
 
 
-@pytest.mark.parametrize("cell", KINDS)
+@pytest.mark.parametrize("cell", ["lstm", *(pytest.param(cell, marks=pytest.mark.slow) for cell in ("gru", "rnn"))])
 def test_outputs_and_last_states_equal_those_of_torch(cell, tmp_path):
     readers = [
         Reader(KINDS[cell](4, 3, layers, bidirectional=bidirectional, batch_first=batch_first), start)
@@ -89,6 +89,7 @@ def test_outputs_and_last_states_equal_those_of_torch(cell, tmp_path):
     assert not {"Loop", "Scan", "If"} & set(operators)
 
 
+@pytest.mark.slow
 def test_other_settings_of_the_modules_are_exported(tmp_path):
     readers = [
         Reader(nn.RNN(4, 3, 2, nonlinearity="relu", bidirectional=True)),
@@ -98,6 +99,7 @@ def test_other_settings_of_the_modules_are_exported(tmp_path):
     check(Network(readers), tmp_path / "model.onnx")
 
 
+@pytest.mark.slow
 def test_a_module_that_is_used_twice_is_stored_once(tmp_path):
     shared = nn.LSTM(4, 30, batch_first=True)
     network = Network([Reader(shared), Reader(shared)])
