@@ -6,7 +6,7 @@ import logging
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.ragged import Split
 from seqclf.errors import InputError
 from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
 from seqclf.evaluation.decision import parse_rule
@@ -113,7 +114,7 @@ def train(
         check_resumable(plain, task, batches)
     logger = None
     if trainer.is_global_zero:
-        data_warnings = [*data_warnings, *_model_warnings(task, config.export)]
+        data_warnings = [*data_warnings, *_model_warnings(task, config.export, splits)]
         logger = _open_run(plain, dataset, run, task, trainer)
     trainer.loggers = [logger] if logger is not None else []
     try:
@@ -236,9 +237,10 @@ def _trainer_error(error: Exception) -> InputError:
     return InputError(f"trainer: {str(error).strip().splitlines()[0]}")
 
 
-def _model_warnings(task: SequenceTask, export: bool) -> list[str]:
+def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split]) -> list[str]:
     """Return and print the warnings about a network of another package (see `check_foreign_network`)."""
-    model_warnings = check_foreign_network(task, export)
+    shortest = min(int(split.sequences.lengths.min()) for split in splits.values() if len(split.sequences))
+    model_warnings = check_foreign_network(task, export, shortest)
     for line in model_warnings:
         console.print(line, style="yellow", soft_wrap=True)
     return model_warnings

@@ -1,5 +1,6 @@
 """waveforms.py: the generated classes are what they claim to be, and a comparison runs on a few of them."""
 
+import argparse
 import importlib.util
 import json
 import subprocess
@@ -53,6 +54,24 @@ def test_an_event_is_where_its_matched_filter_answers_most():
         answers = [np.abs(np.correlate(wave, shape / np.linalg.norm(shape))).max() for shape in shapes]
         hits += label == f"class{np.argmax(answers)}"
     assert hits > 40, "of 60, of which 20 by chance"
+
+
+@pytest.mark.parametrize(("models", "ratio"), [(["lstm", "gru"], 2.0), (["gru"], None), (["a", "b", "c"], None)])
+def test_any_models_are_compared_and_two_by_their_times(models, ratio, monkeypatch):
+    seconds = iter((3.0, 1.5, 1.0))
+    monkeypatch.setattr(waveforms, "train", lambda *_: {"recall": 0.5, "baseline": None, "seconds": next(seconds)})
+    options = argparse.Namespace(models=models, scale="sequence", rows=8, seed=0)
+    result = waveforms.compare("frequency", options)
+    assert result.get("time_ratio") == ratio
+    row = waveforms.table_row(result, models)
+    assert row.startswith("| frequency | - | 0.500 |") and row.count("|") == 3 + 2 * len(models)
+
+
+@pytest.mark.parametrize(("baseline", "recall"), [({"baseline": {"recall": 0.4}}, 0.4), ({}, None)])
+def test_figures_of_a_run_are_read_with_and_without_a_baseline(baseline, recall, tmp_path):
+    (tmp_path / "metrics.json").write_text(json.dumps({"validation": {"recall": 0.5}, **baseline}))
+    (tmp_path / "metrics.csv").write_text("epoch,seconds\n0,9\n1,2\n2,1\n")
+    assert waveforms.read_figures(tmp_path) == {"recall": 0.5, "baseline": recall, "seconds": 2.0}
 
 
 @pytest.mark.slow

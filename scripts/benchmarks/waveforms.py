@@ -116,7 +116,7 @@ def generate(family: str, rows: int, seed: int, standardized: bool) -> pa.Table:
 
 
 def train(folder: Path, model: str, scale: str, channels: list[str], options: argparse.Namespace) -> dict[str, Any]:
-    """Train on the files of `folder`. Return validation recall, that of the baseline, and seconds of an epoch."""
+    """Train on the files of `folder`. Return the figures of the run (see `read_figures`)."""
     fields = ", ".join(f"{name}: {{kind: number, scale: {scale}}}" for name in channels)
     settings = [
         *("data=files", "data.name=waveforms", f"data.cache_dir={folder}/cache", "data.label=label"),
@@ -130,19 +130,24 @@ def train(folder: Path, model: str, scale: str, channels: list[str], options: ar
     completed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     if completed.returncode:
         raise SystemExit(f"{model}: {completed.stderr}")
-    metrics = json.loads((folder / model / "metrics.json").read_text())
-    with (folder / model / "metrics.csv").open(newline="") as lines:
+    return read_figures(folder / model)
+
+
+def read_figures(run: Path) -> dict[str, Any]:
+    """Return validation recall, that of the baseline (None with baseline=false), and seconds of an epoch."""
+    metrics = json.loads((run / "metrics.json").read_text())
+    with (run / "metrics.csv").open(newline="") as lines:
         seconds = [float(line["seconds"]) for line in csv.DictReader(lines)]
     return {
         "recall": metrics["validation"]["recall"],
-        "baseline": metrics["baseline"]["recall"],
+        "baseline": metrics.get("baseline", {}).get("recall"),
         # The median, because the first epoch warms up and others may share the machine.
         "seconds": float(np.median(seconds)),
     }
 
 
 def compare(family: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Train both models on one family. Return the cells of its row in the table."""
+    """Train the models on one family. Return the cells of its row in the table."""
     given = options.scale == "given"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -152,18 +157,19 @@ def compare(family: str, options: argparse.Namespace) -> dict[str, Any]:
         channels = [name for name in table.column_names if name != "label"]
         scale = "none" if given else options.scale
         results = {model: train(folder, model, scale, channels, options) for model in options.models}
+    seconds = [result["seconds"] for result in results.values()]
     return {
         "family": family,
         "order_blind": next(iter(results.values()))["baseline"],
         **{f"{model}_{figure}": results[model][figure] for model in results for figure in ("recall", "seconds")},
-        **({"time_ratio": results["lstm"]["seconds"] / results["conv_lstm"]["seconds"]} if len(results) == 2 else {}),
+        **({"time_ratio": seconds[0] / seconds[1]} if len(seconds) == 2 else {}),  # of the first to the second model
     }
 
 
 def table_row(result: dict[str, Any], models: list[str]) -> str:
     """Return a row of the Markdown table: recalls, and seconds of an epoch."""
     recalls = [result["order_blind"], *(result[f"{model}_recall"] for model in models)]
-    cells = [result["family"], *(f"{recall:.3f}" for recall in recalls)]
+    cells = [result["family"], *("-" if recall is None else f"{recall:.3f}" for recall in recalls)]
     seconds = [f"{result[f'{model}_seconds']:.2f}" for model in models]
     return f"| {' | '.join([*cells, *seconds])} |"
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, cast, get_origin
+from typing import Annotated, Any, cast, get_args, get_origin
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from typing_extensions import TypedDict, get_type_hints
 
 from seqclf.config.validation_errors import input_error
@@ -15,8 +16,9 @@ from seqclf.config.validation_errors import input_error
 def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise InputError for the first argument that its declared type refuses. `key`: the config group.
 
-    Types are declared by `Annotated`, as those of `seqclf.config.options` are. Other annotations are for readers, and
-    their arguments may be anything.
+    Types are declared by `Annotated`, as those of `seqclf.config.options` are, alone or inside of another type. Other
+    annotations are for readers, and their arguments may be anything, as may those of a type that pydantic does not
+    know. A list may stand for a tuple or a set, and a text for a path, because YAML has no other way to write them.
 
     >>> from seqclf.config.options import NonNegative
     >>> def focal(gamma: NonNegative, note: str): ...
@@ -31,14 +33,16 @@ def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str,
         return
     declared = cast(Any, TypedDict)("Arguments", types, total=False)
     declared.__pydantic_config__ = ConfigDict(strict=True, allow_inf_nan=False)
+    # As JSON, which has the types of YAML: a strict check of Python's would refuse a list where a tuple is declared.
+    values = to_json({name: arguments[name] for name in types}, inf_nan_mode="constants", fallback=repr)
     try:
-        TypeAdapter(declared).validate_python({name: arguments[name] for name in types})
+        TypeAdapter(declared).validate_json(values)
     except ValidationError as error:
         raise input_error(error, declared, arguments, key) from None
 
 
 def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
-    """Return argument → type of the arguments that are declared by `Annotated`.
+    """Return argument → type of the arguments that are declared by `Annotated` and that pydantic can check.
 
     Each class of a hierarchy of dataclasses declares its fields, in the module where it stands.
     """
@@ -48,4 +52,16 @@ def _declared_types(function: Callable[..., Any]) -> dict[str, Any]:
             hints |= get_type_hints(owner, include_extras=True)
         except (NameError, TypeError):  # a name that only type checkers import, or an object without annotations
             continue
-    return {name: hint for name, hint in hints.items() if get_origin(hint) is Annotated}
+    return {name: hint for name, hint in hints.items() if _has_annotated(hint) and _is_known(hint)}
+
+
+def _has_annotated(hint: Any) -> bool:
+    return get_origin(hint) is Annotated or any(_has_annotated(member) for member in get_args(hint))
+
+
+def _is_known(hint: Any) -> bool:
+    try:
+        TypeAdapter(hint)
+    except PydanticSchemaGenerationError:  # a tensor, for example
+        return False
+    return True

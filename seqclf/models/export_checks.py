@@ -1,10 +1,11 @@
-"""Checks of a network of another package before it is trained: that it can be exported, and that it ignores padding."""
+"""Checks of a network of another package before it is trained: its logits, its export, and that it ignores padding."""
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnxruntime
@@ -18,14 +19,38 @@ from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
-# One sequence fills the batch, one has a single token, and none reaches the padded width.
-LENGTHS, WIDTH = (11, 1, 5, 8), 14
+NOT_FINITE = "is its output length below 1? each sequence must keep an output, as by (lengths + 1) // 2"
+# Tokens beyond those of the shortest sequence. One has no more, and none reaches the padded width.
+MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 
 
-def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str) -> None:
+def check_logits(
+    network: nn.Module, fields: Sequence[FieldSpec], num_classes: int, key: str = "model", shortest: int = 1
+) -> None:
+    """Raise InputError, which begins with `key`, unless `network` returns floating-point logits (B, `num_classes`).
+
+    `shortest`: tokens of the shortest sequence that is tried.
+
+    >>> class Mean(nn.Module):
+    ...     def forward(self, fields, lengths, host_lengths):
+    ...         return fields["x"].mean(dim=1)
+    >>> check_logits(Mean(), [{"name": "x", "kind": "number", "width": 2}], num_classes=3)
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: model: returns a tensor (4, 2) of float32 for 4 sequences; return logits (4, 3)
+    """
+    inputs = _padded_batch(fields, shortest)
+    logits = _run(network, inputs, key)
+    shape = (len(inputs["lengths"]), num_classes)
+    if not isinstance(logits, torch.Tensor) or logits.shape != shape or not logits.is_floating_point():
+        raise InputError(f"{key}: returns {describe_value(logits)} for {shape[0]} sequences; return logits {shape}")
+
+
+def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
     """Raise InputError, which begins with `key`, unless `network` exports to ONNX with the same logits.
 
-    Both are compared on the grid of shapes on which a bundle is compared.
+    Both are compared on the grid of shapes on which a bundle is compared, which has sequences of one token. `shortest`:
+    tokens of the shortest sequence of the data, for the error line of a network that needs more than one.
     """
     with tempfile.TemporaryDirectory(prefix="seqclf-export-") as folder:
         path = Path(folder) / "model.onnx"
@@ -36,20 +61,31 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str) 
             inputs = example_inputs(fields, lengths, time, generator)
             shape = f"{len(lengths)} sequences of up to {time} tokens ({cell})"
             try:
+                expected = _finite_logits(network, inputs, key)
+            except InputError as error:
+                if lengths.min() >= shortest:
+                    raise
+                raise InputError(
+                    f"{error}; the data has at least {shortest} tokens a sequence, but an exported network takes any "
+                    "number: pad shorter sequences in forward, or set export=false"
+                ) from error
+            try:
                 logits = session.run(["logits"], inputs)[0]
             except Exception as error:  # ONNX Runtime's exceptions have no common base class
-                raise InputError(f"{key}: the exported network fails on {shape}: {_line(error)}; {REMEDY}") from error
-            expected = _logits(network, inputs, key)
+                raise InputError(
+                    f"{key}: the exported network fails on {shape}: {error_line(error)}; {REMEDY}"
+                ) from error
             if logits.shape != expected.shape or logit_error(logits, expected) > TOLERANCE:
                 raise InputError(f"{key}: the exported network has other logits on {shape}; {REMEDY}")
 
 
-def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "model") -> float:
+def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "model", shortest: int = 1) -> float:
     """Return how far the logits of a sequence depend on padding and batch mates: 0 up to rounding, if they do not.
 
     It is the largest difference of a logit of a sequence in a padded batch from that of the same sequence alone, over
-    the largest logit where that exceeds 1. Padding holds random values. Raises InputError, which begins with `key`, if
-    the network fails on such a batch.
+    the largest logit where that exceeds 1. Padding holds random values. `shortest`: tokens of the shortest sequence
+    that is tried. Raises InputError, which begins with `key`, if the network fails on such a batch, or if the logits of
+    a sequence alone are not finite.
 
     >>> class Mean(nn.Module):
     ...     def forward(self, fields, lengths, host_lengths):
@@ -57,30 +93,63 @@ def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "m
     >>> padding_error(Mean(), [{"name": "x", "kind": "number", "width": 2}]) > 0.1
     True
     """
-    lengths = np.array(LENGTHS)
-    inputs = example_inputs(fields, lengths, WIDTH, np.random.default_rng(SEED))
-    together = _logits(network, inputs, key)
+    inputs = _padded_batch(fields, shortest)
+    together = _array(_run(network, inputs, key))
     errors = []
-    for row, length in enumerate(lengths):
+    for row, length in enumerate(inputs["lengths"]):
         alone = {name: values[row : row + 1] for name, values in inputs.items()}
         alone = {name: values if name == "lengths" else values[:, :length] for name, values in alone.items()}
-        errors.append(logit_error(_logits(network, alone, key)[0], together[row]))
+        errors.append(logit_error(_finite_logits(network, alone, key)[0], together[row]))
     return max(errors)
 
 
-def _logits(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> np.ndarray:
+def describe_value(value: Any) -> str:
+    """Return a phrase for what a network or a loss returned.
+
+    >>> describe_value(torch.zeros(4, 1)), describe_value([])
+    ('a tensor (4, 1) of float32', 'a list')
+    """
+    if not isinstance(value, torch.Tensor):
+        return f"a {type(value).__name__}"
+    return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not blank, else the name of its class."""
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:
+    lengths = shortest + np.array(MORE_TOKENS)
+    return example_inputs(fields, lengths, shortest + PADDED_WIDTH, np.random.default_rng(SEED))
+
+
+def _finite_logits(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> np.ndarray:
+    logits = _array(_run(network, inputs, key))
+    broken = inputs["lengths"][~np.isfinite(logits).all(axis=-1)]
+    if len(broken):
+        length = f"{broken[0]} token{'s' if broken[0] > 1 else ''}"
+        raise InputError(f"{key}: the logits of a sequence of {length} are not finite; {NOT_FINITE}")
+    return logits
+
+
+def _array(logits: torch.Tensor) -> np.ndarray:
+    return logits.float().numpy()  # NumPy has no bfloat16
+
+
+def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
     """Run a network in evaluation mode, and leave it in the mode that it had."""
     lengths = inputs["lengths"]
     fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
     modes = {module: module.training for module in network.modules()}
     try:
         with torch.no_grad():
-            return network.eval()(fields, torch.from_numpy(lengths), lengths).numpy()
+            return network.eval()(fields, torch.from_numpy(lengths), lengths)
     except InputError:
         raise
     except Exception as error:  # the code of another package may raise anything
         shape = f"{len(lengths)} sequences of {', '.join(map(str, lengths))} tokens"
-        raise InputError(f"{key}: fails on {shape} ({type(error).__name__}: {_line(error)})") from error
+        raise InputError(f"{key}: fails on {shape} ({type(error).__name__}: {error_line(error)})") from error
     finally:
         for module, training in modes.items():
             module.training = training
@@ -93,8 +162,4 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{key}: the exported network cannot be loaded: {_line(error)}; {REMEDY}") from error
-
-
-def _line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise InputError(f"{key}: the exported network cannot be loaded: {error_line(error)}; {REMEDY}") from error

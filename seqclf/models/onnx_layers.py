@@ -22,6 +22,7 @@ OPSET = 18
 # Inputs of the operators, and PyTorch's weights that they join.
 PARTS = {"weight": ["weight_ih"], "recurrence": ["weight_hh"], "bias": ["bias_ih", "bias_hh"]}
 RECURRENT = "seqclf.models.recurrent.Recurrent"  # packs by itself and skips the padding in ONNX too
+PROJECTION = "set it to 0 and project the outputs by an nn.Linear, or set export=false"
 FORWARDS = (nn.LSTM.forward, nn.GRU.forward, nn.RNN.forward)
 
 
@@ -102,10 +103,15 @@ class OnnxStack(nn.Module):
     onnx_layers: nn.ModuleList
     onnx_name: str
     batch_first: bool
+    proj_size: int
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         if not isinstance(input, Tensor):
             raise InputError(f"{self.onnx_name} gets a PackedSequence; give it the padded tokens, or use {RECURRENT}")
+        if self.proj_size:
+            # The state is narrower than the gates. PyTorch's exporter writes an LSTM all the same, which no runtime
+            # loads, so it is refused by name. Not before it runs, because the module may bring an `onnx_form`.
+            raise InputError(f"{self.onnx_name} has a proj_size, which ONNX lacks; {PROJECTION}")
         if input.dim() != 3:
             raise InputError(f"{self.onnx_name} gets tokens without a batch axis; add it by unsqueeze")
         tokens = input.transpose(0, 1) if self.batch_first else input
@@ -123,9 +129,7 @@ class OnnxStack(nn.Module):
 
 def is_stack(module: nn.Module) -> bool:
     """Return True for a module that `use_operators` takes: a recurrent one with PyTorch's forward."""
-    # With `proj_size` the state is narrower than the gates, which the ONNX operators do not know. PyTorch's exporter
-    # turns it into a loop.
-    return isinstance(module, nn.RNNBase) and type(module).forward in FORWARDS and not module.proj_size
+    return isinstance(module, nn.RNNBase) and type(module).forward in FORWARDS
 
 
 def use_operators(module: nn.RNNBase, path: str) -> None:

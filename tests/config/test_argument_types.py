@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import pytest
+import torch
 from pydantic import Field
 
 from seqclf.config.argument_types import check_values
@@ -36,6 +37,17 @@ class Unresolved:
         pass
 
 
+class Nested:
+    def __init__(
+        self,
+        betas: Annotated[tuple[float, float], "of the moments"] = (0.9, 0.99),
+        weight: Annotated[torch.Tensor, "C"] | None = None,
+        power: Annotated[float, Field(gt=0)] | None = None,
+        scales: list[Annotated[float, Field(gt=0)]] = [],  # noqa: B006
+    ):
+        pass
+
+
 @pytest.mark.parametrize(
     ("function", "arguments", "message"),
     [
@@ -44,6 +56,11 @@ class Unresolved:
         (Plain, {"size": 1, "ratio": 0}, "key.ratio=0: must be above 0, or null"),
         (Child, {"size": 1, "ratio": 2}, "key.ratio=2: must be at most 1"),
         (Child, {"size": "many", "ratio": 1}, "key.size=many: must be a whole number"),
+        (Plain, {"size": 1, "ratio": float("nan")}, "key.ratio=nan: must be a finite number, or null"),
+        (Nested, {"betas": 0.9}, "key.betas=0.9: must be a list"),
+        (Nested, {"betas": [0.9, "0.99"]}, "key.betas=0.99: must be a number"),
+        (Nested, {"power": -1}, "key.power=-1: must be above 0, or null"),
+        (Nested, {"scales": [1, -1]}, "key.scales=-1: must be above 0"),
     ],
 )
 def test_a_value_that_its_type_refuses_is_named_by_key(function, arguments, message):
@@ -59,6 +76,7 @@ def test_a_value_that_its_type_refuses_is_named_by_key(function, arguments, mess
         (Plain, {}),
         (Unresolved, {"size": 0, "price": 1}),
         (dict, {"a": 1}),
+        (Nested, {"betas": [0.9, 0.99], "weight": [1.0, 2.0], "power": None, "scales": [1]}),
     ],
 )
 def test_values_without_a_declared_type_may_be_anything(function, arguments):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
-from seqclf.models.export_checks import check_exportable, padding_error
+from seqclf.models.export_checks import check_exportable, check_logits, padding_error
 from seqclf.models.parity_grid import TOLERANCE
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
@@ -121,6 +121,57 @@ def test_a_network_that_fails_on_a_batch_is_one_line():
         check_exportable(Failing(), FIELDS, KEY)
     with pytest.raises(InputError, match=rf"^{KEY}: fails on 1 sequences of 1 tokens \(ValueError: too short\)$"):
         padding_error(Failing(), FIELDS, KEY)
+
+
+def test_a_network_that_needs_more_tokens_is_tried_with_as_many():
+    assert padding_error(Failing(), FIELDS, KEY, shortest=2) < 0.1 * TOLERANCE
+    remedy = r"ValueError: too short\); the data has at least 2 tokens a sequence, .*, or set export=false$"
+    with pytest.raises(InputError, match=rf"^{KEY}: fails on 1 sequences of 1 tokens \({remedy}"):
+        check_exportable(Failing(), FIELDS, KEY, shortest=2)
+
+
+class Halving(Network):
+    """Its output length, by which it divides, is 0 for one token."""
+
+    def forward(self, fields, lengths, host_lengths):
+        halves = lengths // 2
+        inside = (torch.arange(fields["x"].shape[1]) < halves[:, None])[..., None]
+        return self.linear(torch.where(inside, fields["x"], 0.0).sum(1) / halves[:, None])
+
+
+def test_logits_that_are_not_finite_are_named_by_the_length_of_their_sequence():
+    line = rf"^{KEY}: the logits of a sequence of 1 token are not finite; is its output length below 1\? .*1\) // 2"
+    with pytest.raises(InputError, match=line + "$"):
+        padding_error(Halving(), FIELDS, KEY)
+    with pytest.raises(InputError, match=line + "$"):
+        check_exportable(Halving(), FIELDS, KEY)
+    with pytest.raises(InputError, match=line + "; the data has at least 2 tokens a sequence"):
+        check_exportable(Halving(), FIELDS, KEY, shortest=2)
+    assert padding_error(Halving(), FIELDS, KEY, shortest=2) < 0.1 * TOLERANCE
+
+
+class Returning(Network):
+    def __init__(self, make):
+        super().__init__()
+        self.make_logits = make
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.make_logits(super().forward(fields, lengths, host_lengths))
+
+
+@pytest.mark.parametrize(
+    ("make", "returned"),
+    [
+        (lambda logits: logits[:, :1], r"a tensor \(4, 1\) of float32"),
+        (lambda logits: logits[None], r"a tensor \(1, 4, 3\) of float32"),
+        (lambda logits: logits.argsort(), r"a tensor \(4, 3\) of int64"),
+        (lambda logits: (logits, None), "a tuple"),
+    ],
+)
+def test_logits_of_another_shape_or_type_are_one_line(make, returned):
+    with pytest.raises(InputError, match=rf"^{KEY}: returns {returned} for 4 sequences; return logits \(4, 3\)$"):
+        check_logits(Returning(make), FIELDS, 3, KEY)
+    check_logits(Returning(torch.Tensor.double), FIELDS, 3, KEY)
 
 
 def test_a_network_that_exports_exactly_passes():

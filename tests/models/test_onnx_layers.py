@@ -110,15 +110,6 @@ def test_a_module_that_is_used_twice_is_stored_once(tmp_path):
     assert weights <= stored < 1.1 * weights
 
 
-@pytest.mark.slow  # PyTorch's exporter makes a loop of it, which takes it 10 s
-def test_a_projection_is_left_to_the_exporter(tmp_path):
-    module = nn.LSTM(4, 6, batch_first=True, proj_size=3)
-    network = Network([])
-    network.forward = lambda fields, lengths, host_lengths: module(fields["x"])[0].sum(1)  # type: ignore[method-assign]
-    network.module = module
-    assert "LSTM" not in check(network, tmp_path / "model.onnx")
-
-
 class Packing(nn.Module):
     def __init__(self):
         super().__init__()
@@ -144,3 +135,36 @@ class Unbatched(Packing):
 def test_tokens_without_a_batch_axis_are_refused_by_the_name_of_the_module(tmp_path):
     with pytest.raises(InputError, match=r"gru \(GRU\) gets tokens without a batch axis; add it by unsqueeze"):
         export_onnx(Unbatched(), FIELDS, tmp_path / "model.onnx")
+
+
+class Projecting(Packing):
+    def __init__(self, kind):
+        super().__init__()
+        self.lstm = kind(4, 6, batch_first=True, proj_size=3)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.lstm(fields["x"])[0].sum(1)
+
+
+def test_a_projection_is_refused_by_the_name_of_the_module(tmp_path):
+    line = (
+        r"^model: cannot be exported to ONNX: lstm \(LSTM\) has a proj_size, which ONNX lacks; set it to 0 and project "
+        r"the outputs by an nn\.Linear, or set export=false$"
+    )
+    with pytest.raises(InputError, match=line):
+        export_onnx(Projecting(nn.LSTM), FIELDS, tmp_path / "model.onnx")
+
+
+class LastToken(nn.Module):
+    def forward(self, tokens):
+        return tokens[:, -1:], None
+
+
+class WithForm(nn.LSTM):
+    def onnx_form(self):
+        return LastToken()
+
+
+def test_a_projection_with_a_form_is_replaced_by_it(tmp_path):
+    export_onnx(Projecting(WithForm), FIELDS, tmp_path / "model.onnx")
+    assert "LSTM" not in {node.op_type for node in onnx.load(tmp_path / "model.onnx").graph.node}

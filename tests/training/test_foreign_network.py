@@ -1,10 +1,13 @@
 """A network with code of another package is tried before it is trained; one of this package is not."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from seqclf.data.storage.ragged import Ragged
 from seqclf.errors import InputError
+from seqclf.pipeline import _model_warnings
 from seqclf.training.foreign_network import check_foreign_network
 
 HERE = __name__
@@ -39,6 +42,48 @@ class Branching(Tokenwise):
 class Broken(Tokenwise):
     def forward(self, tokens, lengths, host_lengths):
         return self.linear(tokens.transpose(1, 2)), lengths, host_lengths
+
+
+class AtLeastThree(Tokenwise):
+    """Fails on a batch of shorter sequences."""
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.linear(tokens.unfold(1, 3, 1)[..., 0]), (lengths - 2).clamp(min=1), host_lengths
+
+
+class OneLogit(nn.Module):
+    """Returns one logit, as of two classes."""
+
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(2, 1)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.linear(fields["value"][:, 0])
+
+
+class Counting(nn.CrossEntropyLoss):
+    """Counts the batches that it gets."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("batches", torch.zeros(()))
+
+    def forward(self, input, target):
+        self.batches += 1
+        return super().forward(input, target)
+
+
+class Errors(nn.CrossEntropyLoss):
+    """The share of errors, which has no gradient."""
+
+    def forward(self, input, target):
+        return (input.argmax(-1) != target).float().mean()
+
+
+class Refusing(nn.CrossEntropyLoss):
+    def forward(self, input, target):
+        raise InputError("loss.margin: set it")
 
 
 @pytest.fixture
@@ -81,6 +126,58 @@ def test_an_encoder_that_cannot_be_exported_is_refused_unless_nothing_is_exporte
 def test_an_encoder_that_fails_is_named(task, with_encoder):
     with pytest.raises(InputError, match=r"^model\.encoder\._target_=.*Broken: fails on .* \(RuntimeError: "):
         check_foreign_network(with_encoder(task, "Broken"), export=True)
+
+
+def with_part(task, **parts):
+    built = task()
+    names = ("dataset", "model", "loss", "optimizer", "monitor", "seed")
+    return type(built)(**{**{name: built.hparams[name] for name in names}, **parts})
+
+
+def test_a_network_with_other_logits_is_named(task):
+    checked = with_part(task, model={"_target_": f"{HERE}.OneLogit", "members": 1})
+    line = r"^model\._target_=.*OneLogit: returns a tensor \(4, 1\) of float32 for 4 sequences; return logits \(4, 3\)$"
+    with pytest.raises(InputError, match=line):
+        check_foreign_network(checked, export=False)
+
+
+@pytest.mark.parametrize(
+    ("loss", "line"),
+    [
+        (
+            {"_target_": "torch.nn.MSELoss"},
+            r"fails on logits \(4, 3\) and labels \(4,\) \(RuntimeError: .*CrossEntropy",
+        ),
+        (
+            {"_target_": "torch.nn.CrossEntropyLoss", "reduction": "none"},
+            r"returns a tensor \(4,\) of float32; return ",
+        ),
+        ({"_target_": f"{HERE}.Errors"}, "returns a cost without a gradient; "),
+    ],
+)
+def test_a_loss_that_cannot_be_trained_is_named(task, loss, line, recwarn):
+    with pytest.raises(InputError, match=rf"^loss\._target_={loss['_target_']}: {line}") as caught:
+        check_foreign_network(with_part(task, loss=loss), export=False)
+    assert "\n" not in str(caught.value) and not recwarn.list
+
+
+def test_a_loss_that_writes_its_own_line_keeps_it(task):
+    with pytest.raises(InputError, match=r"^loss\.margin: set it$"):
+        check_foreign_network(with_part(task, loss={"_target_": f"{HERE}.Refusing"}), export=False)
+
+
+def test_a_loss_that_can_be_trained_is_left_as_it_was(task):
+    checked = with_part(task, loss={"_target_": f"{HERE}.Counting"})
+    assert check_foreign_network(checked, export=True) == []
+    assert checked.loss.batches == 0
+
+
+def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(task, with_encoder, random_split):
+    checked, split = with_encoder(task, "AtLeastThree"), random_split(2, 0)
+    splits = {length: split._replace(sequences=Ragged(np.array([0, 9, 9 + length]), {})) for length in (2, 3, 4)}
+    with pytest.raises(InputError, match=r"AtLeastThree: fails on 1 sequences of 2 tokens "):
+        _model_warnings(checked, False, splits)
+    assert _model_warnings(checked, False, {4: splits[4], 3: splits[3]}) == []
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
