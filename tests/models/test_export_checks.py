@@ -82,7 +82,11 @@ class Packing(Network):
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
-        (Looping, r"the network \(Looping\) fixes the number of tokens, as a Python loop over them does"),
+        pytest.param(
+            Looping,
+            r"the network \(Looping\) fixes the number of tokens, as a Python loop over them does",
+            marks=pytest.mark.slow,
+        ),
         (Branching, r"inner\.step \(Branch\) depends on the values of tensors, as by an if or int\(\) of a tensor"),
         (Unknown, r"inner\.step \(Untranslatable\) fails \(\w+: No ONNX function found for .*_linalg_svd.*\)"),
         (Packing, r"the network \(Packing\) fails \(.*NoneType.*; host_lengths is None during the export\)"),
