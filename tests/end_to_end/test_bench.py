@@ -66,6 +66,7 @@ def test_user_files_are_benchmarked_as_one_workload(shell):
         ("leak_steps=5", "error: leak_steps=5"),
     ],
 )
+@pytest.mark.slow
 def test_invalid_settings_end_in_one_error_line(shell, overrides, message):
     completed = shell("bench", "lengths=[equal]", *TINY, *overrides.split())
     assert completed.exit_code == 2 and completed.stderr.strip().splitlines()[-1].startswith(message)
