@@ -74,7 +74,7 @@ def test_figures_of_a_run_are_read_with_and_without_a_baseline(baseline, recall,
     assert waveforms.read_figures(tmp_path) == {"recall": 0.5, "baseline": recall, "seconds": 2.0}
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_comparison_prints_a_table_and_one_json_line():
     options = ["--families", "frequency", "--rows", "16", "--epochs", "1"]
     completed = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True)

@@ -112,7 +112,7 @@ def test_the_section_is_on_the_page_after_the_verdict(trained):
     assert page.index("Verdict") < page.index("<h2>Costs") < page.index("Epochs")
 
 
-@pytest.mark.parametrize("way", ["by_yaml", pytest.param("by_overrides", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("way", ["by_yaml", pytest.param("by_overrides", marks=pytest.mark.soak)])
 def test_the_bundle_of_an_exported_checkpoint_predicts(shell, start, trained, way):
     run, _ = trained[way]
     exported = start("export", f"checkpoint={run}/checkpoints/best.ckpt", f"bundle={run}/again", "trust=acme")()

@@ -88,7 +88,7 @@ def test_lengths_on_the_host_and_on_the_device_agree(lengths):
     assert outputs.shape == (len(host), max(kept), module.size)
 
 
-@pytest.mark.parametrize("strides", [[4, 2], pytest.param([8, 8, 8], marks=pytest.mark.slow)], ids=str)
+@pytest.mark.parametrize("strides", [[4, 2], pytest.param([8, 8, 8], marks=pytest.mark.soak)], ids=str)
 def test_the_exported_model_equals_torch(net, tmp_path, strides):
     fields = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
     model = net(fields, **{**OPTIONS, "strides": strides, "kernel": 9}, layout="packed", pooling="last+max")

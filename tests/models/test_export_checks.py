@@ -85,7 +85,7 @@ class Packing(Network):
         pytest.param(
             Looping,
             r"the network \(Looping\) fixes the number of tokens, as a Python loop over them does",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.soak,
         ),
         (Branching, r"inner\.step \(Branch\) depends on the values of tensors, as by an if or int\(\) of a tensor"),
         (Unknown, r"inner\.step \(Untranslatable\) fails \(\w+: No ONNX function found for .*_linalg_svd.*\)"),

@@ -84,7 +84,7 @@ def test_layers_are_exported_one_by_one(net, tmp_path, cell):
     assert max_error(model, exported, FIELDS, [([4, 1, 9], 11), ([1], 1)]) <= TOLERANCE
 
 
-@pytest.mark.parametrize("combine", ["mean", "sum", "max"])
+@pytest.mark.parametrize("combine", ["mean", *(pytest.param(how, marks=pytest.mark.soak) for how in ("sum", "max"))])
 def test_tokens_may_have_any_number_of_values(net, tmp_path, combine):
     fields = [{"name": "codes", "kind": "bag", "size": 9, "combine": combine}, FIELDS[1]]
     model = net(fields)

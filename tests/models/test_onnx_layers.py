@@ -89,7 +89,7 @@ def test_outputs_and_last_states_equal_those_of_torch(cell, tmp_path):
     assert not {"Loop", "Scan", "If"} & set(operators)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_other_settings_of_the_modules_are_exported(tmp_path):
     readers = [
         Reader(nn.RNN(4, 3, 2, nonlinearity="relu", bidirectional=True)),
