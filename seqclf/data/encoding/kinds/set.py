@@ -91,6 +91,8 @@ class SetEncoder(ListEncoder):
 
         In an event table, lists are always sets. Elsewhere most rows decide, as a few may be damaged.
         """
+        if not events and is_list(cells.type) and not is_list(cells.type.value_type):
+            return False  # without a look at the values, which are many
         rows = _rows(cells, separator, events)
         if events:
             return any(value is not None for tokens in rows for token in tokens for value in token)
