@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqclf.config.arguments import NAMED as NAMED
 from seqclf.config.arguments import check_arguments
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
-from seqclf.config.instantiate import NAMED, build, check_arguments, locate_subclass
+from seqclf.config.arguments import arguments_of, check_arguments
+from seqclf.config.instantiate import build, locate_subclass
 from seqclf.errors import InputError
 
 
@@ -74,7 +74,7 @@ def build_encoder(
         raise InputError("model.encoder: names no class; set model.encoder._target_")
     located = locate_subclass(encoder["_target_"], nn.Module, "model.encoder._target_")
     settings = {name: value for name, value in encoder.items() if name != "_target_"}
-    parameters = _parameter_names(located)
+    parameters = set(arguments_of(located).names)
     taken = {name: value for name, value in optional.items() if name in parameters and name not in settings}
     provided = {"input_size", *taken}
     # With all parameters, so that none counts as missing before the arguments beside the block were looked at.
@@ -87,8 +87,3 @@ def build_encoder(
             f"model.encoder._target_={encoder['_target_']}: has no attribute size; set it to the channels of an output"
         )
     return built
-
-
-def _parameter_names(function: Any) -> set[str]:
-    parameters = inspect.signature(function).parameters.values()
-    return {parameter.name for parameter in parameters if parameter.kind in NAMED}

@@ -51,7 +51,8 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
     from threadpoolctl import threadpool_limits
 
     # A bag has room for its largest set in every token.
-    widest = max(array.shape[1] if array.ndim == 2 else 1 for array in _ids(splits["train"].sequences, fields))
+    bags = [field["name"] for field in fields if field["kind"] == "bag"]
+    widest = max([1, *(splits["train"].sequences.fields[name].shape[1] for name in bags)])
     train = sample_split(splits["train"], MAX_FITTED_TOKENS // widest, seed)
     other_splits = {name: split for name, split in splits.items() if name != "train"}
     category_sizes = {field["name"]: field["size"] for field in fields if field["kind"] != "number"}
@@ -70,12 +71,6 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
     labels = other_splits[judge].labels
     best = min(probabilities, key=lambda name: _log_loss(labels, probabilities[name][judge]))
     return Baseline(best, probabilities)
-
-
-def _ids(sequences: Ragged, fields: Sequence[FieldSpec]) -> list[np.ndarray]:
-    """The arrays of ids, or one array where there is none."""
-    names = [field["name"] for field in fields if field["kind"] != "number"]
-    return [sequences.fields[name] for name in names] or [np.empty(0)]
 
 
 def _fit_logistic(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
+from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.registry import encoder_class, make_encoder
 from seqclf.data.schema.fields import RESERVED_NAMES, Field
 from seqclf.errors import InputError
@@ -110,8 +110,3 @@ def check_together(fields: tuple[Field, ...]) -> None:
                 f"input of the model; rename it: data.fields.my_name={{kind: {kind}, column: '{encoder.field.column}'}}"
             )
         encoder.check_references()
-
-
-def may_be_cut(field: Field) -> bool:
-    """Return True if sequences of the field can be truncated."""
-    return make_encoder(field, NO_ENCODERS).may_be_cut

@@ -11,8 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from seqclf.data.encoding.options import text_option
+from seqclf.data.encoding.registry import encoder_class
 from seqclf.data.encoding.truncation import SIDES, Truncation
-from seqclf.data.schema.declared_fields import check_together, may_be_cut, named_field, stored_field
+from seqclf.data.schema.declared_fields import check_together, named_field, stored_field
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.inference import inferred_event_fields, inferred_fields
 from seqclf.errors import InputError
@@ -143,7 +144,11 @@ def build_schema(
         built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
     check_together(built)
     # Cutting would leave nodes without their parents.
-    if max_length is not None and truncate != "error" and not all(map(may_be_cut, built)):
+    if (
+        max_length is not None
+        and truncate != "error"
+        and not all(encoder_class(entry.kind).may_be_cut for entry in built)
+    ):
         raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
