@@ -14,7 +14,7 @@ from seqclf.models.onnx_export import example_inputs, export_onnx
 CONVOLUTIONS = {"channels": 6, "kernel": 5, "strides": [4, 2]}
 OPTIONS = {"encoder": {"_target_": "seqclf.models.conv_recurrent.ConvRecurrent"}, "bidirectional": True, **CONVOLUTIONS}
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
-CLOSE = {"rtol": 0, "atol": 2e-6}
+CLOSE = {"rtol": 0, "atol": 1e-5}  # that of exports: without a norm, logits exceed 2, of which 2e-6 is rounding
 
 few = settings(max_examples=15, deadline=None)
 
