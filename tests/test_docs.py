@@ -24,8 +24,8 @@ OPTIONS = {
     "bench": "seqclf.benchmark.options.BenchConfig",
     "search": "seqclf.tuning.options.SearchConfig",
 }
-TESTED_ELSEWHERE = {"extending.md"}  # its blocks are modules of a package, which tests of their rooms install
-BENCHMARKS = {"benchmarks.md", "gpu.md", "log.md"}  # commands that take minutes to hours
+# Pages whose blocks are run. The commands of the others are checked against the configuration.
+RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 
 
 def name(page: Path) -> str:
@@ -33,8 +33,9 @@ def name(page: Path) -> str:
 
 
 def is_run(page: Path) -> bool:
+    """True if readers follow a page step by step and it has blocks to run."""
     runnable = [block for block in blocks(page) if block.language in ("sh", "python") and block.reason is None]
-    return bool(runnable) and page.name not in TESTED_ELSEWHERE | BENCHMARKS
+    return bool(runnable) and (page.name in RUN or page.parent.name == "tutorials")
 
 
 def options_of(command: str, arguments: list[str]):
@@ -64,7 +65,7 @@ def test_commands_that_are_not_run_are_valid(page, composer):
     commands = [
         (block.line, command, arguments)
         for block in blocks(page)
-        if block.language == "sh" and (block.reason is not None or page.name in BENCHMARKS)
+        if block.language == "sh" and (block.reason is not None or not is_run(page))
         for command, arguments in seqclf_commands(block)
         if not {"--help", "--config-dir"} & set(arguments)
     ]

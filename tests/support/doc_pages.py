@@ -12,7 +12,9 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n|<!-- file: (?P<file>[^\n]+) -->\n)?"
+    r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
 )
 # What the pages install is installed already, and their tests are those that run now.
 STUBS = {"pip": "exit 0", "pytest": "exit 0", "seqclf": f'exec "{sys.executable}" -m seqclf "$@"'}
@@ -20,18 +22,17 @@ STUBS = {"pip": "exit 0", "pytest": "exit 0", "seqclf": f'exec "{sys.executable}
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: its language, its text, the line it begins at, and why it is not run, None where it is."""
+    """A fenced block, which begins at `line`.
+
+    `reason`: why it is not run (`<!-- not run: … -->` before it). `file`: the path that readers save it as
+    (`<!-- file: … -->`). Both are None where the page has no such comment.
+    """
 
     language: str
     text: str
     line: int
     reason: str | None
-
-    @property
-    def file(self) -> str | None:
-        """Path in the first line of a YAML block that readers save as a file, `# settings/data/cards.yaml`."""
-        named = re.match(r"# ([\w./]+\.yaml)\n", self.text)
-        return named[1] if named and self.language == "yaml" else None
+    file: str | None
 
 
 def pages() -> list[Path]:
@@ -43,7 +44,13 @@ def blocks(page: Path) -> list[Block]:
     """Return the fenced blocks of a page in their order."""
     text = page.read_text(encoding="utf-8")
     return [
-        Block(match["language"], match["text"], text.count("\n", 0, match.start("text")) + 1, match["reason"])
+        Block(
+            match["language"],
+            match["text"],
+            text.count("\n", 0, match.start("text")) + 1,
+            match["reason"],
+            match["file"],
+        )
         for match in FENCE.finditer(text)
     ]
 
