@@ -93,7 +93,7 @@ def survey_dataset(
         survey = replace(
             survey,
             columns=find_target_leakage(dataset, options),
-            baseline=score_baseline(dataset),
+            baseline=score_baseline(dataset).scores,
             single_field_recall=score_single_fields(dataset),
         )
     # Last, because warnings are about everything above.

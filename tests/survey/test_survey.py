@@ -127,7 +127,7 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
 
 def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
-    assert survey.baseline == score_baseline(dataset)
+    assert survey.baseline == score_baseline(dataset).scores
     assert list(dataset.folder.glob("baseline-*.json"))
     assert survey.baseline.best["test"].recall == 1.0
 

@@ -72,12 +72,18 @@ def size_in_bytes(sequences: Ragged) -> int:
 
 def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
     """Return random rows of about `max_tokens` tokens in total, in their order, or the split if it has no more."""
-    lengths = split.sequences.lengths
-    if split.sequences.offsets[-1] <= max_tokens:
-        return split
+    rows = sampled_rows(split.sequences, max_tokens, seed)
+    return split if len(rows) == len(split.sequences) else subset(split, rows)
+
+
+def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
+    """Return the positions (M,) of the rows that `sample_split` takes, ascending."""
+    if sequences.offsets[-1] <= max_tokens:
+        return np.arange(len(sequences))
+    lengths = sequences.lengths
     order = np.random.default_rng(seed).permutation(len(lengths))
     count = int(np.searchsorted(np.cumsum(lengths[order]), max_tokens))
-    return subset(split, np.sort(order[: max(1, count)]))
+    return np.sort(order[: max(1, count)])
 
 
 def subset(split: Split, rows: np.ndarray) -> Split:
