@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from seqclf.evaluation.results import SplitMetrics, SplitOutputs
     from seqclf.system.json_result import JsonObject
 
+NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
+
 
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
@@ -28,7 +30,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.data.storage.dataset import check_positive
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
-    from seqclf.reporting.console import console, show_scores
+    from seqclf.reporting.console import console, show_verdict
+    from seqclf.reporting.verdict import verdict_of
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
@@ -48,7 +51,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
     metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
-    show_scores({"test": metrics})
+    verdict = verdict_of(metrics, "test", classifier.decision, no_baseline=NO_BASELINE)
+    show_verdict(verdict, {"test": metrics})
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
         _write_report(report, title, classifier, positive, outputs, mistakes, refused, metrics)
@@ -119,6 +123,7 @@ def _write_report(
             lambda row: mistakes[row],
         ),
         warnings=refused,
+        no_baseline=NO_BASELINE,
         versions=classifier.manifest["versions"],
     )
     write_report(report, path)

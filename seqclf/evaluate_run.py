@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +16,9 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import choose_decision, uses_holdout
+from seqclf.evaluation.next_step import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineMetrics,
     Evaluation,
@@ -26,9 +29,10 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.export_bundle import write_bundle
-from seqclf.reporting.console import console, show_decision, show_scores
-from seqclf.reporting.run.content import run_mistakes, run_report
+from seqclf.reporting.console import console, show_verdict
+from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
+from seqclf.reporting.verdict import verdict_of
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system.atomic_files import write_output
 from seqclf.training.inference import predict_logits
@@ -65,22 +69,33 @@ def evaluate_and_export(
     """Evaluate a task, export it, and write metrics.json, report and logs."""
     evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history))
     split = evaluation.split
+    bundle = run / "bundle" if config.export else None
+    training = Training(
+        settings=config.model_dump(),
+        epochs=len(history),
+        best_epoch=best_epoch(history, task.trained_steps),
+        bundle=None if bundle is None else str(bundle),
+    )
+    no_baseline = _no_baseline(config, dataset)
+    baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
+    evaluation = _with_baseline_alarm(evaluation, baseline, training)
     result = evaluation.metrics[split]
     temperature = fit_temperature(held_out.logits, held_out.labels)
     metrics = RunMetrics(
         splits=evaluation.metrics,
         decision=evaluation.decision,
         calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
-        baseline=_baseline(config, dataset, split),
+        baseline=baseline,
+        no_baseline=no_baseline,
+        next_step=next_step(result, split, evaluation.decision, baseline, training),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    show_scores(evaluation.metrics, metrics.baseline)
-    show_decision(evaluation.decision, result, split)
-    bundle = run / "bundle" if config.export else None
+    verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
+    show_verdict(verdict, evaluation.metrics, baseline)
     parity = None
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
@@ -143,15 +158,36 @@ def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
     return used
 
 
-def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetrics | None:
-    """Metrics of the order-blind model on a split, or None if it is turned off or the data is too large."""
+def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
+    """Return why the order-blind model is left out, None if it is not."""
     if not config.baseline:
-        return None
+        return "baseline=false"
     tokens = sum(counts.tokens for counts in dataset.report.values())
     if tokens > config.baseline_limit:
-        console.print(
-            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config.baseline_limit:,}"
-        )
-        return None
-    baseline = score_baseline(dataset)
-    return BaselineMetrics(**vars(baseline.best[split]), model=baseline.model, split=split)
+        return f"{tokens:,} tokens are more than baseline_limit={config.baseline_limit}"
+    return None
+
+
+def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> BaselineMetrics:
+    """Return the metrics of the order-blind model on the last split, and the model compared with it."""
+    split, outputs = evaluation.split, evaluation.last
+    scores, (rows, predictions) = score_baseline(dataset)
+    positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
+    score = None if positive is None else evaluation.probabilities[rows, positive]
+    model = RowPredictions(evaluation.predicted[rows], score)
+    return BaselineMetrics(
+        **vars(scores.best[split]),
+        model=scores.model,
+        split=split,
+        comparison=compare_models(outputs.labels[rows], model, predictions, positive, config.monitor),
+    )
+
+
+def _with_baseline_alarm(evaluation: Evaluation, baseline: BaselineMetrics | None, training: Training) -> Evaluation:
+    """Return the evaluation with an alarm on the last split where the model does not beat the baseline."""
+    alarm = None if baseline is None else baseline_alarm(baseline.comparison, baseline.rows, training)
+    if alarm is None:
+        return evaluation
+    result = evaluation.metrics[evaluation.split]
+    judged = replace(result, alarms=[*result.alarms, alarm])
+    return replace(evaluation, metrics={**evaluation.metrics, evaluation.split: judged})

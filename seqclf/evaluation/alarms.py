@@ -15,12 +15,17 @@ LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 MOST_NAMED = 5
 FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
+NOT_BETTER = "not_better_than_baseline"
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
 @dataclass(frozen=True)
 class Alarm(JsonResult):
-    """`kind`: never_predicted, no_better_than_chance, hidden_recall or below_majority. `remedy`: overrides to try."""
+    """An alarm about the metrics of a split.
+
+    `kind`: never_predicted, no_better_than_chance, hidden_recall, below_majority, or not_better_than_baseline (see
+    `next_step.baseline_alarm`). `remedy`: overrides to try.
+    """
 
     kind: str
     text: str
@@ -64,7 +69,7 @@ def find_alarms(
     ]
     if chance:
         details = "; ".join(
-            f"{label}: recall {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
+            f"recall of {label} {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
             for label in chance[:MOST_NAMED]
         )
         alarms.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {details}", remedy))

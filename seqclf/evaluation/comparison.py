@@ -93,10 +93,10 @@ def compare_models(
     """
     generator = np.random.default_rng(seed)
     labels = labels.astype(np.int64)
-    hits = tuple((predictions.predicted == labels).astype(np.int64) for predictions in (model, baseline))
-    comparisons = [_compare_accuracy(*hits, generator)]
+    right, baseline_right = ((predictions.predicted == labels).astype(np.int64) for predictions in (model, baseline))
+    comparisons = [_compare_accuracy(right, baseline_right, generator)]
     if positive is None:
-        comparisons.append(_compare_macro_recall(labels, *hits, generator))
+        comparisons.append(_compare_macro_recall(labels, right, baseline_right, generator))
     else:
         comparisons += _compare_rankings(labels == positive, model, baseline, positive, generator)
     if monitor == "accuracy":
@@ -149,7 +149,7 @@ def _compare_rankings(
         return
     assert model.score is not None and baseline.score is not None, "a positive class has scores"
     precisions = [
-        ranking_metrics(is_positive.astype(np.int64), np.stack([-score, score], axis=1), 1)["average_precision"]
+        ranking_metrics(is_positive.astype(np.int64), np.stack([-score, score], axis=1), 1)["average_precision"] or 0.0
         for score in (model.score, baseline.score)
     ]
     groups = [_score_groups(is_positive, score) for score in (model.score, baseline.score)]

@@ -77,7 +77,7 @@ def _read_cache(path: Path) -> ScoredBaseline:
     if xxh3_64_hexdigest(content) != state["rows"]:
         raise ValueError(f"{path.with_suffix('.npz')} differs from its checksum")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        predictions = RowPredictions(arrays["predicted"], arrays["score"] if "score" in arrays else None)
+        predictions = RowPredictions(arrays["predicted"], arrays.get("score"))
         rows = BaselineRows(arrays["positions"], predictions)
     return ScoredBaseline(BaselineScores.from_dict(state["scores"]), rows)
 
@@ -87,7 +87,7 @@ def _write_cache(path: Path, scored: ScoredBaseline) -> None:
     positions, (predicted, score) = scored.last_rows
     arrays = {"positions": positions, "predicted": predicted, **({} if score is None else {"score": score})}
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, **arrays)  # type: ignore[arg-type]
     # The JSON file last, and with the hash of the other: an interrupted or a simultaneous write is noticed.
     unfinished_path = path.with_suffix(f".{os.getpid()}.part")
     unfinished_path.write_bytes(content.getvalue())

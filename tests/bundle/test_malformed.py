@@ -16,7 +16,7 @@ from seqclf.bundle.runtime import Classifier, open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.reporting.guarantees import decision_lines
+from seqclf.reporting.guarantees import promise
 
 WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 
@@ -84,7 +84,7 @@ def decision_report(classifier):
     logits = np.eye(len(classes), dtype=np.float32)[labels]
     outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
-    return [*decision_lines(decision, metrics, "test"), *map(decision.threshold_of, range(len(classes)))]
+    return [promise(decision, metrics, "test"), *map(decision.threshold_of, range(len(classes)))]
 
 
 @SAMPLED

@@ -32,6 +32,11 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
     )
 
 
+def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int) -> int | None:
+    """The epoch, from 0, after `trained_steps` optimizer steps. None if no epoch ended there."""
+    return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
+
+
 def run_report(
     config: Mapping[str, Any],
     dataset: Dataset,
@@ -42,7 +47,6 @@ def run_report(
     mistakes: Sequence[Mistake],
 ) -> Report:
     """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
-    best_epoch = next((row["epoch"] for row in history if row["step"] == metrics.trained_steps), None)
     return Report(
         title=config["data"]["name"],
         evaluation=evaluation,
@@ -50,9 +54,11 @@ def run_report(
         positive=dataset.positive,
         mistakes=mistakes,
         baseline=metrics.baseline,
+        no_baseline=metrics.no_baseline,
+        next_step=metrics.next_step,
         calibration=metrics.calibration,
         history=history,
-        best_epoch=best_epoch,
+        best_epoch=best_epoch(history, metrics.trained_steps),
         warnings=data_warnings,
         config=config,
         versions=package_versions(),

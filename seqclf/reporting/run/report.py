@@ -11,13 +11,18 @@ import numpy as np
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
 from seqclf.reporting.run.mistakes import Mistake
+from seqclf.reporting.verdict import Verdict, verdict_of
 
 MAX_ROWS = 60  # of a table with a row for each class or epoch
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """Everything that a report shows. `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported."""
+    """Everything that a report shows.
+
+    `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported, from 0. `no_baseline` and
+    `next_step`: see `RunMetrics`.
+    """
 
     title: str
     evaluation: Evaluation
@@ -25,6 +30,8 @@ class Report:
     positive: str | None
     mistakes: Sequence[Mistake]
     baseline: BaselineMetrics | None = None
+    no_baseline: str | None = None
+    next_step: str | None = None
     calibration: Calibration | None = None
     history: Sequence[Mapping[str, Any]] = ()
     best_epoch: int | None = None
@@ -41,6 +48,13 @@ class Report:
     def metrics(self) -> SplitMetrics:
         """Metrics of that split."""
         return self.evaluation.metrics[self.split]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict in sentences."""
+        return verdict_of(
+            self.metrics, self.split, self.evaluation.decision, self.baseline, self.no_baseline, self.next_step
+        )
 
     @property
     def labels(self) -> np.ndarray:

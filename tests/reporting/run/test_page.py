@@ -20,7 +20,7 @@ from seqclf.reporting.run.page import write_report
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.sections.data import MAX_WARNINGS
 from seqclf.reporting.run.sections.threshold import operating_points
-from seqclf.reporting.run.summary import headline
+from seqclf.reporting.verdict import verdict_of
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
 SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
@@ -191,8 +191,9 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
     labels = np.array([0, 1] * 20)
     outputs = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
     metrics = evaluate_split(outputs, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
-    assert "also chose" not in headline(metrics, "validation")
-    caution = headline(replace(metrics, used_for=["epoch", "threshold"]), "validation")
+    decision = Decision(positive=positive)
+    assert verdict_of(metrics, "validation", decision).caution is None
+    caution = verdict_of(replace(metrics, used_for=["epoch", "threshold"]), "validation", decision).text
     assert "These validation rows also chose the epoch and the threshold, so the scores are better" in caution
     assert "data.split.test=0.2" in caution
 
@@ -200,10 +201,10 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
 def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     page = visible_text((pages / "two_classes.html").read_text(encoding="utf-8"))
     metrics = reports["two_classes.html"].metrics.positive
-    assert page.startswith("cards cards Finds ")
-    assert f"Finds {metrics.recall:.1%} of yes (between " in page
-    assert "At least 80.0% of yes found (95% sure, on" in page
-    assert "Do not use this model" not in page
+    assert page.startswith("cards cards Flags a sequence as yes from a probability of ")
+    assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
+    assert "Promise kept: at least 80.0% of yes found (95% sure, on" in page
+    assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page
 
@@ -220,7 +221,9 @@ def test_the_monitored_metric_has_a_curve_and_a_column_in_the_table_of_epochs(pa
 def test_alarms_come_before_all_figures(pages):
     page = visible_text((pages / "uninformed.html").read_text(encoding="utf-8"))
     assert "it never predicts yes" in page
-    assert page.index("Do not use this model as it is") < page.index("is never predicted") < page.index("Threshold")
+    assert (
+        page.index("Settle this before you use the model") < page.index("is never predicted") < page.index("Threshold")
+    )
 
 
 def test_a_model_without_errors_is_reported_as_such(pages):
