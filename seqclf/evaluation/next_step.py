@@ -15,6 +15,7 @@ from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 
 MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice
+FEWEST_EPOCHS = 30  # as in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
@@ -46,7 +47,7 @@ def untried_overrides(training: Training) -> list[str]:
     # The last epoch was the best: the training was cut short.
     is_short = training.epochs is not None and 0 < most_epochs == training.epochs == (training.best_epoch or 0) + 1
     candidates = [
-        (f"trainer.max_epochs={2 * most_epochs}", is_short),
+        (f"trainer.max_epochs={max(FEWEST_EPOCHS, 2 * most_epochs)}", is_short),
         ("optimizer.lr=1e-3", training.settings.get("optimizer", {}).get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
         ("model.pooling=mean+max+last", model.get("pooling") != "mean+max+last"),
