@@ -12,6 +12,7 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from seqclf.bundle.options import EvaluateConfig
     from seqclf.bundle.runtime import Classifier
+    from seqclf.data.encoding.described_row import DescribedRow
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source
@@ -55,7 +56,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     show_verdict(verdict, {"test": metrics})
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, classifier, positive, outputs, mistakes, refused, metrics)
+        _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
     result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
     if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
@@ -94,14 +95,17 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
 def _write_report(
     path: Path,
     title: str,
+    config: EvaluateConfig,
     classifier: Classifier,
     positive: str | None,
     outputs: SplitOutputs,
-    mistakes: dict[int, tuple[str, str]],
+    mistakes: dict[int, DescribedRow],
     refused: list[str],
     metrics: SplitMetrics,
 ) -> None:
-    """Write the report page. `mistakes`: id and tokens of the worst mistakes by row."""
+    """Write the report page. `mistakes`: the worst mistakes by row."""
+    from datetime import datetime
+
     from seqclf.evaluation.results import Evaluation
     from seqclf.reporting.run.mistakes import worst_mistakes
     from seqclf.reporting.run.page import write_report
@@ -125,6 +129,9 @@ def _write_report(
         warnings=refused,
         no_baseline=NO_BASELINE,
         versions=classifier.manifest["versions"],
+        created=datetime.now().astimezone(),
+        sources={"test": str(config.data["test"])},
+        bundle=str(config.bundle),
     )
     write_report(report, path)
 

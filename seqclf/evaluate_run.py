@@ -106,7 +106,8 @@ def evaluate_and_export(
         write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    summary = RunSummary(config.data.name, dataset, evaluation, mistakes, bundle)
+    samples = [mistake.sample for mistake in mistakes]
+    summary = RunSummary(config.data.name, dataset, evaluation, samples, bundle)
     log_verdict(logger, summary, config.logger.model_dump())
     return RunVerdict(split, result, bundle, parity)
 

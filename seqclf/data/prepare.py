@@ -144,7 +144,11 @@ def _collect_all(
     for name, reader in readers.items():
         split_key = key_sql if name == "train" else None
         path = scratch / f"{name}.arrow"
-        staged[name] = collect(reader, schema, encoders, quarantine, path, split_key, label_table)
+        # Reports show texts of evaluation rows only.
+        keep_texts = name != "train" or policy.divides_train
+        staged[name] = collect(
+            reader, schema, encoders, quarantine, path, split_key, label_table, keep_texts=keep_texts
+        )
         reader.close()  # frees DuckDB's memory and spilled rows for the next source
     return staged
 

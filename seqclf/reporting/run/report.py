@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
 from seqclf.reporting.run.mistakes import Mistake
@@ -20,8 +22,10 @@ MAX_ROWS = 60  # of a table with a row for each class or epoch
 class Report:
     """Everything that a report shows.
 
-    `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported, from 0. `no_baseline` and
-    `next_step`: see `RunMetrics`.
+    `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported. Epochs count from 0 here, as in
+    metrics.csv. `no_baseline` and `next_step`: see `RunMetrics`. `created`: time of the report. `sources`: where the
+    rows of each split come from. `counts`: rows and refusals of the splits, as the data was prepared. `holdout_rows`:
+    validation rows that only set the threshold, and are in no split. `bundle`: folder of the bundle that was evaluated.
     """
 
     title: str
@@ -38,6 +42,11 @@ class Report:
     warnings: Sequence[str] = ()
     config: Mapping[str, Any] | None = None
     versions: Mapping[str, str] = field(default_factory=dict)
+    created: datetime | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+    counts: Mapping[str, SplitCounts] = field(default_factory=dict)
+    holdout_rows: int = 0
+    bundle: str | None = None
 
     @property
     def split(self) -> str:
