@@ -19,9 +19,9 @@ INTRODUCTION = """# Configuration
 Every key of every command, with its default. This page is generated from the comments in `conf/` by
 `python scripts/configuration_page.py`. In the terminal, `seqclf train --help data` prints the same.
 
-Set a key as `KEY=VALUE`, and choose from a group as `GROUP=CHOICE`: `seqclf train model=gru model.layers=2`. Quote values
-with braces, brackets or spaces for the shell: `'data.fields={items: category}'`. A key that no file lists is added with
-a plus: `+trainer.overfit_batches=2`. `seqclf train -m seed=0,1,2` runs once for each value.
+Set a key as `KEY=VALUE`, and choose from a group as `GROUP=CHOICE`: `seqclf train model=gru model.layers=2`. Quote
+values with braces, brackets or spaces for the shell: `'data.fields={items: category}'`. A key that no file lists is
+added with a plus: `+trainer.overfit_batches=2`. `seqclf train -m seed=0,1,2` runs once for each value.
 """
 COMMANDS = ("train", "describe", "search", "bench", "export", "predict", "evaluate")
 

@@ -107,13 +107,19 @@ class Command:
         parents = [choice for above, choice in file.defaults if above is None and choice != SELF]
         inherited = [self.choice(group, parent) for parent in parents if parent in self.choices(group)]
         if group == GLOBAL_GROUP:  # its keys are those of groups, whose files explain them
-            known = {key.path: key for key in self.all_keys()}
+            known = {key.path: key for key in [*self._keys_of_all_groups(), *self.all_keys()]}
             keys = [replace(key, comment=key.comment or _comment(known, key.path)) for key in file.keys]
             return Choice(group, name, name, file.description, tuple(keys))
         here = [replace(key, path=f"{group}.{key.path}") for key in file.keys]
         changed = [key for part in self.files for key in part.keys if _first(key.path) == group]
         keys = merged([*(parent.keys for parent in inherited), here, changed])
         return Choice(group, name, inherited[0].base if inherited else name, file.description, tuple(keys))
+
+    def _keys_of_all_groups(self) -> Iterator[Key]:
+        """Yield the keys of all choices, also of groups that the command does not have."""
+        for group in sorted(path.name for path in self.folders[0].iterdir() if path.is_dir()):
+            for name in self.choices(group) if group != GLOBAL_GROUP else ():
+                yield from self.choice(group, name).keys
 
     def all_keys(self, chosen: dict[str, str] | None = None) -> list[Key]:
         """Return the keys of the command and of its groups. `chosen`: other choices than the usual ones, by group."""

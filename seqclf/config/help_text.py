@@ -17,7 +17,7 @@ MAX_WIDTH = 100  # longer lines are hard to read
 HELP = ("--help", "-h")
 INDENT = "    "
 FOOTER = """Options:
-  --help TOPIC      explain a group, choice or key: {topics}
+  --help TOPIC      explain a group, choice or key, as {topics}
   --cfg job         print the whole configuration
   -m, --multirun    run every combination of the values in KEY=A,B
   --config-dir DIR  add a folder of YAML files: DIR/GROUP/CHOICE.yaml
@@ -95,7 +95,7 @@ def _overview(command: Command, chosen: dict[str, str], width: int) -> Iterator[
     yield "Keys (KEY=VALUE), with their defaults:"
     yield from _keys(command.own_keys, width)
     yield ""
-    topics = ", ".join(["model, model=gru, model.layers"] if "model" in command.groups else [_an_own_key(command)])
+    topics = ", ".join(["model=gru or model.layers"] if "model" in command.groups else [_an_own_key(command)])
     yield from FOOTER.format(topics=topics).splitlines()
 
 

@@ -14,6 +14,7 @@ from seqclf.config.habits import BY_COMMAND, BY_HABIT, as_boolean
 from seqclf.config.override_text import argument, shell_word
 
 NEAR = 0.75  # least similarity of a misspelled name
+VERY_NEAR = 0.85  # of a key that conf/ does not list
 OF_FILES = ("data.train", "data.test", "data.validation")  # keys that need data=files
 VALUES = {  # values that other names come with → values of the key
     ("device", "cuda"): "gpu",
@@ -50,6 +51,8 @@ def advise_key(
         files = "" if {**command.groups, **chosen}.get("data") == "files" else "data=files "
         written = (_write(keys[path], name, value, candidates, files) for path in candidates)
         return f"write {', or '.join(written)}"
+    if added := difflib.get_close_matches(typed, declared, 1, VERY_NEAR):
+        return f"write {_argument(f'+{added[0]}', value)}"
     if near := _near(typed, [*command.groups, *keys]):
         return f"write {_argument(near, value)}"
     is_in_group = above.partition(".")[0] in command.groups
