@@ -13,20 +13,22 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
-from hydra import compose, initialize_config_dir
+from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqclf.config.documentation import CONF
+from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.instantiate import Config, locate
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.typed_arguments import TypedArguments
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
@@ -34,9 +36,6 @@ from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
-
-PACKAGED = Path(__file__).parents[1] / "conf"
-CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 NEARLY_FULL = 2**20  # bytes
 
@@ -66,7 +65,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
                 if isinstance(error, OSError) and error.errno not in DISK:
                     raise
                 _remove_empty_run()
-                _fail(error, name)
+                _fail(error, TypedArguments(name, sys.argv[1:], options))
             if isinstance(result, JsonResult):
                 result = result.to_dict()
             if result is not None:
@@ -80,10 +79,15 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
         def entry() -> None:
             nonlocal begun
             begun = False
+            if asks_for_help(sys.argv[1:]):
+                print_help(name, sys.argv[1:])
+                return
+            typed = TypedArguments(name, sys.argv[1:], options)
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's report
             signals.install()
             try:
                 with signals.raised():
+                    typed.check()
                     main()
             except signals.Terminated as end:
                 if end.code:
@@ -92,7 +96,7 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             except Exception as error:
                 if begun:
                     raise
-                _fail(error, name)  # the config could not be composed, or the run folder not be created
+                _fail(error, typed)  # the config could not be composed, or the run folder not be created
 
         return entry
 
@@ -102,13 +106,12 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
 def check_config(name: str, options: str, plain: Config) -> CommandOptions:
     """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
     from seqclf.config.options import parse_options
-    from seqclf.config.validation_errors import unknown_key
 
     model = locate(options)
     # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
     unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name)
     if unknown:
-        raise unknown_key(min(unknown), list(model.model_fields))
+        raise InputError(TypedArguments(name, sys.argv[1:], options).unknown_key(min(unknown)))
     return parse_options(model, plain)
 
 
@@ -166,56 +169,30 @@ def _remove_empty_run() -> None:
                 folder.rmdir()
 
 
-def _fail(error: BaseException, name: str) -> NoReturn:
-    """Print one line for an error that the user can fix, and exit with code 2. `name`: of the command."""
+def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:
+    """Print one line for an error that the user can fix, and exit with code 2."""
     while not str(error).strip() and error.__cause__ is not None:
         error = error.__cause__
-    print(f"error: {_error_text(error, name)}", file=sys.stderr)
+    print(f"error: {_error_text(error, typed)}", file=sys.stderr)
     sys.exit(2)
 
 
-def _error_text(error: BaseException, name: str) -> str:
+def _error_text(error: BaseException, typed: TypedArguments) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, InputError):
         return lines[0]
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_text(error)
     # The texts of Hydra and OmegaConf, which have no separate type for these errors.
-    if unknown := re.match(r"Could not override '(.+?)'", lines[0]):
-        hint = _nearest_key(name, unknown[1])
-        return f"{unknown[1]}: no such key or group; {hint}--help lists the groups, --cfg job all keys"
+    if unknown := re.match(r"Could not (?:override|append to|delete) '(.+?)'", lines[0]):
+        return typed.unknown_key(unknown[1])
+    if choice := re.search(r"Could not find '(\w+)/(.+)'", str(error)):
+        return typed.unknown_choice(choice[1], choice[2])
+    if lines[0].startswith("Config group override must be"):
+        return typed.bad_group_value()
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
-    if "override_grammar" in str(error):
-        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes: \"KEY='VALUE'\""
     return " ".join(lines[:8])
-
-
-def _nearest_key(name: str, typed: str) -> str:
-    """Return a hint for a key that Hydra does not know, or "" where no key is similar."""
-    with suppress(Exception), initialize_config_dir(str(CONF), version_base="1.3"):
-        config_groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-        # With the groups that were typed, whose keys may differ from those of the usual ones.
-        groups = [text for text in sys.argv[1:] if "=" in text and (CONF / text.partition("=")[0]).is_dir()]
-        plain: Any = OmegaConf.to_container(compose(name, groups), resolve=False)
-        keys = [*config_groups, *_dotted_keys(plain)]
-        # Within a group, names are compared without its own, which would make all of them similar.
-        above, dot, _ = typed.rpartition(".")
-        siblings = [key for key in keys if key.rpartition(".")[0] == above]
-        if typed in keys:  # a block that got a key it does not have
-            return f"to add a key to it, write +{typed}.KEY=VALUE, or ++{typed}={{…}}; "
-        hint = did_you_mean(typed, siblings, ignoring=above + dot) if siblings else did_you_mean(typed, keys)
-        if hint:
-            return f"{hint} "
-        return f"a new key has a plus: +{typed}=VALUE; " if above.partition(".")[0] in plain else ""
-    return ""
-
-
-def _dotted_keys(values: Config, above: str = "") -> Iterator[str]:
-    for key, value in values.items():
-        yield f"{above}{key}"
-        if isinstance(value, dict):
-            yield from _dotted_keys(value, f"{above}{key}.")
 
 
 def _disk_text(error: OSError) -> str:

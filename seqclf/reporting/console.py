@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
+from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
@@ -40,6 +41,11 @@ def show_dataset(dataset: Dataset) -> None:
     shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
+    if dataset.positive_is_guessed:
+        other = next(label for label in dataset.classes if label != dataset.positive)
+        chosen, opposite = (argument("data.positive", str(label)) for label in (dataset.positive, other))
+        line = f"  {dataset.positive} is a guess, the rarer label in train: confirm it by {chosen}, or set {opposite}"
+        console.print(line, soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("split", "rows", "refused", "truncated", "tokens", "unknown", "length min/mean/max"):
         table.add_column(heading, justify="left" if heading == "split" else "right")

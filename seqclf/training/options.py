@@ -24,6 +24,8 @@ from seqclf.config.options import (
     ZeroOrMore,
     one_of,
 )
+from seqclf.config.override_text import argument
+from seqclf.config.suggestions import similar_file
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
@@ -36,12 +38,15 @@ def require_checkpoint_file(value: str) -> str:
     """Refuse a path that is no readable checkpoint file. Its content is checked when PyTorch reads it."""
     path = Path(value)
     if path.is_dir():
-        raise InputError(f"checkpoint={value}: is a folder; name a file in it, such as checkpoints/last.ckpt")
+        saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
+        remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else "name a file in it, such as last.ckpt"
+        raise InputError(f"checkpoint={value}: is a folder; {remedy}")
     try:
         with path.open("rb"):
             pass
     except FileNotFoundError:
-        raise InputError(f"checkpoint={value}: no such file; give RUN/checkpoints/last.ckpt") from None
+        remedy = similar_file(value) or "give RUN/checkpoints/last.ckpt"
+        raise InputError(f"checkpoint={value}: no such file; {remedy}") from None
     except OSError as error:
         raise InputError(f"checkpoint={value}: cannot be read ({error.strerror}); name another file") from None
     if not zipfile.is_zipfile(path):  # torch.save writes a zip archive

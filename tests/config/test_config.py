@@ -51,7 +51,7 @@ def test_every_command_has_a_module_a_config_and_help(command):
     required = {"export": ["checkpoint=x", "bundle=y"], "predict": ["bundle=y"], "evaluate": ["bundle=y"]}
     assert composed(command, *required.get(command, []))
     text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
-    assert f"python -m seqclf.{command}" in text and f"app_name: seqclf.{command}" in text
+    assert f"      seqclf {command} " in text and f"app_name: seqclf {command}\n" in text
     assert locate(f"seqclf.{command}.main")
 
 

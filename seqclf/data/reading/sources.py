@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import duckdb
 
+from seqclf.config.suggestions import similar_file
 from seqclf.data.reading.formats.class_folders import Listing, list_files
 from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
@@ -81,7 +82,8 @@ def readable_files(source: Source) -> list[Path]:
     paths = local_files(source)
     if not paths:
         problem = "an empty folder" if class_folder(source) else "no such file"
-        raise InputError(f"{source.key}={source.path}: {problem}; check the path (it is read from {Path.cwd()})")
+        remedy = similar_file(source.path) or f"check the path (it is read from {Path.cwd()})"
+        raise InputError(f"{source.key}={source.path}: {problem}; {remedy}")
     for path in paths:
         if path.is_dir():
             raise InputError(f"{source.key}={source.path}: {path} is a folder; name its files: {path}/*.parquet")

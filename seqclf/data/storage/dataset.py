@@ -56,7 +56,8 @@ class DatasetDescription(TypedDict):
 class Dataset:
     """An encoded dataset.
 
-    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
+    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None;
+    `positive_is_guessed` then.
     `report`: counts of rows, refusals and tokens by split. `leaks`: counts of what splits share. `digest`: hash of the
     encoded content. `reader`: options with which text files were read. `reused`: the dataset was prepared by an earlier
     run.
@@ -73,6 +74,7 @@ class Dataset:
     digest: str
     reader: ReaderOptions
     reused: bool
+    positive_is_guessed: bool = False
 
     def description(self) -> DatasetDescription:
         return {
@@ -133,11 +135,12 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
-    positive = _positive(positive, stored["classes"], splits["train"].labels)
+    chosen = _positive(positive, stored["classes"], splits["train"].labels)
     return Dataset(
         folder=folder,
         schema=schema,
-        positive=positive,
+        positive=chosen,
+        positive_is_guessed=positive is None and chosen is not None,
         encoders=encoders,
         splits=splits,
         report=report,
