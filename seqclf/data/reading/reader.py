@@ -78,7 +78,8 @@ class SourceReader:
 
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
-        self.paths = [] if query_text(source) is not None or is_remote(source) else readable_files(source)
+        without_files = query_text(source) is not None or is_remote(source) or source.table is not None
+        self.paths = [] if without_files else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # DuckDB may read everything in its spill folder, so that must not be a folder with files of others.
         spill = Path(source.spill or f"{copies}-spill")
