@@ -118,18 +118,27 @@ def _from_pandas(frame: Any, where: str, index_levels: Collection[str], columns:
 
 
 def _series(series: Any, name: str, where: str) -> pa.Array | pa.ChunkedArray:
-    """Convert one column of pandas. Cells may hold arrays of several dimensions, which Arrow does not take itself."""
+    return cells_to_arrow(series, name, where, str(series.dtype))
+
+
+def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> pa.Array | pa.ChunkedArray:
+    """Convert a list, or a column of pandas. Cells may be arrays of several dimensions, which Arrow itself refuses.
+
+    `kind`: dtype of the cells. Raises InputError, which names the column, for cells that have no Arrow type.
+
+    >>> cells_to_arrow([np.zeros((2, 3))], "x", "data").type
+    ListType(list<item: list<item: double>>)
+    """
     try:
         try:
-            return pa.array(series, from_pandas=True)
+            return pa.array(cells, from_pandas=True)
         except pa.ArrowInvalid:
-            if series.dtype != object:
+            if kind != "object":
                 raise
-            return pa.array([_as_list(cell) for cell in series], from_pandas=True)
+            return pa.array([_as_list(cell) for cell in cells], from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{where}: column '{name}' (dtype {series.dtype}) has no Arrow type ({_first_line(error)}); convert it, or "
-            "drop it"
+            f"{where}: column '{name}' (dtype {kind}) has no Arrow type ({_first_line(error)}); convert it, or drop it"
         ) from None
 
 
