@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
-from lightning.pytorch.utilities.seed import isolate_rng
 
 from seqclf.training.options import RuntimeOptions
 
@@ -39,7 +40,7 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
     benchmark = torch.backends.cudnn.benchmark
     level = logging.getLogger(LOGGER).level
     variables = {name: os.environ.get(name) for name in SEED_VARIABLES}
-    with warnings.catch_warnings(), isolate_rng():
+    with warnings.catch_warnings(), _random_states():
         try:
             _apply(runtime, seed)
             yield
@@ -53,6 +54,20 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
                 os.environ.pop(name, None)
                 if value is not None:
                     os.environ[name] = value
+
+
+@contextmanager
+def _random_states() -> Iterator[None]:
+    """Restore all random generators at the end, after an error too, unlike Lightning's `isolate_rng`."""
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(devices)
 
 
 def _apply(runtime: RuntimeOptions, seed: int) -> None:

@@ -69,7 +69,7 @@ def test_nothing_is_left_of_a_fit_without_a_folder(sequences, cache, tmp_path, m
         assert tmp_path in folder.parents
         raise InputError("no")
 
-    with pytest.raises(InputError, match="^no$"):
+    with pytest.raises(InputError, match=r"^no$"):
         SequenceClassifier().fit(*sequences)
     assert not list(tmp_path.iterdir()) and set(cache.rglob("*")) == before
 

@@ -5,6 +5,7 @@ import random
 import signal
 import threading
 import warnings
+from pathlib import Path
 
 import numpy as np
 import polars as pl
@@ -16,6 +17,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 import seqclf
+import seqclf.pipeline  # its packages add warning filters, and draw random numbers, when they are first imported
 from seqclf import InputError
 from seqclf.api import fit as fit_module
 from seqclf.api.data_config import training_setup
@@ -33,7 +35,7 @@ def test_the_config_of_a_run_names_the_rows_that_trained_it(run, frame):
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     stored = pq.read_table(config["data"]["train"])
     assert stored.column("card").to_pylist() == frame["card"].tolist()
-    assert os.stat(config["data"]["train"]).st_mode & 0o077 == 0, "only the user reads the table"
+    assert Path(config["data"]["train"]).stat().st_mode & 0o077 == 0, "only the user reads the table"
     assert config["data"]["label"] == "label" and config["data"]["id"] == "card"
 
 
@@ -105,17 +107,17 @@ def test_an_error_is_one_line_that_names_the_argument(frame, case, tmp_path, cap
 
 @pytest.mark.parametrize("data", [5, ["a"], {"shops": [["food"]]}, None], ids=lambda data: type(data).__name__)
 def test_data_that_is_no_table_and_no_path_is_refused(data):
-    with pytest.raises(InputError, match="^data"):
+    with pytest.raises(InputError, match=r"^data"):
         seqclf.fit(data, label="label")
 
 
 def test_a_table_without_rows_is_refused(frame):
-    with pytest.raises(InputError, match="^data: has no rows; give a table"):
+    with pytest.raises(InputError, match=r"^data: has no rows; give a table"):
         seqclf.fit(frame[:0], label="label")
 
 
 def test_a_folder_that_holds_a_run_is_refused(run, frame):
-    with pytest.raises(InputError, match="holds a run already"):
+    with pytest.raises(InputError, match=r"holds a run already"):
         seqclf.fit(frame, label="label", folder=run.folder)
 
 
@@ -163,7 +165,7 @@ def process_state():
         "warnings": list(warnings.filters),
         "seeds": [os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")],
         "hydra": GlobalHydra.instance().is_initialized(),
-        "folder": os.getcwd(),
+        "folder": Path.cwd(),
     }
 
 
@@ -187,7 +189,7 @@ def test_the_process_is_as_before_after_an_error(frame, training, tmp_path):
 
     before = process_state()
     training(fail)
-    with pytest.raises(InputError, match="^no$"):
+    with pytest.raises(InputError, match=r"^no$"):
         seqclf.fit(frame, label="label", folder=tmp_path / "run")
     assert process_state() == before
 

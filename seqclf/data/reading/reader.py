@@ -86,7 +86,10 @@ class SourceReader:
         for folder in (copies, spill) if source.spill is None else (copies,):
             stack.callback(partial(rmtree, folder, ignore_errors=True))
         self._connection = stack.enter_context(sandbox.connect())
-        self._connection.execute("SET enable_progress_bar = false")
+        # In a notebook without ipywidgets DuckDB shows no bar, and refuses to set that.
+        ((shows_bar,),) = self._connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+        if shows_bar:
+            self._connection.execute("SET enable_progress_bar = false")
         self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
