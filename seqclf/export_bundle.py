@@ -12,7 +12,7 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
-from seqclf.bundle.runtime import open_session
+from seqclf.bundle.session import open_session
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import input_axes
 from seqclf.data.storage.dataset import described_encoders

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,17 +44,6 @@ from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.user_callbacks import build_callbacks
 
-# Warnings of Lightning that do not concern the user.
-IGNORED_WARNINGS = (
-    ".*does not have many workers.*",
-    ".*isinstance.treespec, LeafSpec.*",
-    ".*Checkpoint directory.*",
-    ".*The number of training batches.*",
-    ".*dirpath has changed.*",
-    ".*could not find the monitored key.*",
-    ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainResult(JsonResult):
@@ -94,12 +81,11 @@ def train(
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report,
-    which adds those about the network.
+    Fills the folder `run`. Call it in `process_settings`. Returns None on ranks other than 0. `data_warnings`: those of
+    the survey, for the report, which adds those about the network.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
-    _set_up(config)
     rule, _ = parse_rule(plain["decision"], dataset.classes, dataset.positive)
     # Before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, plain["decision"], rule)
@@ -176,17 +162,6 @@ class _Hooks:
         added = build_callbacks(config.trainer.get("callbacks"))
         hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
-
-
-def _set_up(config: TrainConfig) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for pattern in IGNORED_WARNINGS:
-        warnings.filterwarnings("ignore", pattern)
-    if config.runtime.threads:
-        torch.set_num_threads(config.runtime.threads)
-    # Back-propagation through 200 and more tokens makes denormal gradients, which CPUs compute 7 to 10 times as slowly.
-    torch.set_flush_denormal(config.runtime.flush_denormal)
-    pl.seed_everything(config.seed, workers=True, verbose=False)
 
 
 def _make_task(config: Config, dataset: Dataset) -> SequenceTask:

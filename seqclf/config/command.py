@@ -13,18 +13,18 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
-from hydra import compose
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqclf.config.composition import Composition, compose_config
 from seqclf.config.documentation import CONF
 from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.instantiate import Config, locate
@@ -33,6 +33,7 @@ from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
 from seqclf.system.json_result import JsonResult
+from seqclf.system.run_lock import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
@@ -55,16 +56,16 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             begun = True
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                checked = check_config(name, options, plain)
+                checked = check_config(name, options, plain, typed_overrides(), HydraConfig.get().runtime.choices)
                 with signals.raised():
                     result = function(checked)
             except signals.Terminated:
-                _remove_empty_run()
+                remove_empty_folder(run_folder())
                 raise
             except (InputError, OmegaConfBaseException, OSError) as error:
                 if isinstance(error, OSError) and error.errno not in DISK:
                     raise
-                _remove_empty_run()
+                remove_empty_folder(run_folder())
                 _fail(error, TypedArguments(name, sys.argv[1:], options))
             if isinstance(result, JsonResult):
                 result = result.to_dict()
@@ -103,36 +104,47 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
     return decorate
 
 
-def check_config(name: str, options: str, plain: Config) -> CommandOptions:
-    """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
+def check_composition(composition: Composition, options: str) -> CommandOptions:
+    """Return a config that was composed by a program as a checked model. Raises InputError."""
+    return check_config(
+        composition.name, options, composition.plain(), composition.overrides, composition.choices.keys()
+    )
+
+
+def check_config(
+    name: str, options: str, plain: Config, overrides: Sequence[str], groups: Collection[Any]
+) -> CommandOptions:
+    """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong.
+
+    `overrides`: from which conf/`name`.yaml was composed. `groups`: names of its config groups.
+    """
     from seqclf.config.options import parse_options
 
     model = locate(options)
     # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
-    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name)
+    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name, overrides, set(groups))
     if unknown:
-        raise InputError(TypedArguments(name, sys.argv[1:], options).unknown_key(min(unknown)))
+        raise InputError(TypedArguments(name, overrides, options).unknown_key(min(unknown)))
     return parse_options(model, plain)
 
 
-def _added_keys(name: str) -> set[str]:
-    """Return the top-level keys that only the command line adds, by `+key=value` or `++key=value`."""
+def _added_keys(name: str, overrides: Sequence[str], groups: set[Any]) -> set[str]:
+    """Return the top-level keys that only the overrides add, by `+key=value` or `++key=value`."""
     added: set[str] = set()
     forced: set[str] = set()
-    for text in typed_overrides():
+    for text in overrides:
         if text.startswith("+"):
             key, _, package = text.lstrip("+").split("=")[0].partition("@")
             (forced if text.startswith("++") else added).add((package or key).split(".")[0])
-    groups = set(HydraConfig.get().runtime.choices)
     if forced - groups:  # Hydra makes sure that a key with one plus is new, but two may change one that exists
-        forced -= _composed_keys(name)
+        forced -= _composed_keys(name, overrides)
     return (added | forced) - groups
 
 
-def _composed_keys(name: str) -> set[Any]:
+def _composed_keys(name: str, overrides: Sequence[str]) -> set[Any]:
     """Return the top-level keys of conf/`name`.yaml with the groups that were chosen."""
-    groups = [text for text in typed_overrides() if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
-    return set(compose(name, groups))
+    groups = [text for text in overrides if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
+    return set(compose_config(name, groups).config)
 
 
 def run_folder() -> Path:
@@ -157,27 +169,16 @@ def sweep_name() -> str | None:
     return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
 
 
-def _remove_empty_run() -> None:
-    """Remove the run's folder if it is empty, and the folders above that were created for it alone."""
-    run, working_folder = run_folder(), Path.cwd()
-    if run.resolve() == working_folder:
-        return
-    with suppress(OSError):  # another failing run in the same folder was quicker, or the disk is read-only
-        for folder in (run, *run.parents):
-            inside = working_folder in folder.resolve().parents or folder == run
-            if inside and folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-
-
 def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:
     """Print one line for an error that the user can fix, and exit with code 2."""
-    while not str(error).strip() and error.__cause__ is not None:
-        error = error.__cause__
-    print(f"error: {_error_text(error, typed)}", file=sys.stderr)
+    print(f"error: {error_text(error, typed)}", file=sys.stderr)
     sys.exit(2)
 
 
-def _error_text(error: BaseException, typed: TypedArguments) -> str:
+def error_text(error: BaseException, typed: TypedArguments) -> str:
+    """Return one line for an error that the user can fix. `typed`: the arguments that failed."""
+    while not str(error).strip() and error.__cause__ is not None:
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, InputError):
         return lines[0]

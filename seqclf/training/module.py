@@ -46,20 +46,33 @@ class SequenceTask(pl.LightningModule):
     """Trains a classifier of sequences.
 
     `dataset`: `Dataset.description()`. `model`, `loss`, `optimizer`: `_target_` dicts. `monitor`: the validation metric
-    that chooses the best epoch. All are plain values and travel in the checkpoint, which therefore loads with
-    `weights_only=True` and needs neither Hydra nor the data.
+    that chooses the best epoch. What is left out has the value of conf/. All are plain values and travel in the
+    checkpoint, which therefore loads with `weights_only=True` and needs neither Hydra nor the data. In any Trainer::
+
+        dataset = seqclf.load_data("train.parquet", label="label")
+        task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
+        pl.Trainer(max_epochs=5).fit(task, datamodule=seqclf.SequenceDataModule(dataset.splits))
     """
 
     def __init__(
         self,
         dataset: DatasetDescription,
-        model: Config,
-        loss: Config,
-        optimizer: Config,
-        monitor: str,
-        seed: int,
+        model: Config | None = None,
+        loss: Config | None = None,
+        optimizer: Config | None = None,
+        monitor: str | None = None,
+        seed: int | None = None,
     ):
         super().__init__()
+        if None in (model, loss, optimizer, monitor, seed):
+            from seqclf.config.composition import train_defaults  # loads Hydra, which a checkpoint does not need
+
+            default = train_defaults()
+            model, loss = model or default["model"], loss or default["loss"]
+            optimizer, monitor = optimizer or default["optimizer"], monitor or default["monitor"]
+            seed = default["seed"] if seed is None else seed
+        assert model and loss and optimizer and monitor and seed is not None
+        # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
             raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")

@@ -129,6 +129,8 @@ class ListEncoder(Encoder):
 
     def from_python(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype.kind == "M":  # as nanoseconds, times would become plain numbers
+                value = value.astype("datetime64[us]")
             value = value.tolist()  # Python numbers, which `element_from_python` distinguishes
         if isinstance(value, str):
             raise ValueError("a text is not a list")  # Arrow would take it as a list of characters

@@ -78,14 +78,18 @@ class SourceReader:
 
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
-        self.paths = [] if query_text(source) is not None or is_remote(source) else readable_files(source)
+        without_files = query_text(source) is not None or is_remote(source) or source.table is not None
+        self.paths = [] if without_files else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # DuckDB may read everything in its spill folder, so that must not be a folder with files of others.
         spill = Path(source.spill or f"{copies}-spill")
         for folder in (copies, spill) if source.spill is None else (copies,):
             stack.callback(partial(rmtree, folder, ignore_errors=True))
         self._connection = stack.enter_context(sandbox.connect())
-        self._connection.execute("SET enable_progress_bar = false")
+        # In a notebook without ipywidgets DuckDB shows no bar, and refuses to set that.
+        ((shows_bar,),) = self._connection.execute("SELECT current_setting('enable_progress_bar')").fetchall()
+        if shows_bar:
+            self._connection.execute("SET enable_progress_bar = false")
         self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
