@@ -22,6 +22,13 @@ if TYPE_CHECKING:
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
+    from seqclf.system import signals
+
+    with signals.reported_outputs(config.output, config.report):
+        return _evaluate(config)
+
+
+def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
@@ -29,6 +36,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
     from seqclf.reporting.console import console, show_scores
+    from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
@@ -47,7 +55,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
-    metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
+    with progress.stage("computing confidence intervals"):
+        metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
     show_scores({"test": metrics})
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"

@@ -32,15 +32,19 @@ def _train(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     from seqclf.data.prepare import prepare
     from seqclf.reporting.console import console, show_dataset, show_warnings
     from seqclf.survey.survey import survey_dataset
-    from seqclf.training.check_targets import resolve_targets
+    from seqclf.system import progress
 
-    # Loads PyTorch; a wrong argument must not come up after hours of preparation.
-    config = resolve_targets(config, written_keys())
+    # A wrong argument must not come up after hours of preparation.
+    with progress.stage("loading PyTorch"):
+        from seqclf.training.check_targets import resolve_targets
+
+        config = resolve_targets(config, written_keys())
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)
-    from seqclf import pipeline  # loads Lightning, which only good data needs
+    with progress.stage("loading Lightning"):
+        from seqclf import pipeline  # which only good data needs
 
     run = run_folder()
     result = pipeline.train(config, dataset, run, survey.warnings)

@@ -15,8 +15,8 @@ from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids_or_null
+from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
@@ -82,7 +82,9 @@ def collect(
     staging = _Staging(schema, encoders, path)
     read_schema = schema if label_table is None else replace(schema, label=None)
     with (
-        progress.stage(f"reading {reader.source}", total=estimate_rows(reader), unit=reader.row_unit(schema)) as reading,
+        progress.stage(
+            f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
+        ) as reading,
         # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
         closing(prefetched(reader.read(read_schema, split_key))) as stream,
     ):

@@ -103,7 +103,7 @@ class StoreWriter:
             # The next batch is read while this one is encoded.
             for staged in progress.track(
                 prefetched(source.batches()),
-                f"encoding {source.source}",
+                f"encoding {source.source.short_name}",
                 total=len(splits),
                 unit="rows",
                 size=lambda record_batch: record_batch.num_rows,

@@ -191,7 +191,14 @@ class Display:
         current.shown = True
         share = _share(current)
         text = progress_line(
-            current.title, current.completed, current.total, current.unit, current.seconds, share, current.note, _width()
+            current.title,
+            current.completed,
+            current.total,
+            current.unit,
+            current.seconds,
+            share,
+            current.note,
+            _width(),
         )
         padding = " " * (len(self.drawn) - len(text)) if in_notebook() else "\x1b[K"
         self._write(f"\r{text}{padding}")
@@ -211,10 +218,10 @@ class Display:
     def _guard(self) -> None:
         """Let stderr, and stdout if it is the same terminal, erase the line before they write."""
         self.guards = [Guard(sys.stderr, self)]
-        sys.stderr = self.guards[0]  # type: ignore[assignment]
+        sys.stderr = self.guards[0]
         if in_notebook() or _is_terminal(sys.stdout):
             self.guards.append(Guard(sys.stdout, self))
-            sys.stdout = self.guards[1]  # type: ignore[assignment]
+            sys.stdout = self.guards[1]
 
     def _release(self) -> None:
         for name in ("stderr", "stdout"):

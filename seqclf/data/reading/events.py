@@ -61,7 +61,7 @@ def read_events(
     order = event_order(schema, column_types)
     group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]
     # The first events come once DuckDB has read and sorted all of them.
-    with progress.stage(f"sorting {source_name}", share=lambda: connection.query_progress() / 100):
+    with progress.stage(f"sorting {Path(source_name).name}", share=lambda: connection.query_progress() / 100):
         # Only Parquet is fast enough to be read once more for this.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
             keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]

@@ -48,8 +48,7 @@ def estimate_lines(paths: list[Path]) -> int | None:
 
 
 def _head(path: Path) -> bytes:
-    opened = gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb")
-    with opened as file:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         return file.read(SAMPLED_BYTES)
 
 
