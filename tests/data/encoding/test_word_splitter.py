@@ -11,7 +11,16 @@ from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.schema.fields import Field
 
-TEXTS = ["", " ", "It's *good*.", "İSTANBUL ΣΊΣΥΦΟΣ", "e\u0301 — «né»\u00a0\u2003x", "日本語 です。", "a\x00b\x1cc\td", "[UNK] x"]
+TEXTS = [
+    "",
+    " ",
+    "It's *good*.",
+    "İSTANBUL ΣΊΣΥΦΟΣ",
+    "e\u0301 — «né»\u00a0\u2003x",
+    "日本語 です。",
+    "a\x00b\x1cc\td",
+    "[UNK] x",
+]
 
 
 def splitter(lowercase):

@@ -151,10 +151,14 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
+    value_unit = "s"
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        logs = fields[self.field.name][:, :1].astype(np.float64) * self.deviation + self.mean
+        return np.round(np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution, MICROSECONDS)
+
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        logs = fields[self.field.name][:, 0] * self.deviation + self.mean
-        gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
-        return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
+        return [f"{gap:+.3g}s" for gap in self.readable_values(fields)[:, 0].tolist()]
 
     def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)
