@@ -47,6 +47,11 @@ class ModeTiming(JsonResult):
     step_memory_mb: float | None = None
     round_seconds: tuple[float, ...] = ()
 
+    @property
+    def padding(self) -> float:
+        """Share of the computed cells that is padding."""
+        return 1 - self.padding_efficiency
+
     def to_dict(self) -> JsonObject:
         """Return plain values, without those that were not measured on this device."""
         values = super().to_dict()

@@ -13,7 +13,7 @@ from seqclf.survey.largest_classes import largest_classes
 from seqclf.system.json_result import JsonResult
 
 ROWS_PER_CLASS = 3
-MOST_ROWS = 30  # over all classes
+USUAL_ROWS, MOST_ROWS = 9, 20  # over all classes; of many classes, one row each
 MOST_TOKENS = 60  # of a row, the first and the last ones
 
 
@@ -34,7 +34,7 @@ def example_rows(dataset: Dataset) -> list[ExampleRow]:
     """
     split = dataset.splits["train"]
     codes = largest_classes(dataset, MOST_ROWS)
-    per_class = max(1, min(ROWS_PER_CLASS, MOST_ROWS // max(1, len(codes))))
+    per_class = max(1, min(ROWS_PER_CLASS, USUAL_ROWS // max(1, len(codes))))
     generator = np.random.default_rng(0)
     lengths = split.lengths_before_truncation
     examples = []

@@ -18,7 +18,7 @@ MOST_FIELDS = 30
 MOST_CHANNELS = 100  # rows of a table
 MOST_CHANNELS_BY_CLASS = 20
 MOST_COLUMNS = 4  # classes next to each other
-LONGEST_ROW = 600  # characters of an example
+LONGEST_ROW = 500  # characters of an example
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
