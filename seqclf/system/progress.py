@@ -140,12 +140,15 @@ class Display:
         self.lock = threading.RLock()
         self.wake = threading.Event()
         self.thread: threading.Thread | None = None
+        self.stream: Any = None  # the terminal, even while a library has redirected stderr
         self.drawn = ""  # the text that stands in the line
         self.guards: list[Guard] = []
 
     def begin(self, current: Stage) -> None:
         """Add a stage. The thread starts with the first one."""
         with self.lock:
+            if not self.stages:
+                self.stream = sys.stderr.stream if isinstance(sys.stderr, Guard) else sys.stderr
             self.stages.append(current)
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="progress", daemon=True)
@@ -177,9 +180,7 @@ class Display:
                 if not self.stages:
                     self.thread = None
                     return
-                # A broken pipe or a closed stream must not end up as a traceback of a thread.
-                with suppress(OSError, ValueError):
-                    self._draw()
+                self._draw()
 
     def _draw(self) -> None:
         visible = [stage for stage in self.stages if stage.seconds >= DELAY_S]
@@ -198,30 +199,38 @@ class Display:
             current.seconds,
             share,
             current.note,
-            _width(),
+            self._width(),
         )
         padding = " " * (len(self.drawn) - len(text)) if in_notebook() else "\x1b[K"
         self._write(f"\r{text}{padding}")
         self.drawn = text
 
     def _write(self, text: str) -> None:
-        stream = sys.__stderr__ if not self.guards else self.guards[0].stream
-        if in_notebook() or stream is None:
-            stream = sys.stderr if not self.guards else self.guards[0].stream
-            stream.write(text)
-            stream.flush()
-            return
-        stream.flush()
-        # Not `stream.write`, which a logger may have wrapped to record the output.
-        os.write(stream.fileno(), text.encode(stream.encoding or "utf-8", "replace"))
+        # A broken pipe or a closed terminal must not stop the work.
+        with suppress(OSError, ValueError):
+            self.stream.flush()
+            if in_notebook():
+                self.stream.write(text)
+                self.stream.flush()
+            else:
+                # Not `stream.write`, which a logger may have wrapped to record the output.
+                os.write(self.stream.fileno(), text.encode(self.stream.encoding or "utf-8", "replace"))
+
+    def _width(self) -> int:
+        if in_notebook():
+            return notebook_width()
+        try:
+            return os.get_terminal_size(self.stream.fileno()).columns
+        except (OSError, ValueError):
+            return 80
 
     def _guard(self) -> None:
         """Let stderr, and stdout if it is the same terminal, erase the line before they write."""
-        self.guards = [Guard(sys.stderr, self)]
-        sys.stderr = self.guards[0]
-        if in_notebook() or _is_terminal(sys.stdout):
-            self.guards.append(Guard(sys.stdout, self))
-            sys.stdout = self.guards[1]
+        for name in ("stderr", "stdout"):
+            stream = getattr(sys, name)
+            if in_notebook() or _is_terminal(stream):
+                self.guards.append(Guard(stream, self))
+                setattr(sys, name, self.guards[-1])
 
     def _release(self) -> None:
         for name in ("stderr", "stdout"):
@@ -261,15 +270,6 @@ def _share(current: Stage) -> float | None:
         return current.share()
     except Exception:  # of any library, and no reason to stop the work that it counts
         return None
-
-
-def _width() -> int:
-    if in_notebook():
-        return notebook_width()
-    try:
-        return os.get_terminal_size(sys.__stderr__.fileno()).columns if sys.__stderr__ else 80
-    except (OSError, ValueError):
-        return 80
 
 
 def _forget_parent() -> None:

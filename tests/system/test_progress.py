@@ -46,6 +46,25 @@ def test_nothing_is_printed_without_a_terminal_or_where_it_is_turned_off(capfd, 
     assert "reading" not in output, "one process of a distributed run shows it"
 
 
+REDIRECTED = """
+import contextlib, io, sys, time
+from seqclf.system import progress
+progress.DELAY_S = 0.1
+with progress.stage("exporting"):
+    with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()) as hidden:
+        time.sleep(0.6)
+        print("hidden")
+print(repr(hidden.getvalue()), sys.stderr is sys.__stderr__, sys.stdout is sys.__stdout__)
+"""
+
+
+def test_a_library_may_redirect_the_output_while_a_line_is_shown():
+    exit_code, output = run_in_terminal(["-c", REDIRECTED])
+    assert exit_code == 0, output
+    lines = screen(output)
+    assert lines[0].startswith("exporting: ") and lines[1] == "'hidden\\n' True True"
+
+
 @pytest.fixture
 def display(monkeypatch):
     """A display that counts stages as on a terminal, and draws nothing."""
