@@ -25,6 +25,13 @@ NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
+    from seqclf.system import signals
+
+    with signals.reported_outputs(config.output, config.report):
+        return _evaluate(config)
+
+
+def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
@@ -33,6 +40,7 @@ def main(config: EvaluateConfig) -> JsonObject:
     from seqclf.evaluation.results import evaluate_split
     from seqclf.reporting.console import console, show_verdict
     from seqclf.reporting.verdict import verdict_of
+    from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
@@ -51,7 +59,8 @@ def main(config: EvaluateConfig) -> JsonObject:
     outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
-    metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
+    with progress.stage("computing confidence intervals"):
+        metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
     verdict = verdict_of(metrics, "test", classifier.decision, no_baseline=NO_BASELINE)
     show_verdict(verdict, {"test": metrics})
     if report is not None:

@@ -34,6 +34,7 @@ from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
 from seqclf.reporting.verdict import verdict_of
 from seqclf.survey.baseline_scores import score_baseline
+from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.training.inference import predict_logits
 from seqclf.training.loggers import log_verdict
@@ -102,8 +103,9 @@ def evaluate_and_export(
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, evaluation)
     try:
-        report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
-        write_report(report, run / "report.html")
+        with progress.stage("writing the report"):
+            report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
+            write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
     samples = [mistake.sample for mistake in mistakes]
@@ -123,7 +125,8 @@ def _evaluate(
     # Without held-out rows validation sets the threshold and the temperature, which `used_for` then says.
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     settings = config.decision.model_dump()
-    decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+    with progress.stage("choosing the decision threshold"):
+        decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
     used_for = {"validation": _used_for(settings, decision.rule, epochs)}
     metrics = {
         split: evaluate_split(
@@ -134,7 +137,7 @@ def _evaluate(
             with_intervals=split != "train",  # training rows say nothing of new data
             used_for=used_for.get(split),
         )
-        for split, rows in outputs.items()
+        for split, rows in progress.track(outputs.items(), "computing confidence intervals", total=len(outputs))
     }
     return Evaluation(outputs, decision, metrics), held_out
 
@@ -146,7 +149,8 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
     if not len(rows.sequences):  # every class has too few validation rows to hold one out
         classes = len(task.hparams["dataset"]["classes"])
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
-    labels, logits = predict_logits(task, batches.evaluation_loader(split))
+    with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
+        labels, logits = predict_logits(task, batches.evaluation_loader(split))
     return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
 
 

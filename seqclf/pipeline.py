@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
@@ -40,6 +41,7 @@ from seqclf.training.holdout import hold_out
 from seqclf.training.loggers import finish, make_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
+from seqclf.training.progress_bar import TrainingProgress
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.user_callbacks import build_callbacks
@@ -93,7 +95,8 @@ def train(
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
     task = _make_task(plain, dataset)
     hooks = _Hooks.build(config, run)
-    trainer = _make_trainer(plain["trainer"], hooks.all, run)
+    bar = TrainingProgress()
+    trainer = _make_trainer(plain["trainer"], [*hooks.all, bar], run)
     resumed = hooks.resumed
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
@@ -104,7 +107,7 @@ def train(
         logger = _open_run(plain, dataset, run, task, trainer)
     trainer.loggers = [logger] if logger is not None else []
     try:
-        with deferred_signals():
+        with deferred_signals(), bar.shown() if config.trainer["enable_progress_bar"] else nullcontext():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
@@ -186,10 +189,9 @@ def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
 
 
 def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
-    show_bar = settings["enable_progress_bar"] and console.is_terminal
     fixed = {
-        "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if show_bar else hooks,
-        "enable_progress_bar": show_bar,
+        "callbacks": hooks,
+        "enable_progress_bar": False,  # ours counts all epochs
         # Opened later, on rank 0 alone, when the settings are known to be possible.
         "logger": False,
         "default_root_dir": run,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from seqclf.data.prepare import prepare
 from seqclf.reporting.console import console, show_dataset, show_warnings
 from seqclf.survey.survey import survey_dataset
+from seqclf.system import progress
 from seqclf.system.run_lock import claim_run_folder
 
 if TYPE_CHECKING:
@@ -27,16 +28,18 @@ def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> Tr
 
 
 def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainResult | FastDevRunResult | None:
-    from seqclf.training.check_targets import resolve_targets
+    # A wrong argument must not come up after hours of preparation.
+    with progress.stage("loading PyTorch"):
+        from seqclf.training.check_targets import resolve_targets
 
-    # Loads PyTorch; a wrong argument must not come up after hours of preparation.
-    config = resolve_targets(config, written)
+        config = resolve_targets(config, written)
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)
-    from seqclf import pipeline  # loads Lightning, which only good data needs
-    from seqclf.training.process_settings import process_settings
+    with progress.stage("loading Lightning"):
+        from seqclf import pipeline  # which only good data needs
+        from seqclf.training.process_settings import process_settings
 
     with process_settings(config.runtime, config.seed):
         result = pipeline.train(config, dataset, run, survey.warnings)

@@ -22,6 +22,7 @@ from seqclf.data.encoding.list_columns import lengths_or_zero
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
+from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.reading.tables import is_table
 from seqclf.data.schema.schema import Schema, require_columns
@@ -29,6 +30,7 @@ from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.system import progress
 from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
@@ -205,8 +207,14 @@ class Classifier:
                 raise InputError(f"{source}: {reason}, by which the labels of {table.source} are joined")
             require_columns(required, types, str(source))
             schema = replace(schema, label=label, id=id)
-            for rows in reader.read(schema, rows=WINDOW_ROWS):
-                yield (rows if table is None else labelled(rows, table)), self.predict_columns(rows.columns)
+            total = None if schema.group_by else estimate_rows(reader)
+            with progress.stage(f"predicting {source.short_name}", total=total, unit="rows") as predicting:
+                read = 0
+                for rows in reader.read(schema, rows=WINDOW_ROWS):
+                    predictions = self.predict_columns(rows.columns)
+                    read += rows.columns.num_rows
+                    predicting.completed = read  # `logits` does not count refused rows
+                    yield (rows if table is None else labelled(rows, table)), predictions
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Predict canonical columns (see `SourceReader.read`), in their order."""
@@ -252,6 +260,7 @@ class Classifier:
                 logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
             except Exception as error:  # no common base class; also logits of another shape
                 raise InputError(f"model.onnx: cannot be run ({first_line(error)}); export the bundle anew") from None
+            progress.advance("rows", len(rows))  # of a window, which may take long
         return logits
 
 

@@ -16,6 +16,7 @@ from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids_or_null
+from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
@@ -26,6 +27,7 @@ from seqclf.data.storage.texts import text_columns
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import check_rows
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 FILE = "file number"  # with a space, so that no field can have this name
 
@@ -83,10 +85,16 @@ def collect(
     """
     staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else replace(schema, label=None)
-    # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
-    with closing(prefetched(reader.read(read_schema, split_key))) as stream:
+    with (
+        progress.stage(
+            f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
+        ) as reading,
+        # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
+        closing(prefetched(reader.read(read_schema, split_key))) as stream,
+    ):
         for rows in stream:
             quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
+            reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
     if schema.group_by:  # a malformed line is an event

@@ -29,6 +29,7 @@ from seqclf.data.storage.texts import original_texts
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 
 class EncodedBatch(NamedTuple):
@@ -101,7 +102,13 @@ class StoreWriter:
             parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
             start = 0
             # The next batch is read while this one is encoded.
-            for staged in prefetched(source.batches()):
+            for staged in progress.track(
+                prefetched(source.batches()),
+                f"encoding {source.source.short_name}",
+                total=len(splits),
+                unit="rows",
+                size=lambda record_batch: record_batch.num_rows,
+            ):
                 rows = slice(start, start + staged.num_rows)
                 start = rows.stop
                 batch = self._encoded(staged, splits[rows], None if groups is None else groups[rows])

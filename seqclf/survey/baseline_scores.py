@@ -18,6 +18,7 @@ from seqclf.data.storage.ragged import Ragged, Split, sample_split, sampled_rows
 from seqclf.evaluation.comparison import RowPredictions
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.survey.baseline import MAX_FITTED_TOKENS, fit_baseline
+from seqclf.system import progress
 from seqclf.system.json_result import JsonResult
 
 SCORES_FORMAT = 3  # part of the names of the cache files; raise it when their content changes
@@ -129,7 +130,7 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
     splits = {name: sample_split(split, MAX_FITTED_TOKENS // 8, 0) for name, split in dataset.splits.items()}
     recalls = {}
     last = list(splits)[-1]
-    for spec in specs:
+    for spec in progress.track(specs, "order-blind baseline of each field alone", total=len(specs), unit="fields"):
         one_field = {name: _with_one_field(split, spec["name"]) for name, split in splits.items()}
         fitted = fit_baseline(one_field, [spec], len(dataset.classes))
         metrics = classification_metrics(

@@ -11,6 +11,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -108,6 +109,32 @@ def raised() -> Iterator[None]:
             raise
     if _State.received is not None:
         raise Terminated(_State.received)
+
+
+@contextmanager
+def reported_outputs(*paths: str | Path | None) -> Iterator[None]:
+    """Let the line of a signal that ends the block tell what became of the files that the block writes.
+
+    A file is written completely or not at all (see `atomic_files`), so its state before and after tells.
+    """
+    outputs = [Path(path) for path in paths if path is not None]
+    before = [_written_at(path) for path in outputs]
+    try:
+        with raised():
+            yield
+    except Terminated as end:
+        for path, earlier in zip(outputs, before, strict=True):
+            now = _written_at(path)
+            fate = "was not written" if now is None else "is unchanged" if now == earlier else "was written"
+            end.advice = "; ".join(filter(None, (end.advice, f"{path} {fate}")))
+        raise
+
+
+def _written_at(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
+    return None
 
 
 @contextmanager

@@ -196,6 +196,12 @@ class Encoder(ABC):
         """
         return None
 
+    value_unit: ClassVar[str] = ""  # of `readable_values`
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
+        return self.original_values(fields)
+
     @abstractmethod
     def spec(self) -> FieldSpec:
         """Return what a model needs to know of the field."""

@@ -62,6 +62,11 @@ class Source:
     def __str__(self) -> str:
         return self.key if QUERY.match(self.path) else self.path
 
+    @property
+    def short_name(self) -> str:
+        """The last part of the path, or the key of a query, for progress."""
+        return Path(str(self)).name or str(self)
+
 
 def local_files(source: Source) -> list[Path]:
     """The local files of a source, as far as they can be known: for a query, its `.sql` file and those it names."""

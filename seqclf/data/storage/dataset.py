@@ -20,6 +20,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, Each, Where, require
 
@@ -120,7 +121,8 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
     `positive`: label set by the user. `verify_all`: read all files and compare their checksums. Raises DamagedError if
     the folder is not as it was written.
     """
-    verify(folder, verify_all, ("lengths.bin", "labels.bin"))
+    with progress.stage("checking the cached data", unit="MB"):
+        verify(folder, verify_all, ("lengths.bin", "labels.bin"))
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])

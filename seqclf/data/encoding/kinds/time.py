@@ -153,6 +153,11 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
+    value_unit = "s"
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self._gaps_of(fields)[:, None]
+
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap before each token."""
         return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self._gaps_of(fields).tolist()]
