@@ -1,3 +1,3 @@
 """seqclf: train classifiers on sequences of different lengths and serve them without PyTorch."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
