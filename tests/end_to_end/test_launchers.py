@@ -10,11 +10,10 @@ import time
 import pytest
 from support.wandb_records import records, run_of
 
-pytestmark = pytest.mark.slow
-
 JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
+@pytest.mark.slow
 def test_runs_of_two_processes_are_whole_and_share_a_group(shell, files):
     arguments = [*files, "trainer.max_epochs=1", "runtime.threads=null", "seed=0,1", "export=false", "baseline=false"]
     command = ["-m", "seqclf.train", "-m", *arguments, *JOBLIB, "hydra.sweep.dir=sweeps/joblib"]
@@ -37,6 +36,7 @@ def test_runs_of_two_processes_are_whole_and_share_a_group(shell, files):
     assert len(models) == 2 and all(line.endswith(threads) for line in models), models
 
 
+@pytest.mark.soak
 def test_ctrl_c_ends_all_processes(shell, files):
     folder = shell.folder / "sweeps/interrupted"
     arguments = [*files, "trainer.max_epochs=-1", "patience=null", "seed=0,1,2,3", "logger=none", *JOBLIB]
