@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from seqclf.errors import InputError
     from seqclf.training.module import SequenceTask, load_task
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 __all__ = [
     "Classifier",
     "InputError",

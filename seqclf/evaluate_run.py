@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config
@@ -37,10 +36,9 @@ from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.training.inference import predict_logits
-from seqclf.training.loggers import log_verdict
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
-from seqclf.training.wandb_summary import RunSummary
 
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
@@ -63,7 +61,7 @@ def evaluate_and_export(
     batches: SequenceDataModule,
     task: SequenceTask,
     run: Path,
-    logger: Logger | None,
+    logger: RunLogger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
 ) -> RunVerdict:
@@ -102,15 +100,28 @@ def evaluate_and_export(
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, evaluation)
+    report_file: Path | None = run / "report.html"
     try:
         with progress.stage("writing the report"):
             report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
             write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    samples = [mistake.sample for mistake in mistakes]
-    summary = RunSummary(config.data.name, dataset, evaluation, samples, bundle)
-    log_verdict(logger, summary, config.logger.model_dump())
+        report_file = None
+    if logger is not None:
+        logger.log_result(
+            FinishedRun(
+                name=config.data.name,
+                folder=run,
+                epochs=len(history),
+                dataset=dataset,
+                evaluation=evaluation,
+                metrics=metrics,
+                samples=[mistake.sample for mistake in mistakes],
+                report=report_file,
+                bundle=bundle,
+            )
+        )
     return RunVerdict(split, result, bundle, parity)
 
 

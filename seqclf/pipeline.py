@@ -15,7 +15,6 @@ import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -38,7 +37,8 @@ from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.foreign_network import check_foreign_network
 from seqclf.training.holdout import hold_out
-from seqclf.training.loggers import finish, make_logger
+from seqclf.training.loggers.open_logger import open_logger
+from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.progress_bar import TrainingProgress
@@ -105,13 +105,15 @@ def train(
     if trainer.is_global_zero:
         data_warnings = [*data_warnings, *_model_warnings(task, config.export, splits)]
         logger = _open_run(plain, dataset, run, task, trainer)
-    trainer.loggers = [logger] if logger is not None else []
+    trainer.loggers = [logger.curves] if logger is not None else []
+    failed = True
     try:
         with deferred_signals(), bar.shown() if config.trainer["enable_progress_bar"] else nullcontext():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
         if config.trainer["fast_dev_run"]:
+            failed = False
             return FastDevRunResult(str(run))
         trained_s = time.perf_counter() - started
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
@@ -122,6 +124,7 @@ def train(
         # Read back from its file: what is evaluated and exported is what anyone else will load.
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         verdict = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
+        failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise _trainer_error(error) from None
     except Terminated as end:
@@ -130,7 +133,8 @@ def train(
         end.advice = _resume_advice(hooks.last_path, resumed)
         raise
     finally:
-        finish(logger)
+        if logger is not None:
+            logger.close(failed)
     return TrainResult(
         run=str(run),
         epochs=len(hooks.record.history),
@@ -223,9 +227,9 @@ def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split
     return model_warnings
 
 
-def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> Logger | None:
+def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:
     """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
-    logger = make_logger(config["logger"], run, config)
+    logger = open_logger(config["logger"], run, config)
     resumed = is_resumed(run, config["checkpoint"])
     stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):

@@ -21,8 +21,8 @@ def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
 
 
 def _with_group(config: TrainConfig) -> TrainConfig:
-    """Let the runs of a multirun share a group in Weights & Biases, unless one is set."""
-    if config.logger.name != "wandb" or config.logger.group is not None:
+    """Let the runs of a multirun share a group in the logger, unless one is set."""
+    if getattr(config.logger, "group", "") is not None:  # loggers without groups have no such key
         return config
     return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})
 

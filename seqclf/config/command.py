@@ -70,7 +70,9 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             if isinstance(result, JsonResult):
                 result = result.to_dict()
             if result is not None:
-                print(json.dumps(result, separators=(",", ":"), default=str))
+                # One write, so that jobs of a multirun that run at a time do not tear each other's lines.
+                sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
+                sys.stdout.flush()
 
         # Hydra derives the name of its job, and of the module to document, from the function.
         run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name

@@ -84,6 +84,7 @@ class SequenceTask(pl.LightningModule):
         self.last_logged_step = 0
         self.learning_rate = 0.0  # of the last optimizer step
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
+        self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
@@ -149,16 +150,27 @@ class SequenceTask(pl.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.learning_rate = optimizer.param_groups[0]["lr"]
+        if self._is_logged(self.global_step + 1):  # only then, because a norm takes a pass over all gradients
+            gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+            self.gradient_norm = nn.utils.get_total_norm(gradients)
+
+    def _is_logged(self, step: int) -> bool:
+        trainer: Any = self.trainer
+        every = trainer.log_every_n_steps
+        return bool(every and step % every == 0 and step > self.last_logged_step and trainer.loggers)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         # Not by `self.log`, which takes a millisecond at every step, also at those that are not logged.
-        trainer: Any = self.trainer
-        every, step = trainer.log_every_n_steps, self.global_step
-        if every and step % every == 0 and step > self.last_logged_step and trainer.loggers:
+        step = self.global_step
+        if self._is_logged(step):
             self.last_logged_step = step
-            loss = float(self.step_loss)
-            for logger in trainer.loggers:
-                logger.log_metrics({"train/step_loss": loss, "lr": self.learning_rate}, step)
+            values = {
+                "train/step_loss": float(self.step_loss),
+                "train/gradient_norm": float(self.gradient_norm),
+                "lr": self.learning_rate,
+            }
+            for logger in self.trainer.loggers:
+                logger.log_metrics(values, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self(batch).float()

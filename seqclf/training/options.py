@@ -1,4 +1,4 @@
-"""The config of `train`, checked without PyTorch: its root, the logger, the optimizer, the loss and the trainer."""
+"""The config of `train`, checked without PyTorch: its root, the optimizer, the loss and the trainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
@@ -32,6 +32,7 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
+from seqclf.training.loggers.options import LoggerOptions
 
 
 def require_checkpoint_file(value: str) -> str:
@@ -62,31 +63,6 @@ class RuntimeOptions(Options):
 
     threads: Count | None
     flush_denormal: bool
-
-
-class PlainLoggerOptions(Options):
-    """The loggers without settings."""
-
-    name: Literal["tensorboard", "csv", "none"]
-
-
-class WandbOptions(Options):
-    """conf/logger/wandb.yaml, which explains each key and holds its default."""
-
-    name: Literal["wandb"]
-    project: Text
-    run_name: Text | None
-    group: Text | None
-    job_type: Text | None
-    tags: list[Text]
-    notes: Text | None
-    mode: Literal["auto", "online", "offline", "disabled"]
-    log_bundle: bool
-    timeout: Annotated[float, Field(ge=1)]  # seconds
-    finish_timeout: NonNegative  # seconds
-
-
-LoggerOptions = Annotated[WandbOptions | PlainLoggerOptions, Discriminator("name")]
 
 
 class ScheduleOptions(Options):
@@ -184,7 +160,7 @@ class TrainerArguments(TypedDict, total=False):
 
 # Arguments of Lightning's Trainer that `pipeline` sets, and the keys that decide them.
 MADE_BY_PIPELINE = {
-    "logger": "choose one by logger=wandb, tensorboard, csv or none",
+    "logger": "choose one by logger=wandb, mlflow, tensorboard, csv or none",
     "plugins": "set trainer.precision, trainer.strategy or trainer.num_nodes",
     "default_root_dir": "set hydra.run.dir=FOLDER",
     "enable_model_summary": "add '+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelSummary}]'",

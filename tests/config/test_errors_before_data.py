@@ -106,7 +106,7 @@ CASES = [
         "logger.mode=ofline: must be one of auto, online, offline, disabled; did you mean 'offline'?",
     ),
     ("train", [*WANDB, "logger.timeout=soon"], "logger.timeout=soon: must be a number"),
-    ("train", [*WANDB, "logger.tags=mine"], "logger.tags=mine: must be a list"),
+    ("train", [*WANDB, "logger.tags=3"], "logger.tags=3: must be a list, or null"),
     ("train", ["model.cell=lstn"], "model.cell=lstn: must be lstm, gru or rnn; did you mean 'lstm'?"),
     (
         "train",
@@ -232,7 +232,7 @@ CASES = [
     (
         "train",
         ["+trainer.logger=true"],
-        "trainer.logger: is made by the training itself; choose one by logger=wandb, tensorboard, csv or none",
+        "trainer.logger: is made by the training itself; choose one by logger=wandb, mlflow, tensorboard, csv or none",
     ),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),

@@ -29,7 +29,9 @@ from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.survey.options import DescribeConfig
-from seqclf.training import loggers, options
+from seqclf.training import options
+from seqclf.training.loggers.open_logger import LOGGERS
+from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.options import TrainConfig, TrainerArguments
 from seqclf.tuning.options import SearchConfig, SearchOptions
 
@@ -53,7 +55,7 @@ GROUPS = {
     "data": DataOptions,
     "data.split": SplitOptions,
     "decision": DecisionOptions,
-    "logger": options.WandbOptions,
+    "logger": WandbOptions,
     "optimizer.schedule": options.ScheduleOptions,
     "runtime": options.RuntimeOptions,
 }
@@ -285,7 +287,7 @@ def test_the_keys_of_a_group_are_those_of_its_model(train_values, group):
 
 
 def test_no_option_has_a_default_outside_of_conf():
-    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, options.PlainLoggerOptions}
+    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, MlflowOptions, PlainLoggerOptions}
     for model in models:
         optional = {name for name, field in model.model_fields.items() if not field.is_required()}
         assert optional == ({"data"} if model is BenchConfig else set()), model
@@ -297,7 +299,9 @@ def test_choices_are_those_of_the_code_that_reads_them():
     assert get_args(arguments["layout"]) == LAYOUTS
     assert model_options.POOLING_NAMES == POOLINGS
     assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.METHODS
-    assert get_args(options.WandbOptions.model_fields["mode"].annotation) == loggers.MODES
+    kinds = get_args(get_args(LoggerOptions)[0])
+    names = {name for kind in kinds for name in get_args(kind.model_fields["name"].annotation)}
+    assert names - {"csv", "none"} == {*LOGGERS}
     assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTH_DISTRIBUTIONS) == LENGTHS_NAMES
 
 
