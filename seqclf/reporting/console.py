@@ -20,8 +20,26 @@ if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or 
     from seqclf.survey.survey import DatasetSurvey
     from seqclf.training.epoch_record import EpochRow
 
-# Labels and paths may look like markup.
-console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+def make_console() -> Console:
+    """Return the console of all output: on stderr, or in a notebook, where stderr is red, as plain text on stdout.
+
+    rich's own form for notebooks does not wrap lines, and is a separate output for each.
+    """
+    in_notebook = Console().is_jupyter
+    # Labels and paths may look like markup.
+    return Console(
+        stderr=not in_notebook,
+        force_jupyter=False,
+        force_terminal=False if in_notebook else None,  # its stdout claims to be a terminal, but shows no bars
+        color_system="standard" if in_notebook else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+console = make_console()
 MOST_CLASSES = 25
 MOST_COLUMNS = 4
 

@@ -143,11 +143,9 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
 
 
 def _as_list(cell: Any) -> Any:
-    """Return a cell with lists in place of arrays, series, tuples and sets."""
+    """Return a cell with lists in place of arrays, series and tuples."""
     if isinstance(cell, np.ndarray) and cell.ndim > 1:
         return [_as_list(entry) for entry in cell]
-    if isinstance(cell, (set, frozenset)):
-        return sorted(cell)
     if isinstance(cell, (list, tuple)) or (is_pandas(cell) and hasattr(cell, "tolist")):
         return [_as_list(entry) for entry in cell]
     return cell
@@ -174,6 +172,10 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         column.validate(full=True)
         if pa.types.is_run_end_encoded(column.type):
             column = pc.run_end_decode(column)
+        if _is_list_view(column.type):
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            parts = [_list_of_view(chunk) for chunk in chunks or [pa.array([], column.type)]]
+            column = pa.chunked_array(parts) if isinstance(column, pa.ChunkedArray) else parts[0]
         if isinstance(column.type, pa.BaseExtensionType):
             column = _storage(column)
         if pa.types.is_duration(column.type):
@@ -185,6 +187,17 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         raise InputError(
             f"{where}: column '{name}' of type {column.type} cannot be read ({_first_line(error)}); convert or drop it"
         ) from None
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+
+
+def _list_of_view(views: Any) -> pa.Array:
+    """Return list views as lists. Arrow's cast loses the tokens of all but the first (pyarrow 26)."""
+    lengths = pc.fill_null(pc.list_value_length(views), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
 
 
 def _storage(column: Any) -> Any:
@@ -211,7 +224,9 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(_plain_type(kind.value_type), kind.list_size)
     if types.is_list(kind):
         return pa.list_(_plain_type(kind.value_type))
-    if types.is_large_list(kind) or types.is_list_view(kind) or types.is_large_list_view(kind):
+    if _is_list_view(kind):
+        raise pa.ArrowInvalid("list views inside of another type")
+    if types.is_large_list(kind):
         return pa.large_list(_plain_type(kind.value_type))
     if types.is_struct(kind):
         return pa.struct([(field.name, _plain_type(field.type)) for field in kind])
