@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
+from seqclf.config.override_text import quoted
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
@@ -134,7 +134,7 @@ def _is_quoted(value: str) -> bool:
 def _quote_sequence(arguments: list[str]) -> list[str]:
     """Quote the value of `sequence=…`, in which Hydra would read commas, brackets and question marks as grammar."""
     return [
-        "sequence=" + json.dumps(value).replace("$", "\\$") if key == "sequence" and not _is_quoted(value) else argument
+        f"sequence={quoted(value)}" if key == "sequence" and not _is_quoted(value) else argument
         for argument in arguments
         for key, _, value in [argument.partition("=")]
     ]

@@ -13,7 +13,7 @@ from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
 from seqclf.config.habits import BY_COMMAND, BY_HABIT, as_boolean
 from seqclf.config.override_text import argument, shell_word
 
-NEAR = 0.75  # least similarity of a misspelled name
+NEAR = 0.8  # least similarity of a misspelled name
 VERY_NEAR = 0.85  # of a key that conf/ does not list
 OF_FILES = ("data.train", "data.test", "data.validation")  # keys that need data=files
 VALUES = {  # values that other names come with → values of the key
@@ -55,8 +55,9 @@ def advise_key(
         return f"write {_argument(f'+{added[0]}', value)}"
     if near := _near(typed, [*command.groups, *keys]):
         return f"write {_argument(near, value)}"
-    is_in_group = above.partition(".")[0] in command.groups
-    return f"to add a new key, write {_argument(f'+{typed}', value)}" if is_in_group else ""
+    blocks = {key.path for key in command.all_keys(dict(chosen)) if key.value is None}
+    has_keys = above in command.groups or above in blocks
+    return f"to add a new key, write {_argument(f'+{typed}', value)}" if has_keys else ""
 
 
 def advise_choice(command: Command, group: str, value: str) -> str:
@@ -135,11 +136,14 @@ def _argument(key: str, value: str | None) -> str:
 
 
 def _near(typed: str, known: Iterable[str]) -> str | None:
-    """Return the known path nearest to a typed one, compared as a whole and by its last name."""
-    paths = list(known)
-    whole = difflib.get_close_matches(typed, paths, 1, NEAR)
-    if whole:
-        return whole[0]
-    by_name = {path.rpartition(".")[2]: path for path in reversed(paths)}
-    near = difflib.get_close_matches(typed.rpartition(".")[2].lower(), by_name, 1, NEAR)
-    return by_name[near[0]] if near else None
+    """Return the known path nearest to a typed one, of those with a similar last name.
+
+    The group alone makes paths similar: `optimizer.eps` is not meant as `optimizer.betas`.
+    """
+
+    def likeness(path: str, text: str) -> float:
+        return difflib.SequenceMatcher(None, path, text).ratio()
+
+    name = typed.rpartition(".")[2].lower()
+    similar = [path for path in known if likeness(path.rpartition(".")[2], name) >= NEAR]
+    return max(similar, key=lambda path: likeness(path, typed), default=None)
