@@ -166,6 +166,8 @@ def _other_comparisons(
     """Sentences about the metrics that do not decide: recall at equal alerts, and those that contradict the first."""
     sentences = []
     for entry in others:
+        if first.metric == "average_precision" and entry.metric == "accuracy":
+            continue  # a threshold gives accuracy up for recall, and each model has another threshold
         if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
             label = shortened(baseline.positive.label, LONGEST_LABEL)
             sentences.append(

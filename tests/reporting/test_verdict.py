@@ -96,6 +96,11 @@ def test_a_metric_that_contradicts_the_first_is_named():
     assert "accuracy" not in comparison_sentence(entry("recall", 0.8, 0.7, 0.05), entry("accuracy", 0.8, 0.8, 0.05))
 
 
+def test_a_lower_accuracy_of_more_alerts_contradicts_no_average_precision():
+    sentence = comparison_sentence(entry("average_precision", 0.8, 0.1, 0.05), entry("accuracy", 0.94, 0.99, 0.01))
+    assert "accuracy" not in sentence
+
+
 def test_a_missing_baseline_is_said_with_its_reason():
     verdict = verdict_of(FRAUD, "test", Decision(), no_baseline="baseline=false")
     assert verdict.comparison == "It was not compared with a model that ignores the order: baseline=false."
