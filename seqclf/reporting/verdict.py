@@ -171,8 +171,8 @@ def _other_comparisons(
         if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
             label = shortened(baseline.positive.label, LONGEST_LABEL)
             sentences.append(
-                f"With as many alerts, that model finds {percent(entry.baseline)} of {label}, this one "
-                f"{percent(entry.model)}."
+                f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
+                f"this one {percent(entry.model)}."
             )
         elif (first.is_better and entry.is_worse) or (first.is_worse and entry.is_better):
             direction = "lower" if entry.is_worse else "higher"

@@ -77,7 +77,7 @@ def test_a_better_model_beats_the_baseline_by_a_difference_with_its_interval():
     )
     assert sentence == (
         "It beats a model that ignores the order (logistic regression) by 0.210 average precision (0.150 to 0.270). "
-        "With as many alerts, that model finds 64.0% of fraud, this one 86.0%."
+        "With as many alerts, that model finds 64.0% of the sequences labelled fraud, this one 86.0%."
     )
 
 
