@@ -13,7 +13,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.formatting import shortened, warning_lines
-from seqclf.reporting.run.summary import verdict_rows
+from seqclf.reporting.run.summary import score_table
 from seqclf.reporting.verdict import Verdict
 
 if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or PyTorch
@@ -135,17 +135,15 @@ def show_verdict(
     if verdict.caution is not None:
         console.print(verdict.caution, style="yellow", soft_wrap=True)
     split, result = list(metrics.items())[-1]
-    # A row for each metric: the table of the report, on its side and with short headings, fits 80 columns.
-    titles, rows = verdict_rows(metrics, baseline)
-    short = {f"this model, {split}": split, f"always {shortened(result.majority.label, 20)}": None}
-    headings = [short.get(heading, heading.split(" (")[0]) for heading, *_ in rows]
-    columns = [row for row, heading in zip(rows, headings, strict=True) if heading is not None]
+    console.print(verdict.counts, soft_wrap=True)
+    headings, rows = score_table(metrics, baseline)
     table = Table(box=None, padding=(0, 2, 0, 0))
     table.add_column(no_wrap=True)
-    for heading in filter(None, headings):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for title, *cells in zip(titles, *(cells for _, *cells in columns), strict=True):
-        table.add_row(title, *cells)
+    # Short headings fit 80 columns. The name of the baseline stands above.
+    for heading in headings:
+        table.add_column(heading.split(" (")[0], justify="right")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
     recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])

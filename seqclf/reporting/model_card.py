@@ -14,7 +14,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.formatting import listed, percent, score, shortened
-from seqclf.reporting.run.summary import BETWEEN, verdict_rows
+from seqclf.reporting.run.summary import BETWEEN, score_table
 from seqclf.reporting.verdict import verdict_of
 
 MOST_FIELDS = 40
@@ -90,8 +90,8 @@ def _verdict(
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
         parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
-    names, rows = verdict_rows(metrics, baseline)
-    parts.append(_table(["", *names], rows))
+    headings, rows = score_table(metrics, baseline)
+    parts += [_plain(verdict.counts), _table(["", *headings], rows)]
     if judged.intervals is not None:
         parts.append(BETWEEN)
     by_length = [

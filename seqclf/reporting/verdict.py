@@ -14,7 +14,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
-from seqclf.reporting.formatting import probability_text, shortened
+from seqclf.reporting.formatting import percent, probability_text, shortened
 from seqclf.reporting.guarantees import promise
 
 IGNORES_ORDER = "a model that ignores the order"
@@ -25,6 +25,7 @@ class Verdict(NamedTuple):
     """Sentences of a verdict. Those that do not apply are None.
 
     `caution`: the rows also made choices about the model. `promise`: whether the targets of the decision are backed.
+    `counts`: the rows that it rests on, a sentence of its own for tables.
     """
 
     result: str
@@ -32,11 +33,12 @@ class Verdict(NamedTuple):
     comparison: str | None
     promise: str | None
     next_step: str | None
+    counts: str
 
     @property
     def sentences(self) -> list[str]:
-        """All sentences in their order."""
-        return [sentence for sentence in self if sentence is not None]
+        """All sentences in their order, without the counts."""
+        return [sentence for sentence in self[:-1] if sentence is not None]
 
     @property
     def text(self) -> str:
@@ -56,13 +58,14 @@ def verdict_of(
 
     `no_baseline`: why there is no baseline. `next_step`: see `evaluation.next_step`.
     """
-    result = class_result(metrics, split) if metrics.positive is None else positive_result(metrics, split, decision)
+    result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
         result=result,
         caution=dependence(metrics, split),
         comparison=comparison_result(baseline, no_baseline),
         promise=promise(decision, metrics, split),
         next_step=None if next_step is None else f"Next: {next_step}",
+        counts=row_counts(metrics, split),
     )
 
 
@@ -77,7 +80,7 @@ def dependence(metrics: SplitMetrics, split: str) -> str | None:
 
 
 def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
-    """The result for a positive label: its threshold, recall and precision out of 100, and the counts behind them."""
+    """The result for a positive label: its threshold, recall and precision out of 100."""
     positive = metrics.positive
     assert positive is not None
     label = shortened(positive.label, LONGEST_LABEL)
@@ -88,14 +91,13 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     intervals = None if metrics.intervals is None else metrics.intervals.positive
     of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall)
     recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
-    counts = f"The {split} split has {metrics.rows:,} sequences, {positive.rows:,} of them labelled {label}"
     if not positive.alerts:
-        return f"{flags} {recall}: it never predicts {label}. {counts}."
+        return f"{flags} {recall}: it never predicts {label}."
     of_alerts, right = out_of(positive.precision or 0.0, None if intervals is None else intervals.precision)
-    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right. {counts} and {positive.alerts:,} alerts."
+    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right."
 
 
-def class_result(metrics: SplitMetrics, split: str) -> str:
+def class_result(metrics: SplitMetrics) -> str:
     """The result for several classes: accuracy out of 100, macro recall and the lowest recall."""
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
@@ -104,9 +106,18 @@ def class_result(metrics: SplitMetrics, split: str) -> str:
     of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
     return (
         f"Of {of_rows} sequences it classifies {right} correctly. Its macro recall over {len(recalls)} classes is "
-        f"{metrics.recall:.3f}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}. The "
-        f"{split} split has {metrics.rows:,} sequences."
+        f"{metrics.recall:.3f}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
     )
+
+
+def row_counts(metrics: SplitMetrics, split: str) -> str:
+    """The rows that the metrics rest on."""
+    rows = f"The {split} split has {metrics.rows:,} sequences"
+    positive = metrics.positive
+    if positive is None:
+        return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
+    label = shortened(positive.label, LONGEST_LABEL)
+    return f"{rows}: {positive.rows:,} are labelled {label}, and {positive.alerts:,} are alerts."
 
 
 def out_of(share: float, interval: Interval = None) -> tuple[str, str]:
@@ -146,16 +157,22 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         )
     else:
         verdict = f"It is not shown to beat {other}: its {metric} differs by {first.difference:+.3f} ({low} to {high})."
-    return " ".join([verdict, *_other_comparisons(first, others)])
+    return " ".join([verdict, *_other_comparisons(first, others, baseline)])
 
 
-def _other_comparisons(first: MetricComparison, others: Sequence[MetricComparison]) -> list[str]:
+def _other_comparisons(
+    first: MetricComparison, others: Sequence[MetricComparison], baseline: BaselineMetrics
+) -> list[str]:
     """Sentences about the metrics that do not decide: recall at equal alerts, and those that contradict the first."""
     sentences = []
     for entry in others:
-        if entry.metric == "recall_at_equal_alerts":
+        if first.metric == "average_precision" and entry.metric == "accuracy":
+            continue  # a threshold gives accuracy up for recall, and each model has another threshold
+        if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
+            label = shortened(baseline.positive.label, LONGEST_LABEL)
             sentences.append(
-                f"With as many alerts, that model finds {entry.baseline:.0%} of them, this one {entry.model:.0%}."
+                f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
+                f"this one {percent(entry.model)}."
             )
         elif (first.is_better and entry.is_worse) or (first.is_worse and entry.is_better):
             direction = "lower" if entry.is_worse else "higher"

@@ -205,7 +205,7 @@ class SequenceTask(pl.LightningModule):
         metrics.reset()
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
-                f"the {split} loss of epoch {self.current_epoch} is not finite; lower optimizer.lr "
+                f"the {split} loss of epoch {self.current_epoch + 1} is not finite; lower optimizer.lr "
                 f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
             )
         self.epoch_scores[split] = result

@@ -43,12 +43,12 @@ def comparison_sentence(*entries):
 
 
 def test_a_positive_label_is_counted_out_of_100():
-    result = verdict_of(FRAUD, "test", Decision().with_margin("threshold", ["no", "fraud"], -0.619, "fraud")).result
-    assert result.startswith(
+    verdict = verdict_of(FRAUD, "test", Decision().with_margin("threshold", ["no", "fraud"], -0.61904, "fraud"))
+    assert verdict.result == (
         "Flags a sequence as fraud from a probability of 0.35. Of 100 sequences labelled fraud it finds 86 (between 78 "
         "and 92); of 100 alerts, 41 (between 34 and 48) are right."
     )
-    assert result.endswith("The test split has 1,100 sequences, 100 of them labelled fraud and 210 alerts.")
+    assert verdict.counts == "The test split has 1,100 sequences: 100 are labelled fraud, and 210 are alerts."
 
 
 def test_several_classes_have_accuracy_macro_recall_and_the_weakest_class():
@@ -77,7 +77,7 @@ def test_a_better_model_beats_the_baseline_by_a_difference_with_its_interval():
     )
     assert sentence == (
         "It beats a model that ignores the order (logistic regression) by 0.210 average precision (0.150 to 0.270). "
-        "With as many alerts, that model finds 64% of them, this one 86%."
+        "With as many alerts, that model finds 64.0% of the sequences labelled fraud, this one 86.0%."
     )
 
 
@@ -94,6 +94,11 @@ def test_a_metric_that_contradicts_the_first_is_named():
     sentence = comparison_sentence(entry("recall", 0.8, 0.7, 0.05), entry("accuracy", 0.8, 0.9, 0.05))
     assert sentence.endswith("But its accuracy is lower, by 0.100 (0.050 to 0.150).")
     assert "accuracy" not in comparison_sentence(entry("recall", 0.8, 0.7, 0.05), entry("accuracy", 0.8, 0.8, 0.05))
+
+
+def test_a_lower_accuracy_of_more_alerts_contradicts_no_average_precision():
+    sentence = comparison_sentence(entry("average_precision", 0.8, 0.1, 0.05), entry("accuracy", 0.94, 0.99, 0.01))
+    assert "accuracy" not in sentence
 
 
 def test_a_missing_baseline_is_said_with_its_reason():

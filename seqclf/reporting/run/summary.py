@@ -14,23 +14,23 @@ BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
     "scores, also where no row went wrong, and are therefore wide where rows are few."
 )
-LONGEST_LABEL = 20  # in a column heading
+LONGEST_LABEL = 20  # in the name of a metric
 
 
-class Column(NamedTuple):
-    """A column of the verdict table: a metric, of the positive label or of all classes."""
+class ShownMetric(NamedTuple):
+    """A row of the table of scores: a metric of the positive label, or of all classes."""
 
-    metric: str
+    name: str
     of_positive: bool = False
 
     def value(self, block: Any) -> Any:
         """The metric in a block of metrics or of intervals."""
-        return getattr(block.positive if self.of_positive else block, self.metric)
+        return getattr(block.positive if self.of_positive else block, self.name)
 
 
-COLUMNS = [Column(name) for name in ("recall", "precision", "f1", "accuracy")]
-POSITIVE_COLUMNS = [Column(name, True) for name in ("recall", "precision", "f1", "average_precision", "auroc")]
-POSITIVE_COLUMNS += [Column("recall"), Column("accuracy")]
+SHOWN = [ShownMetric(name) for name in ("recall", "precision", "f1", "accuracy")]
+SHOWN_OF_POSITIVE = [ShownMetric(name, True) for name in ("recall", "precision", "f1", "average_precision", "auroc")]
+SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 
 def interval_text(interval: Interval) -> str:
@@ -38,37 +38,36 @@ def interval_text(interval: Interval) -> str:
     return NO_VALUE if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
 
 
-def verdict_rows(
+def score_table(
     metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None
 ) -> tuple[list[str], list[list[str]]]:
-    """Column names and rows of the verdict table.
+    """Headings and rows of the table of scores, with a row for each metric.
 
-    The rows are the last split and its intervals, the order-blind baseline and the majority class on that split, then
-    the other splits.
+    The columns after its name are the last split and its intervals, the order-blind baseline and the majority class on
+    that split, then the other splits.
     """
     split = list(metrics)[-1]
     judged = metrics[split]
-    columns = COLUMNS if judged.positive is None else POSITIVE_COLUMNS
-    rows = [_row(f"this model, {split}", judged, columns)]
+    shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
+    columns = {f"this model, {split}": _scores(judged, shown)}
     if judged.intervals is not None:
-        rows.append(["between", *(interval_text(column.value(judged.intervals)) for column in columns)])
+        columns["between"] = [interval_text(metric.value(judged.intervals)) for metric in shown]
     if baseline is not None:
-        rows.append(_row(f"order-blind ({baseline.model})", baseline, columns))
+        columns[f"order-blind ({baseline.model})"] = _scores(baseline, shown)
     positive = None if judged.positive is None else judged.positive.label
-    rows.append(
-        [f"always {shortened(judged.majority.label, 20)}", *_majority_cells(judged.majority, columns, positive)]
-    )
-    rows += [_row(name, block, columns) for name, block in metrics.items() if name != split]
+    columns[f"always {shortened(judged.majority.label, 20)}"] = _majority_scores(judged.majority, shown, positive)
+    columns |= {name: _scores(block, shown) for name, block in metrics.items() if name != split}
     label = None if positive is None else shortened(positive, LONGEST_LABEL)
-    return [metric_title(column.metric, label if column.of_positive else None) for column in columns], rows
+    titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
+    return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
 
 
-def _row(title: str, metrics: Any, columns: Sequence[Column]) -> list[str]:
-    return [title, *(score(column.value(metrics)) for column in columns)]
+def _scores(block: Any, shown: Sequence[ShownMetric]) -> list[str]:
+    return [score(metric.value(block)) for metric in shown]
 
 
-def _majority_cells(majority: MajorityMetrics, columns: Sequence[Column], positive: str | None) -> list[str]:
-    """Cells of always predicting the largest class."""
+def _majority_scores(majority: MajorityMetrics, shown: Sequence[ShownMetric], positive: str | None) -> list[str]:
+    """Scores of always predicting the largest class."""
     of_classes: dict[str, float | None] = majority.to_dict()
     # Without alerts there is no precision, and an F1 of 0.
     always = majority.label == positive
@@ -77,7 +76,7 @@ def _majority_cells(majority: MajorityMetrics, columns: Sequence[Column], positi
         "precision": majority.accuracy if always else None,
         "f1": majority.f1_of_label if always else 0.0,
     }
-    return [score((of_positive if column.of_positive else of_classes).get(column.metric)) for column in columns]
+    return [score((of_positive if metric.of_positive else of_classes).get(metric.name)) for metric in shown]
 
 
 def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:

@@ -7,7 +7,7 @@ from typing import ClassVar
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
-from seqclf.reporting.run.summary import BETWEEN, comparison_rows, verdict_rows
+from seqclf.reporting.run.summary import BETWEEN, comparison_rows, score_table
 
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
 
@@ -20,12 +20,13 @@ class VerdictSection(ReportSection):
     def build(self, report: Report) -> Section:
         """Return alarms first, so that no reader takes the good figures below them for the result."""
         metrics = report.metrics
-        names, rows = verdict_rows(report.evaluation.metrics, report.baseline)
+        headings, rows = score_table(report.evaluation.metrics, report.baseline)
         compared = [] if report.baseline is None else comparison_rows(report.baseline)
         context = {
             "alarms": [f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms],
             "comparison": Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True) if compared else None,
-            "table": Table({"": "text", **dict.fromkeys(names, "number")}, rows, strong=0, stacked=True),
+            "counts": report.verdict.counts,
+            "table": Table({"": "text", **dict.fromkeys(headings, "number")}, rows, stacked=True),
             "interval_note": None if metrics.intervals is None else BETWEEN,
         }
         return Section("run/verdict.html", context)
