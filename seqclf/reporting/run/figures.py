@@ -124,7 +124,7 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
             side.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
         axis.set_xlim(low, high)
         axis.set_ylim(low, high)
-        figure.subplots_adjust(**{**MARGIN, "left": 0.17})
+        figure.subplots_adjust(**{**MARGIN, "left": 0.17, "right": 0.95})
 
     from matplotlib import ticker
 

@@ -34,6 +34,13 @@ def test_channels_are_columns_by_name_without_values_that_were_missing():
     assert table.empty == ["Temp"] and table.length == 3
 
 
+def test_a_zero_is_a_zero_after_scaling():
+    values = np.random.default_rng(0).normal(5, 2, 50)
+    values[[3, 20]] = 0.0
+    texts = table_of([Field("x", "number", ("x",), width=1)], {"x": [values[:40].tolist()]}).columns["x"]
+    assert texts[3] == texts[20] == "0" and texts.count("0") == 2
+
+
 @pytest.mark.parametrize(("length", "channels"), [(MOST_TOKENS, 1), (500, 1), (500, 30), (500, 200)])
 def test_both_ends_of_a_long_sequence_are_in_the_table_which_stays_small(length, channels):
     columns = tuple(f"c{channel}" for channel in range(channels))

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from markupsafe import escape
-from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, with_script
+from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
 
 from seqclf.data.encoding.described_row import DescribedRow, TokenTable
 from seqclf.data.storage.split_counts import SplitCounts
@@ -346,6 +346,39 @@ def test_the_page_fits_the_width_of_the_window(reports, pages, width):
         content = (pages / name).read_text(encoding="utf-8")
         (pages / name).write_text(with_script(content, REPORT_WIDTH), encoding="utf-8")
     assert content_widths(pages, list(reports), width) == [width] * len(reports)
+
+
+@needs_chromium
+def test_what_is_folded_on_the_screen_is_open_on_paper(pages, reports):
+    """Paper has no clicks. The configuration of 600 lines takes pages only if it is open."""
+    config = {**reports["two_classes.html"].config, **{f"key {number}": number for number in range(600)}}
+    write_report(replace(reports["two_classes.html"], config=config), pages / "open.html")
+    content = (pages / "open.html").read_text(encoding="utf-8")
+    assert content.count('class="on-paper"') == 2, "the epochs and the configuration"
+    (pages / "closed.html").write_text(content.replace(' class="on-paper"', ""), encoding="utf-8")
+    counts = []
+    for name in ("open", "closed"):
+        browse(pages, f"{name}.html", f"--print-to-pdf={pages / name}.pdf")
+        counts.append(len(re.findall(rb"/Type\s*/Page\b", (pages / f"{name}.pdf").read_bytes())))
+    opened, closed = counts
+    assert opened >= closed + 3
+
+
+@needs_chromium
+def test_wide_tables_scroll_in_their_box_with_their_first_column_in_sight(pages):
+    measure = """
+      const boxes = [...document.querySelectorAll(".wide")].filter(box => box.scrollWidth > box.clientWidth + 60);
+      const moved = boxes.map(box => {
+        const cell = box.querySelector("tbody th"), before = cell.getBoundingClientRect().left;
+        box.scrollLeft = 50;
+        return [Math.round(cell.getBoundingClientRect().left - before), box.scrollLeft];
+      });
+      parent.postMessage(JSON.stringify(moved).replaceAll(";", ""), "*");
+    """
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    (pages / "two_classes.html").write_text(with_script(content, measure), encoding="utf-8")
+    (moved,) = posted(pages, ["two_classes.html"], 390)
+    assert len(json.loads(moved)) > 1 and all(entry == [0, 50] for entry in json.loads(moved))
 
 
 @needs_chromium

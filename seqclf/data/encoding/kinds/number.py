@@ -29,6 +29,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
+ROUNDING = 1e-6  # relative to the mean; differences that are smaller are rounding errors of float32
 LARGEST = 1e30  # limit of scaled values; larger ones overflow float32 inside the model
 DECODED_CHANNELS = 3  # shown of a vector; more do not fit a line
 KEY_DIGITS = np.uint64(2**64 - 2**20)  # keeps 32 of the 52 bits of the mantissa: 1 in 4e9, ten decimal digits
@@ -278,6 +279,8 @@ class NumberEncoder(NumberColumn):
             groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # rows of the scales
             mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
         values = encoded[:, : self.width] * deviation + mean
+        # What float32 leaves of a 0, so that it is not shown as 1e-8.
+        values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
 
     def spec(self) -> NumberSpec:
