@@ -124,7 +124,7 @@ def refused(command, *arguments, cwd: Path):
         ("predict", [], "bundle"),
         ("train", ["not-an-assignment"], "not-an-assignment"),
         ("train", ["experiment=trec"], "path"),
-        ("train", ["++patiense=3"], "patiense: no such key; did you mean 'patience'?"),
+        ("train", ["++patiense=3"], "patiense: no such key; write patience=3"),
         ("train", ["+data@other=toy"], "other: no such key"),
         ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision: no such key"),
     ],
