@@ -11,7 +11,8 @@ random, and one more at the worst, or best, possible value.
 - Average precision, and recall at an equal number of alerts: computed anew from the weighted rows of both models, and
   one more positive row that only one of them finds.
 
-Tango's score interval covers 0.93 where the models differ on few rows, and the paired bootstrap less.
+Tango's score interval of paired proportions covers 0.93 in places. A normal approximation or a bootstrap has no width
+where the models agree on every row.
 `tests/evaluation/test_comparison.py` simulates the coverage of every method.
 """
 

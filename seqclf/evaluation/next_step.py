@@ -76,10 +76,10 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training:
         f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
         f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
     )
-    remedies = untried_overrides(training)[:2]
+    remedy = " or ".join(untried_overrides(training)[:2]) or "another model"
     if (needed := _rows_to_tell(first, rows)) is not None:
-        remedies = [f"about {needed:,} rows instead of {rows:,}, which would show a difference of this size", *remedies]
-    return Alarm(NOT_BETTER, text, " or ".join(remedies[:2]) or "another model")
+        remedy = f"about {needed:,} rows instead of {rows:,}, which would show a difference of this size, or {remedy}"
+    return Alarm(NOT_BETTER, text, remedy)
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
