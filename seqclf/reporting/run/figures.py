@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.reliability import ReliabilityBin
 from seqclf.reporting.formatting import percent
-from seqclf.reporting.metric_titles import metric_title
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, render_svg
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}

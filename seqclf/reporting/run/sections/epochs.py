@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.reporting.formatting import head_and_tail, score, shortened
 from seqclf.reporting.html import Section, Table
-from seqclf.reporting.metric_titles import metric_title
 from seqclf.reporting.run.figures import learning_curves
 from seqclf.reporting.run.report import MAX_ROWS, Report
 from seqclf.reporting.run.report_section import ReportSection

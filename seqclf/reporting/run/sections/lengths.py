@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.reporting.formatting import number, score, shortened
 from seqclf.reporting.html import Section, Table, bar
-from seqclf.reporting.metric_titles import metric_title
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
 
@@ -34,7 +34,8 @@ class LengthsSection(ReportSection):
                 ["rows", f"rows of {shortened(report.positive, 20)}"],
             )
         rows = [[title, *_cells(part, names)] for title, part in slices]
-        headings = [metric_title(name, report.positive) for name in names] + counts
+        label = None if report.positive is None else shortened(report.positive, 20)
+        headings = [metric_title(name, label) for name in names] + counts
         columns = {"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}
         table = Table(columns, rows, caption=f"Scores on {report.split} by number of tokens, before truncation")
         return Section("run/table.html", {"heading": "By length", "text": None, "table": table})
