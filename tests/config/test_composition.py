@@ -9,8 +9,10 @@ from omegaconf import OmegaConf
 
 from seqclf.config.command import check_composition, error_text
 from seqclf.config.composition import CONF, compose_config, train_defaults
+from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in
 
+OPTIONS = "seqclf.training.options.TrainConfig"
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
 
 
@@ -57,8 +59,8 @@ def test_the_keys_that_the_user_wrote_are_known():
 @pytest.mark.parametrize(
     ("override", "expected"),
     [
-        ("modle=gru", "modle: no such key or group; did you mean 'model'"),
-        ("model.hiden_size=3", "model.hiden_size: no such key or group; did you mean 'model.hidden_size'"),
+        ("modle=gru", "modle: no such key; write model=gru"),
+        ("model.hiden_size=3", "model.hiden_size: no such key; write model.hidden_size=3"),
         ("+other.key=1", "other: no such key"),
         ("seed=x", "seed=x: must be a whole number"),
         ("experiment=sms_spam", "path: is not set"),
@@ -66,8 +68,9 @@ def test_the_keys_that_the_user_wrote_are_known():
 )
 def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
     with pytest.raises(Exception) as raised:
-        check_composition(compose_config("train", [override]), "seqclf.training.options.TrainConfig")
-    assert error_text(raised.value, "train", [override]).startswith(expected)
+        check_composition(compose_config("train", [override]), OPTIONS)
+    typed = TypedArguments("train", [override], OPTIONS)
+    assert error_text(raised.value, typed).startswith(expected)
 
 
 def test_defaults_are_those_of_conf_and_a_new_copy_each_time():

@@ -16,6 +16,7 @@ from seqclf.config.command import CONF
 from seqclf.config.instantiate import build, locate
 from seqclf.config.options import parse_options
 from seqclf.models.ensemble import build_classifier
+from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -93,9 +94,10 @@ def test_every_batching_builds_from_its_config(option):
     SequenceDataModule({}, seed=0, **composed("train", f"batching={option}")["batching"])
 
 
-def test_the_datamodule_holds_no_defaults():
-    parameters = inspect.signature(SequenceDataModule).parameters.values()
-    assert all(parameter.default is parameter.empty for parameter in parameters)
+def test_constructors_hold_no_defaults_of_their_own():
+    for constructor in (SequenceDataModule, SequenceTask):
+        parameters = inspect.signature(constructor).parameters.values()
+        assert all(parameter.default in (parameter.empty, None) for parameter in parameters)
 
 
 def refused(command, *arguments, cwd: Path):
