@@ -16,7 +16,7 @@ RUN useradd --create-home --uid 1000 seqclf && mkdir /work && chown seqclf /work
 COPY pyproject.toml README.md LICENSE /src/
 COPY conf /src/conf
 COPY seqclf /src/seqclf
-RUN pip install "/src[tensorboard]" && rm -rf /src
+RUN pip install "/src[tensorboard,mlflow,sweep,joblib]" && rm -rf /src
 
 USER 1000
 WORKDIR /work

@@ -1,3 +1,59 @@
-"""seqclf: train classifiers on sequences of different lengths and serve them without PyTorch."""
+"""seqclf: train classifiers on sequences of different lengths and serve them without PyTorch.
 
-__version__ = "0.1.0"
+Everything is imported when it is first used: prediction loads no PyTorch.
+
+>>> import seqclf
+>>> sorted(set(seqclf.__all__) - {"InputError"})[:4]
+['Classifier', 'Run', 'SequenceClassifier', 'SequenceDataModule']
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seqclf.api.data_config import load_config
+    from seqclf.api.estimator import SequenceClassifier
+    from seqclf.api.fit import fit, load_data
+    from seqclf.api.run import Run
+    from seqclf.batching.datamodule import SequenceDataModule
+    from seqclf.bundle.runtime import Classifier
+    from seqclf.errors import InputError
+    from seqclf.training.module import SequenceTask, load_task
+
+__version__ = "0.2.0"
+__all__ = [
+    "Classifier",
+    "InputError",
+    "Run",
+    "SequenceClassifier",
+    "SequenceDataModule",
+    "SequenceTask",
+    "fit",
+    "load_config",
+    "load_data",
+    "load_task",
+]
+_MODULES = {
+    "Classifier": "bundle.runtime",
+    "InputError": "errors",
+    "Run": "api.run",
+    "SequenceClassifier": "api.estimator",
+    "SequenceDataModule": "batching.datamodule",
+    "SequenceTask": "training.module",
+    "fit": "api.fit",
+    "load_config": "api.data_config",
+    "load_data": "api.fit",
+    "load_task": "training.module",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module 'seqclf' has no attribute '{name}'")
+    value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
+    globals()[name] = value  # the next use finds it at once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

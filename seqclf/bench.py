@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 @command("bench", "seqclf.benchmark.options.BenchConfig")
 def main(config: BenchConfig) -> JsonObject:
     """Time the modes, watch memory, change the structure, rate dynamic graphs, and write the page and the picture."""
+    from seqclf.system import signals
+
+    page, picture = (Path(config.output).with_suffix(suffix) if config.output else None for suffix in (".html", ".png"))
+    with signals.reported_outputs(page, picture):
+        return _bench(config, page, picture)
+
+
+def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
     import time
+
+    from seqclf.system import progress
+
+    with progress.stage("loading PyTorch"):
+        import torch  # noqa: F401
 
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
     from seqclf.benchmark.settings import build_settings
@@ -26,17 +39,16 @@ def main(config: BenchConfig) -> JsonObject:
     from seqclf.reporting.console import console
 
     started = time.perf_counter()
-    output = Path(config.output) if config.output else None
     # Before minutes of timing.
-    if output:
-        check_output_path(output.with_suffix(".html"))
+    if page:
+        check_output_path(page)
     plain = config.model_dump()
     result = run_benchmark(plain, build_settings(plain), make_workloads(plain), show_workload)
     show_machine(result)
-    if output:
-        write_picture(result, output.with_suffix(".png"))
-        write_page(result, output.with_suffix(".html"))
-        console.print(f"written: {output.with_suffix('.html')}, {output.with_suffix('.png')}", soft_wrap=True)
+    if page and picture:
+        write_picture(result, picture)
+        write_page(result, page)
+        console.print(f"written: {page}, {picture}", soft_wrap=True)
     return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
 
 

@@ -11,10 +11,41 @@ if TYPE_CHECKING:
     from seqclf.survey.options import DescribeConfig
     from seqclf.system.json_result import JsonObject
 
+PAGE_ENDINGS, DATA_ENDING = (".html", ".htm"), ".json"
+
 
 @command("describe", "seqclf.survey.options.DescribeConfig")
 def main(config: DescribeConfig) -> JsonObject:
-    """Prepare the dataset, survey it, print the survey and write its page."""
+    """Prepare the dataset, survey it, print the survey, and write its page and its data."""
+    from seqclf.system import signals
+
+    page, data = output_paths(config.output)
+    with signals.reported_outputs(page, data):
+        return _describe(config, page, data)
+
+
+def output_paths(output: str | None) -> tuple[Path | None, Path | None]:
+    """Return the paths of the page and of the data file, which is next to the page.
+
+    >>> output_paths("survey.html"), output_paths("survey.json")
+    ((PosixPath('survey.html'), PosixPath('survey.json')), (None, PosixPath('survey.json')))
+    """
+    from seqclf.errors import InputError
+
+    if not output:
+        return None, None
+    path = Path(output)
+    if path.suffix.lower() == DATA_ENDING:
+        return None, path
+    if path.suffix.lower() not in PAGE_ENDINGS:
+        raise InputError(
+            f"output={output}: unknown kind of file; end it in .html (a page and its data) or .json (data)"
+        )
+    return path, path.with_suffix(DATA_ENDING)
+
+
+def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> JsonObject:
+    import json
     import time
 
     from seqclf.bundle.row_writers import check_output_path
@@ -22,22 +53,28 @@ def main(config: DescribeConfig) -> JsonObject:
     from seqclf.reporting.console import console, show_dataset
     from seqclf.reporting.describe.page import write_page
     from seqclf.reporting.describe.tables import show_survey
-    from seqclf.survey.survey import survey_dataset
+    from seqclf.survey.survey import survey_content, survey_dataset
+    from seqclf.system import progress
+    from seqclf.system.atomic_files import write_output
 
     started = time.perf_counter()
-    output = Path(config.output) if config.output else None
-    if output:
-        check_output_path(output)
+    for path in (page, data):
+        if path:
+            check_output_path(path)
     dataset = prepare(config.data)
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=config.baseline)
+    survey = survey_content(survey, dataset)
     show_survey(survey)
-    if output:
-        write_page(survey, output)
-        console.print(f"page: {output}", soft_wrap=True)
-    result = survey.to_dict()
-    lengths = result.pop("lengths")["all"]  # without the histogram, the last line stays readable
-    return {**result, "lengths": lengths, "seconds": round(time.perf_counter() - started, 2)}
+    with progress.stage("writing the page"):
+        if data:
+            write_output(data, json.dumps(survey.to_dict(), indent=1, ensure_ascii=False) + "\n")
+        if page:
+            write_page(survey, page)
+    if data:
+        console.print(f"written: {', '.join(str(path) for path in (page, data) if path)}", soft_wrap=True)
+    outputs = {"page": page and str(page), "data": data and str(data)}
+    return {**survey.summary(), **outputs, "seconds": round(time.perf_counter() - started, 2)}
 
 
 if __name__ == "__main__":

@@ -12,23 +12,35 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from seqclf.bundle.options import EvaluateConfig
     from seqclf.bundle.runtime import Classifier
+    from seqclf.data.encoding.described_row import DescribedRow
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source
     from seqclf.evaluation.results import SplitMetrics, SplitOutputs
     from seqclf.system.json_result import JsonObject
 
+NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
+
 
 @command("evaluate", "seqclf.bundle.options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
+    from seqclf.system import signals
+
+    with signals.reported_outputs(config.output, config.report):
+        return _evaluate(config)
+
+
+def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
     from seqclf.data.storage.dataset import check_positive
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
-    from seqclf.reporting.console import console, show_scores
+    from seqclf.reporting.console import console, show_verdict
+    from seqclf.reporting.verdict import verdict_of
+    from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
     output, report = (Path(path) if path else None for path in (config.output, config.report))
@@ -47,11 +59,13 @@ def main(config: EvaluateConfig) -> JsonObject:
     outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
-    metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
-    show_scores({"test": metrics})
+    with progress.stage("computing confidence intervals"):
+        metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
+    verdict = verdict_of(metrics, "test", classifier.decision, no_baseline=NO_BASELINE)
+    show_verdict(verdict, {"test": metrics})
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, classifier, positive, outputs, mistakes, refused, metrics)
+        _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
     result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
     if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
@@ -90,14 +104,17 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
 def _write_report(
     path: Path,
     title: str,
+    config: EvaluateConfig,
     classifier: Classifier,
     positive: str | None,
     outputs: SplitOutputs,
-    mistakes: dict[int, tuple[str, str]],
+    mistakes: dict[int, DescribedRow],
     refused: list[str],
     metrics: SplitMetrics,
 ) -> None:
-    """Write the report page. `mistakes`: id and tokens of the worst mistakes by row."""
+    """Write the report page. `mistakes`: the worst mistakes by row."""
+    from datetime import datetime
+
     from seqclf.evaluation.results import Evaluation
     from seqclf.reporting.run.mistakes import worst_mistakes
     from seqclf.reporting.run.page import write_report
@@ -119,7 +136,11 @@ def _write_report(
             lambda row: mistakes[row],
         ),
         warnings=refused,
+        no_baseline=NO_BASELINE,
         versions=classifier.manifest["versions"],
+        created=datetime.now().astimezone(),
+        sources={"test": str(config.data["test"])},
+        bundle=str(config.bundle),
     )
     write_report(report, path)
 

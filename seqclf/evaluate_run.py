@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from lightning.pytorch.loggers import Logger
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import choose_decision, uses_holdout
+from seqclf.evaluation.next_step import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineMetrics,
     Evaluation,
@@ -26,16 +28,17 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.export_bundle import write_bundle
-from seqclf.reporting.console import console, show_decision, show_scores
-from seqclf.reporting.run.content import run_mistakes, run_report
+from seqclf.reporting.console import console, show_verdict
+from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
+from seqclf.reporting.verdict import verdict_of
 from seqclf.survey.baseline_scores import score_baseline
+from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.training.inference import predict_logits
-from seqclf.training.loggers import log_verdict
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
-from seqclf.training.wandb_summary import RunSummary
 
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
@@ -58,41 +61,67 @@ def evaluate_and_export(
     batches: SequenceDataModule,
     task: SequenceTask,
     run: Path,
-    logger: Logger | None,
+    logger: RunLogger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
 ) -> RunVerdict:
     """Evaluate a task, export it, and write metrics.json, report and logs."""
     evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history))
     split = evaluation.split
+    bundle = run / "bundle" if config.export else None
+    training = Training(
+        settings=config.model_dump(),
+        epochs=len(history),
+        best_epoch=best_epoch(history, task.trained_steps),
+        bundle=None if bundle is None else str(bundle),
+    )
+    no_baseline = _no_baseline(config, dataset)
+    baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
+    evaluation = _with_baseline_alarm(evaluation, baseline, training)
     result = evaluation.metrics[split]
     temperature = fit_temperature(held_out.logits, held_out.labels)
     metrics = RunMetrics(
         splits=evaluation.metrics,
         decision=evaluation.decision,
         calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
-        baseline=_baseline(config, dataset, split),
+        baseline=baseline,
+        no_baseline=no_baseline,
+        next_step=next_step(result, split, evaluation.decision, baseline, training),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    show_scores(evaluation.metrics, metrics.baseline)
-    show_decision(evaluation.decision, result, split)
-    bundle = run / "bundle" if config.export else None
+    verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
+    show_verdict(verdict, evaluation.metrics, baseline)
     parity = None
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     mistakes = run_mistakes(dataset, evaluation)
+    report_file: Path | None = run / "report.html"
     try:
-        report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
-        write_report(report, run / "report.html")
+        with progress.stage("writing the report"):
+            report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
+            write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
-    summary = RunSummary(config.data.name, dataset, evaluation, mistakes, bundle)
-    log_verdict(logger, summary, config.logger.model_dump())
+        report_file = None
+    if logger is not None:
+        logger.log_result(
+            FinishedRun(
+                name=config.data.name,
+                folder=run,
+                epochs=len(history),
+                dataset=dataset,
+                evaluation=evaluation,
+                metrics=metrics,
+                samples=[mistake.sample for mistake in mistakes],
+                report=report_file,
+                bundle=bundle,
+            )
+        )
     return RunVerdict(split, result, bundle, parity)
 
 
@@ -107,7 +136,8 @@ def _evaluate(
     # Without held-out rows validation sets the threshold and the temperature, which `used_for` then says.
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     settings = config.decision.model_dump()
-    decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+    with progress.stage("choosing the decision threshold"):
+        decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
     used_for = {"validation": _used_for(settings, decision.rule, epochs)}
     metrics = {
         split: evaluate_split(
@@ -118,7 +148,7 @@ def _evaluate(
             with_intervals=split != "train",  # training rows say nothing of new data
             used_for=used_for.get(split),
         )
-        for split, rows in outputs.items()
+        for split, rows in progress.track(outputs.items(), "computing confidence intervals", total=len(outputs))
     }
     return Evaluation(outputs, decision, metrics), held_out
 
@@ -130,7 +160,8 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
     if not len(rows.sequences):  # every class has too few validation rows to hold one out
         classes = len(task.hparams["dataset"]["classes"])
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
-    labels, logits = predict_logits(task, batches.evaluation_loader(split))
+    with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
+        labels, logits = predict_logits(task, batches.evaluation_loader(split))
     return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
 
 
@@ -143,15 +174,36 @@ def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
     return used
 
 
-def _baseline(config: TrainConfig, dataset: Dataset, split: str) -> BaselineMetrics | None:
-    """Metrics of the order-blind model on a split, or None if it is turned off or the data is too large."""
+def _no_baseline(config: TrainConfig, dataset: Dataset) -> str | None:
+    """Return why the order-blind model is left out, None if it is not."""
     if not config.baseline:
-        return None
+        return "baseline=false"
     tokens = sum(counts.tokens for counts in dataset.report.values())
     if tokens > config.baseline_limit:
-        console.print(
-            f"no order-blind baseline: {tokens:,} tokens are more than baseline_limit={config.baseline_limit:,}"
-        )
-        return None
-    baseline = score_baseline(dataset)
-    return BaselineMetrics(**vars(baseline.best[split]), model=baseline.model, split=split)
+        return f"{tokens:,} tokens are more than baseline_limit={config.baseline_limit}"
+    return None
+
+
+def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> BaselineMetrics:
+    """Return the metrics of the order-blind model on the last split, and the model compared with it."""
+    split, outputs = evaluation.split, evaluation.last
+    scores, (rows, predictions) = score_baseline(dataset)
+    positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
+    score = None if positive is None else evaluation.probabilities[rows, positive]
+    model = RowPredictions(evaluation.predicted[rows], score)
+    return BaselineMetrics(
+        **vars(scores.best[split]),
+        model=scores.model,
+        split=split,
+        comparison=compare_models(outputs.labels[rows], model, predictions, positive, config.monitor),
+    )
+
+
+def _with_baseline_alarm(evaluation: Evaluation, baseline: BaselineMetrics | None, training: Training) -> Evaluation:
+    """Return the evaluation with an alarm on the last split where the model does not beat the baseline."""
+    alarm = None if baseline is None else baseline_alarm(baseline.comparison, baseline.rows, training)
+    if alarm is None:
+        return evaluation
+    result = evaluation.metrics[evaluation.split]
+    judged = replace(result, alarms=[*result.alarms, alarm])
+    return replace(evaluation, metrics={**evaluation.metrics, evaluation.split: judged})

@@ -12,7 +12,7 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
-from seqclf.bundle.runtime import open_session
+from seqclf.bundle.session import open_session
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import input_axes
 from seqclf.data.storage.dataset import described_encoders
@@ -22,6 +22,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.models.parity_grid import grid
 from seqclf.reporting.model_card import model_card
+from seqclf.system import progress
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import error_context
@@ -67,7 +68,8 @@ def _write(
         for name, encoder in encoders.items():
             text = json.dumps(encoder.state(), ensure_ascii=False)
             (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
-        export_onnx(task.model, dataset["fields"], target / "model.onnx")
+        with progress.stage("exporting to ONNX"):
+            export_onnx(task.model, dataset["fields"], target / "model.onnx")
         result = _check_parity(task, target)
         content["parity"] = {"max_error": result.max_error, "tolerance": result.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
@@ -95,14 +97,16 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
     arrays: dict[str, np.ndarray] = {}
     # On the CPU in float32, as the bundle is checked: a GPU or bf16 differs by more than the tolerance.
     model = task.model.cpu().float().eval()
-    for cell, lengths, time in grid(generator):
+    cells = list(grid(generator))
+    for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
         inputs = example_inputs(task.hparams["dataset"]["fields"], lengths, time, generator)
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         with torch.inference_mode():
             logits = model(fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]).numpy()
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
-    result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
+    with progress.stage("comparing the exported model with PyTorch"):
+        result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
     (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])

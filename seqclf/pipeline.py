@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
-import warnings
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,8 +14,7 @@ import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint, RichProgressBar
-from lightning.pytorch.loggers import Logger
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
@@ -39,23 +37,14 @@ from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.foreign_network import check_foreign_network
 from seqclf.training.holdout import hold_out
-from seqclf.training.loggers import finish, make_logger
+from seqclf.training.loggers.open_logger import open_logger
+from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
+from seqclf.training.progress_bar import TrainingProgress
 from seqclf.training.resume import check_resumable
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.user_callbacks import build_callbacks
-
-# Warnings of Lightning that do not concern the user.
-IGNORED_WARNINGS = (
-    ".*does not have many workers.*",
-    ".*isinstance.treespec, LeafSpec.*",
-    ".*Checkpoint directory.*",
-    ".*The number of training batches.*",
-    ".*dirpath has changed.*",
-    ".*could not find the monitored key.*",
-    ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,12 +83,11 @@ def train(
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
-    Fills the folder `run`. Returns None on ranks other than 0. `data_warnings`: those of the survey, for the report,
-    which adds those about the network.
+    Fills the folder `run`. Call it in `process_settings`. Returns None on ranks other than 0. `data_warnings`: those of
+    the survey, for the report, which adds those about the network.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
-    _set_up(config)
     rule, _ = parse_rule(plain["decision"], dataset.classes, dataset.positive)
     # Before training, because the rows that set a threshold must not choose the epoch.
     dataset, held_out = hold_out(dataset, plain["decision"], rule)
@@ -107,7 +95,8 @@ def train(
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
     task = _make_task(plain, dataset)
     hooks = _Hooks.build(config, run)
-    trainer = _make_trainer(plain["trainer"], hooks.all, run)
+    bar = TrainingProgress()
+    trainer = _make_trainer(plain["trainer"], [*hooks.all, bar], run)
     resumed = hooks.resumed
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
@@ -116,13 +105,15 @@ def train(
     if trainer.is_global_zero:
         data_warnings = [*data_warnings, *_model_warnings(task, config.export, splits)]
         logger = _open_run(plain, dataset, run, task, trainer)
-    trainer.loggers = [logger] if logger is not None else []
+    trainer.loggers = [logger.curves] if logger is not None else []
+    failed = True
     try:
-        with deferred_signals():
+        with deferred_signals(), bar.shown() if config.trainer["enable_progress_bar"] else nullcontext():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
         if config.trainer["fast_dev_run"]:
+            failed = False
             return FastDevRunResult(str(run))
         trained_s = time.perf_counter() - started
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
@@ -133,6 +124,7 @@ def train(
         # Read back from its file: what is evaluated and exported is what anyone else will load.
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         verdict = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
+        failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise _trainer_error(error) from None
     except Terminated as end:
@@ -141,7 +133,8 @@ def train(
         end.advice = _resume_advice(hooks.last_path, resumed)
         raise
     finally:
-        finish(logger)
+        if logger is not None:
+            logger.close(failed)
     return TrainResult(
         run=str(run),
         epochs=len(hooks.record.history),
@@ -178,17 +171,6 @@ class _Hooks:
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
-def _set_up(config: TrainConfig) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
-    for pattern in IGNORED_WARNINGS:
-        warnings.filterwarnings("ignore", pattern)
-    if config.runtime.threads:
-        torch.set_num_threads(config.runtime.threads)
-    # Back-propagation through 200 and more tokens makes denormal gradients, which CPUs compute 7 to 10 times as slowly.
-    torch.set_flush_denormal(config.runtime.flush_denormal)
-    pl.seed_everything(config.seed, workers=True, verbose=False)
-
-
 def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
     task = SequenceTask(
         dataset.description(),
@@ -211,10 +193,9 @@ def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
 
 
 def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
-    show_bar = settings["enable_progress_bar"] and console.is_terminal
     fixed = {
-        "callbacks": [*hooks, RichProgressBar(refresh_rate=10, leave=False)] if show_bar else hooks,
-        "enable_progress_bar": show_bar,
+        "callbacks": hooks,
+        "enable_progress_bar": False,  # ours counts all epochs
         # Opened later, on rank 0 alone, when the settings are known to be possible.
         "logger": False,
         "default_root_dir": run,
@@ -246,9 +227,9 @@ def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split
     return model_warnings
 
 
-def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> Logger | None:
+def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:
     """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
-    logger = make_logger(config["logger"], run, config)
+    logger = open_logger(config["logger"], run, config)
     resumed = is_resumed(run, config["checkpoint"])
     stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):

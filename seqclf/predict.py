@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from dataclasses import dataclass
@@ -11,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.config.command import command
+from seqclf.config.override_text import quoted
 from seqclf.errors import InputError
+from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
@@ -49,6 +50,11 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         raise InputError(f"csv_guard=true: is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
         raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+    with signals.reported_outputs(config.output):
+        return _predict(config)
+
+
+def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     from seqclf.bundle.row_writers import check_output
     from seqclf.bundle.runtime import Classifier
 
@@ -77,42 +83,28 @@ def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
 
 def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
     """Predict every row of `input` and write one row to `output` for each, in the same order."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
     from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
     from seqclf.bundle.row_writers import open_writer
-    from seqclf.data.reading.reader import count_rows
 
     source, output = _files(classifier, config)
     started, rows, refused = time.perf_counter(), 0, 0
-    bar = Progress(
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-        disable=not sys.stderr.isatty(),
-    )
-    with bar:
-        # A row of an event table is no sequence, so their number is not known before the end.
-        unknown_total = bar.disable or classifier.schema.group_by
-        progress = bar.add_task("rows", total=None if unknown_total else count_rows(source, classifier.unlabelled))
-        stream = classifier.predict_source(source)
-        # The output needs the type of the ids, which only the first rows tell.
-        first = next(stream, None)
-        if first is None:
-            hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-            raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
-        has_id = "id" in first[0].columns.schema.names
-        schema = predictions_schema(classifier.classes, first[0].columns.column("id").type if has_id else None)
-        with open_writer(output, schema) as sink:
-            for batch, predictions in itertools.chain([first], stream):
-                ids = batch.columns.column("id") if has_id else None
-                table = predictions_table(predictions, classifier.classes, ids, rows + 1)
-                sink.write_batch(guard_formulas(table) if config.csv_guard else table)
-                rows += len(predictions.errors)
-                refused += sum(error is not None for error in predictions.errors)
-                bar.update(progress, completed=rows)
+    stream = classifier.predict_source(source)
+    # The output needs the type of the ids, which only the first rows tell.
+    first = next(stream, None)
+    if first is None:
+        hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
+        raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
+    has_id = "id" in first[0].columns.schema.names
+    schema = predictions_schema(classifier.classes, first[0].columns.column("id").type if has_id else None)
+    with open_writer(output, schema) as sink:
+        for batch, predictions in itertools.chain([first], stream):
+            ids = batch.columns.column("id") if has_id else None
+            table = predictions_table(predictions, classifier.classes, ids, rows + 1)
+            sink.write_batch(guard_formulas(table) if config.csv_guard else table)
+            rows += len(predictions.errors)
+            refused += sum(error is not None for error in predictions.errors)
+            if signals.requested():  # DuckDB may drop the exception of a signal that arrives inside of a query
+                signals.end()
     seconds = time.perf_counter() - started
     return PredictedFile(
         output=str(output),
@@ -144,7 +136,7 @@ def _is_quoted(value: str) -> bool:
 def _quote_sequence(arguments: list[str]) -> list[str]:
     """Quote the value of `sequence=…`, in which Hydra would read commas, brackets and question marks as grammar."""
     return [
-        "sequence=" + json.dumps(value).replace("$", "\\$") if key == "sequence" and not _is_quoted(value) else argument
+        f"sequence={quoted(value)}" if key == "sequence" and not _is_quoted(value) else argument
         for argument in arguments
         for key, _, value in [argument.partition("=")]
     ]

@@ -40,7 +40,7 @@ def _search(config: SearchConfig) -> SearchResult:
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]
     study = open_study(folder, options, overrides)
-    if config.logger.name == "wandb" and config.logger.group is None:
+    if getattr(config.logger, "group", "") is None:
         overrides.append(f"logger.group={folder.name}")
     if (before := len(study.trials)) > 0:
         console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)

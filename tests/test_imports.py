@@ -83,10 +83,32 @@ def test_no_command_is_imported():
         assert not commands & {name.split(".")[0] for name in imported(path)}, path
 
 
-def test_packages_import_nothing_by_themselves():
+def test_packages_import_nothing_of_this_package_by_themselves():
+    """`seqclf` names its classes for type checkers, and imports each when it is first used."""
     for path in HOME.rglob("__init__.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        assert not [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))], path
+        run = [
+            node for node in tree.body if not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+        ]
+        nodes = [node for part in run for node in ast.walk(part) if isinstance(node, (ast.Import, ast.ImportFrom))]
+        modules = {getattr(node, "module", None) or node.names[0].name for node in nodes}
+        assert modules <= ({"importlib", "typing"} if path.parent == HOME else set()), path
+
+
+def test_every_public_name_is_found_and_known_to_type_checkers():
+    tree = ast.parse((HOME / "__init__.py").read_text(encoding="utf-8"))
+    declared = {alias.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for alias in node.names}
+    assert set(seqclf.__all__) <= declared and set(seqclf.__all__) <= set(dir(seqclf))
+    assert all(getattr(seqclf, name).__name__ == name for name in seqclf.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'train_all'"):
+        seqclf.train_all  # noqa: B018
+
+
+def test_a_classifier_of_the_python_api_loads_no_training_and_no_data_frames():
+    script = "import sys, seqclf; seqclf.Classifier, seqclf.InputError; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    unwanted = {*HEAVY, "pydantic", "hydra", "omegaconf", "pandas", "polars", "sklearn"}
+    assert not unwanted & set(done.stdout.split())
 
 
 def test_nothing_is_unpickled():

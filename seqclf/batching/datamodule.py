@@ -16,10 +16,12 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
+from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import plan_arguments
 from seqclf.batching.resume_settings import PLAN_KEYS, check_same_batches
 from seqclf.batching.sampler import FixedSampler, PlanSampler
 from seqclf.batching.training_loader import TrainingLoader
+from seqclf.config.options import parse_options
 from seqclf.data.storage.ragged import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
 
@@ -76,10 +78,11 @@ class SequenceDataModule(pl.LightningDataModule):
     """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for evaluation.
 
     Evaluation batches hold `evaluation_factor` times the tokens and rows of training ones, as they keep no gradients.
-    conf/batching/token_budget.yaml explains the other settings. Any Trainer may use it::
+    conf/batching/token_budget.yaml explains the settings, and has the values of those that are left out. Any Trainer
+    may use it::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
-        trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, seed=0, **config["batching"]))
+        trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
 
     `fit` reads the splits `train` and, if there is one, `validation`. `test` reads `test`. `predict` reads the first
     one that exists of `predict`, `test` and `validation`.
@@ -91,19 +94,23 @@ class SequenceDataModule(pl.LightningDataModule):
         self,
         splits: dict[str, Split],
         *,
-        seed: int,
-        evaluation_factor: int,
-        num_workers: int,
-        equal_row_weights: bool,
+        seed: int | None = None,
         **batching: Any,
     ):
         super().__init__()
+        if seed is None or not BatchingOptions.model_fields.keys() <= batching.keys():
+            from seqclf.config.composition import train_defaults  # loads Hydra
+
+            default = train_defaults()
+            seed = default["seed"] if seed is None else seed
+            batching = {**default["batching"], **batching}
+        settings = parse_options(BatchingOptions, batching, "batching").model_dump()
         self.splits = splits
-        self.seed = seed
-        self.evaluation_factor = evaluation_factor
-        self.num_workers = num_workers
-        self.equal_row_weights = equal_row_weights
-        self.batching = batching
+        self.seed: int = seed
+        self.evaluation_factor: int = settings.pop("evaluation_factor")
+        self.num_workers: int = settings.pop("num_workers")
+        self.equal_row_weights: bool = settings.pop("equal_row_weights")
+        self.batching = settings
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 

@@ -12,6 +12,7 @@ import torch
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
+from seqclf.system import progress
 from seqclf.system.memory import peak_mb, resident_mb
 
 BLOCKS = 20
@@ -43,7 +44,7 @@ def measure_peaks(
 ) -> dict[str, PeakMemory]:
     """Return the peak memory of each mode, measured in a separate process."""
     peaks = {}
-    for name in modes:
+    for name in progress.track(modes, "measuring memory in new processes", total=len(modes), unit="modes"):
         # A process never gives its peak back, so modes that share one would all report the largest.
         with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh_process:
             peaks[name] = fresh_process.submit(_measure_peak, workload, name, settings, threads).result()
@@ -66,12 +67,11 @@ def _measure_peak(workload: Workload, name: str, settings: BenchmarkSettings, th
 def measure_growth(trainer: ModeTrainer, steps: int) -> MemoryGrowth:
     """Measure the growth of memory over `steps` ragged steps, after as many steps to settle."""
     batches = trainer.workload.batches
-    for step in range(steps):
-        trainer.step(batches[step % len(batches)])
     used_mb = []
-    for step in range(steps):
+    for step in progress.track(range(2 * steps), "watching memory over ragged steps", total=2 * steps, unit="steps"):
         trainer.step(batches[step % len(batches)])
-        used_mb.append(_used_mb(trainer.settings.device))
+        if step >= steps:
+            used_mb.append(_used_mb(trainer.settings.device))
     return fit_growth(np.array(used_mb))
 
 

@@ -15,6 +15,7 @@ from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
 from seqclf.models.pooling import POOLINGS, Pooling
 from seqclf.models.recurrent import CELLS, LAYOUTS, Recurrent
+from seqclf.system import progress
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -
     directions = (False,) if size % 2 else (False, True)  # each direction has half of the size
     structures = list(itertools.product(CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]))
     errors = []
-    for index, (cell, layers, bidirectional, pooling, layout) in enumerate(structures):
+    changes = progress.track(structures, "changing the structure", total=len(structures), unit="steps")
+    for index, (cell, layers, bidirectional, pooling, layout) in enumerate(changes):
         hidden = size // 2 if bidirectional else size
         model = trainer.model
         model.encoder = Recurrent(

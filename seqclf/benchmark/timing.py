@@ -11,6 +11,7 @@ import torch
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject, JsonResult
 
 REFERENCE_MODE = "static"
@@ -46,6 +47,11 @@ class ModeTiming(JsonResult):
     step_memory_mb: float | None = None
     round_seconds: tuple[float, ...] = ()
 
+    @property
+    def padding(self) -> float:
+        """Share of the computed cells that is padding."""
+        return 1 - self.padding_efficiency
+
     def to_dict(self) -> JsonObject:
         """Return plain values, without those that were not measured on this device."""
         values = super().to_dict()
@@ -71,14 +77,19 @@ def time_modes(
     trainers: dict[str, ModeTrainer] = {}
     warm_ups: dict[str, WarmUp] = {}
     errors: dict[str, str] = {}
-    for name in modes:
+    for name in progress.track(modes, f"{workload.name}: warming up and compiling", total=len(modes), unit="modes"):
         # All modes stay in memory until the last round, or the rounds could not be interleaved.
         try:
             trainers[name], warm_ups[name] = _warm_up(name, workload, settings)
         except Exception as error:  # such as a missing compiler: the other modes still have their figures
             errors[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
     seconds = _run_rounds(trainers, rounds)
-    timings = {name: _timing(trainer, warm_ups[name], seconds[name]) for name, trainer in trainers.items()}
+    timings = {
+        name: _timing(trainer, warm_ups[name], seconds[name])
+        for name, trainer in progress.track(
+            trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="modes"
+        )
+    }
     return _with_time_ratios(timings), errors
 
 
@@ -98,12 +109,14 @@ def _run_rounds(trainers: dict[str, ModeTrainer], rounds: int) -> dict[str, np.n
     """Return the seconds (rounds, steps) of each mode."""
     names = list(trainers)
     seconds: dict[str, list[list[float]]] = {name: [] for name in names}
-    for round_index in range(rounds):
-        shift = round_index % max(1, len(names))
-        for name in names[shift:] + names[:shift]:
-            trainer = trainers[name]
-            trainer.reset()
-            seconds[name].append([trainer.step(rows) for rows in trainer.workload.batches])
+    with progress.stage("timing the modes in turn", total=rounds * len(names), unit="runs") as timing:
+        for round_index in range(rounds):
+            shift = round_index % max(1, len(names))
+            for name in names[shift:] + names[:shift]:
+                trainer = trainers[name]
+                trainer.reset()
+                seconds[name].append([trainer.step(rows) for rows in trainer.workload.batches])
+                timing.advance()
     return {name: np.array(values) for name, values in seconds.items()}
 
 

@@ -13,6 +13,8 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from seqclf.config.override_text import argument
+from seqclf.config.suggestions import similar_file
 from seqclf.data.schema.schema import Schema
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
@@ -77,8 +79,11 @@ def read_manifest(folder: Path) -> JsonObject:
     """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
     remedy = "copy the bundle again, or export it anew"
     if not folder.is_dir():
-        raise InputError(f"bundle={folder}: no such folder; give the folder that holds {NAME}")
+        hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
+        raise InputError(f"bundle={folder}: no such folder; {hint}")
     path = folder / NAME
+    if not path.is_file() and (folder / "bundle" / NAME).is_file():
+        raise InputError(f"bundle={folder}: is the run folder; write {argument('bundle', str(folder / 'bundle'))}")
     if not path.is_file():
         raise InputError(f"bundle={folder}: {NAME} is missing; {remedy}")
     if path.stat().st_size > MOST_BYTES:

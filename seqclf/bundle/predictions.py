@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.bundle.runtime import Predictions
+if TYPE_CHECKING:
+    from seqclf.bundle.runtime import Predictions
 
 
 def predictions_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
@@ -14,6 +17,11 @@ def predictions_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Sc
     columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     return pa.schema([*columns, ("error", pa.string())])
+
+
+def without_id(table: pa.RecordBatch) -> pa.RecordBatch:
+    """Drop the column `id`, for rows that keep their place next to the input."""
+    return table.select(table.schema.names[1:])
 
 
 def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:

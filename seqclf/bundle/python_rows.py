@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -10,27 +11,52 @@ import pyarrow as pa
 from seqclf.data.encoding.encoder import Encoder
 
 
-def to_columns(sequences: list[Any], encoders: Mapping[str, Encoder]) -> tuple[pa.RecordBatch, list[str | None]]:
+def to_columns(
+    sequences: list[Any],
+    encoders: Mapping[str, Encoder],
+    field_of_column: Mapping[str, str] = MappingProxyType({}),
+    ignored: Collection[str] = (),
+) -> tuple[pa.RecordBatch, list[str | None]]:
     """Canonical columns of the sequences, and the error of each.
 
     A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. One that does not
     fit its field is null in the columns and has an error. The others have the error None.
+
+    `field_of_column`: columns of the training file whose names a mapping may use too. `ignored`: other columns that it
+    may have, such as the label.
     """
     errors: list[str | None] = [None] * len(sequences)
     columns: dict[str, list[Any]] = {name: [None] * len(sequences) for name in encoders}
     for row, sequence in enumerate(sequences):
+        named = isinstance(sequence, Mapping)
         # A list may fit every field, and must not be read as the values of each.
-        if len(encoders) > 1 and not isinstance(sequence, Mapping):
+        if len(encoders) > 1 and not named:
             errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
             continue
-        if isinstance(sequence, Mapping) and set(sequence) - set(encoders):
-            errors[row] = f"has the field {min(set(sequence) - set(encoders))}; the bundle knows {', '.join(encoders)}"
-            continue
+        if named and not sequence.keys() <= encoders.keys():
+            sequence = _by_field(sequence, encoders, field_of_column, ignored)
+            if unknown := sequence.keys() - encoders.keys():
+                errors[row] = f"has the field {min(map(str, unknown))}; the bundle knows {', '.join(encoders)}"
+                continue
         for name, encoder in encoders.items():
-            value = sequence.get(name) if isinstance(sequence, Mapping) else sequence
+            value = sequence.get(name) if named else sequence
             try:
                 columns[name][row] = encoder.from_python(value)
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
                 errors[row] = f"{name} is not {encoder.expected}"
     arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in encoders.items()}
     return pa.record_batch(arrays), errors
+
+
+def _by_field(
+    row: Mapping[Any, Any],
+    encoders: Mapping[str, Encoder],
+    field_of_column: Mapping[str, str],
+    ignored: Collection[str],
+) -> dict[Any, Any]:
+    """Return a row with fields in place of columns, and without those that are ignored."""
+    named = {name: value for name, value in row.items() if name in encoders or name not in ignored}
+    return {
+        field_of_column[name] if name not in encoders and name in field_of_column else name: value
+        for name, value in named.items()
+    }

@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, TypedDict, overload
 
 import numpy as np
-import onnxruntime
 import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.session import check_model, first_line, open_session
+from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
-from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
 from seqclf.data.encoding.list_columns import lengths_or_zero
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
+from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.reading.tables import is_table
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.system import progress
 from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
 MAX_TOKENS = 32768
+SHOWN_CLASSES = 10
 MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
 
 
@@ -61,49 +65,19 @@ class SequencePrediction(TypedDict):
     error: str | None
 
 
-def open_session(path: Path, device: str = "auto", threads: int | None = None) -> onnxruntime.InferenceSession:
-    """Open an ONNX Runtime session.
-
-    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device. `threads`: None for one per core.
-    """
-    if device not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device={device}: must be auto, cpu or cuda")
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise InputError(f"threads={threads}: must be a whole number of at least 1, or null")
-    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
-    if device == "cuda" and not has_cuda:
-        raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    options.intra_op_num_threads = threads or 0  # 0: a thread per core
-    # Spinning threads take the cores from reading and encoding, and from PyTorch where both run in one process.
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    use_cuda = has_cuda and device != "cpu"
-    providers = ["CUDAExecutionProvider"] if use_cuda else []
-    if use_cuda:
-        onnxruntime.preload_dlls()
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{path}: cannot be loaded ({_first_line(error)}); export the bundle anew") from None
-
-
-def _first_line(error: BaseException) -> str:
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 class Classifier:
-    """Classifier of a bundle.
-
-    `predict` takes Python values, `predict_source` streams files, and `predict_columns` takes Arrow columns.
+    """Classifier of a bundle, on ONNX Runtime and without PyTorch.
 
     ```python
     classifier = Classifier("runs/fraud/bundle", threshold=0.2)
+    classifier.predict(frame)                   # a data frame in, a data frame out
     classifier.predict([[3, 1, 4]])[0]["prediction"]
+    classifier.predict_proba(frame)             # (N, C), in the order of classes_
     ```
 
-    `device`, `threads`: see `open_session`. `threshold`: see `evaluation.decision.override_threshold`.
-    Raises InputError if the bundle is damaged or of another version.
+    `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
+    takes canonical Arrow columns. `device`, `threads`: see `open_session`. `threshold`: see
+    `evaluation.decision.override_threshold`. Raises InputError if the bundle is damaged or of another version.
     """
 
     def __init__(
@@ -114,7 +88,7 @@ class Classifier:
         threads: int | None = None,
         threshold: str | float | None = None,
     ):
-        folder = Path(folder)
+        self.folder = folder = Path(folder)
         # First: it compares the hash of every other file before one of them is read.
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -124,16 +98,69 @@ class Classifier:
 
         with error_context(f"bundle={folder}", "export the bundle anew"):
             self.encoders = load_encoders(self.schema.fields, lambda name: read_json(folder / encoder_file(name)))
+        self._field_of_column = {
+            field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1
+        }
+        self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.session = open_session(folder / MODEL, device, threads)
         with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
-            _check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
+            check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
 
-    def predict(self, sequences: Iterable[Any]) -> list[SequencePrediction]:
-        """Return a prediction for each sequence. One that is refused has an error and no label.
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
+        classes = ", ".join(self.classes[:SHOWN_CLASSES]) + (", …" if len(self.classes) > SHOWN_CLASSES else "")
+        decision, choice = self.decision, "the most probable class"
+        if decision.rule != "argmax":
+            choice = f"rule {decision.rule}"
+            if decision.threshold is not None:
+                choice = f"{decision.positive} from a probability of {decision.threshold:.3g}"
+        return f"Classifier('{self.folder}': {fields}; classes {classes}; predicts {choice})"
 
-        A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name.
+    @property
+    def classes_(self) -> np.ndarray:
+        """(C,) labels, in the order of the columns of `predict_proba`."""
+        return np.array(self.classes)
+
+    @overload
+    def predict(self, data: Mapping[str, Any]) -> SequencePrediction: ...
+
+    @overload
+    def predict(self, data: list[Any] | tuple[Any, ...]) -> list[SequencePrediction]: ...
+
+    @overload
+    def predict(self, data: Any) -> Any: ...
+
+    def predict(self, data: Any) -> Any:
+        """Return predictions of the same kind as the data. A row that is refused has an error and no label.
+
+        - A table (pandas, polars, Arrow) gives a table of the same library with the columns that the predict command
+          writes, in the order of the rows. A pandas frame keeps its index. The columns are those of the training file,
+          or are named as the fields. Tables of events give a row per group.
+        - A list of sequences gives a list of `SequencePrediction`. A sequence is a text, a list of tokens, or, with
+          several fields, a mapping of lists by field.
+        - One mapping of fields gives one `SequencePrediction`.
+
+        Raises InputError for a single text, and for a table that lacks a column.
         """
-        columns, value_errors = to_columns(list(sequences), self.encoders)
+        if isinstance(data, Mapping):
+            return self._predict_rows([data])[0]
+        if not isinstance(data, list) and is_table(data):
+            return predict_table(self, data)
+        return self._predict_rows(_rows(data))
+
+    def predict_proba(self, data: Any) -> np.ndarray:
+        """(N, C) probabilities in the order of `classes_`, NaN in refused rows. `data`: see `predict`."""
+        if not isinstance(data, (list, Mapping)) and is_table(data):
+            return table_probabilities(self, data)
+        return self.predict_columns(
+            self._columns([data] if isinstance(data, Mapping) else _rows(data))[0]
+        ).probabilities
+
+    def _columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        return to_columns(sequences, self.encoders, self._field_of_column, self._ignored)
+
+    def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
+        columns, value_errors = self._columns(sequences)
         predictions = self.predict_columns(columns)
         results: list[SequencePrediction] = []
         for row, value_error in enumerate(value_errors):
@@ -166,9 +193,8 @@ class Classifier:
         require_files(source)
         with SourceReader(source, null_columns=self.unlabelled if label is None else ()) as reader:
             types = reader.column_types
-            required = [
-                (key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in self.schema.columns
-            ]
+            schema = self.schema if source.table is None else by_field_names(self.schema, types)
+            required = required_columns(schema)
             if label is not None:
                 required.append(("data.label", label))
             id = self.schema.id if self.schema.id in types else None
@@ -180,9 +206,15 @@ class Classifier:
                 )
                 raise InputError(f"{source}: {reason}, by which the labels of {table.source} are joined")
             require_columns(required, types, str(source))
-            schema = replace(self.schema, label=label, id=id)
-            for rows in reader.read(schema, rows=WINDOW_ROWS):
-                yield (rows if table is None else labelled(rows, table)), self.predict_columns(rows.columns)
+            schema = replace(schema, label=label, id=id)
+            total = None if schema.group_by else estimate_rows(reader)
+            with progress.stage(f"predicting {source.short_name}", total=total, unit="rows") as predicting:
+                read = 0
+                for rows in reader.read(schema, rows=WINDOW_ROWS):
+                    predictions = self.predict_columns(rows.columns)
+                    read += rows.columns.num_rows
+                    predicting.completed = read  # `logits` does not count refused rows
+                    yield (rows if table is None else labelled(rows, table)), predictions
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Predict canonical columns (see `SourceReader.read`), in their order."""
@@ -227,24 +259,19 @@ class Classifier:
             try:
                 logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
             except Exception as error:  # no common base class; also logits of another shape
-                raise InputError(f"model.onnx: cannot be run ({_first_line(error)}); export the bundle anew") from None
+                raise InputError(f"model.onnx: cannot be run ({first_line(error)}); export the bundle anew") from None
+            progress.advance("rows", len(rows))  # of a window, which may take long
         return logits
 
 
-def _check_model(session: onnxruntime.InferenceSession, specs: list[FieldSpec], classes: int) -> None:
-    """Raise InputError unless the model takes what the encoders give and returns a logit for each class."""
-    expected: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
-    for spec in specs:
-        kind = "tensor(float)" if input_type(spec) is np.float32 else "tensor(int64)"
-        expected[spec["name"]] = (kind, len(input_axes(spec)))
-    inputs = {entry.name: (entry.type, len(entry.shape)) for entry in session.get_inputs()}
-    if inputs != expected:
-        raise InputError(f"takes the inputs {', '.join(sorted(inputs))}, not {', '.join(sorted(expected))} as encoded")
-    shapes = {entry.name: entry.shape for entry in session.get_inputs()}
-    for spec in specs:
-        width = input_axes(spec)[-1]
-        if isinstance(width, int) and shapes[spec["name"]][-1] != width:
-            raise InputError(f"takes {shapes[spec['name']][-1]} channels of {spec['name']}, its encoder gives {width}")
-    outputs = {entry.name: entry.shape for entry in session.get_outputs()}
-    if "logits" not in outputs or len(outputs["logits"]) != 2 or outputs["logits"][1] != classes:
-        raise InputError(f"does not return logits of {classes} classes")
+def _rows(data: Any) -> list[Any]:
+    """Return the rows of a list, an array or a column of a data frame. Raises InputError for a single value."""
+    if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
+        raise InputError(
+            f"predict: got {type(data).__name__}, which is not a table or a list of sequences; for one sequence, write "
+            "[sequence]"
+        )
+    if isinstance(data, (pa.Array, pa.ChunkedArray)):
+        return data.to_pylist()
+    column: Any = data
+    return column.to_list() if hasattr(column, "to_list") else list(column)

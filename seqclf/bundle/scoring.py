@@ -8,7 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.encoding.encoders import decode, encode
+from seqclf.data.encoding.described_row import DescribedRow, describe_row
+from seqclf.data.encoding.encoders import encode
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -18,12 +19,12 @@ from seqclf.evaluation.results import MOST_MISTAKES, SplitOutputs
 class LabelledPredictions(NamedTuple):
     """Outputs of the usable rows.
 
-    `mistakes`: position among them → id and tokens of the wrong rows with the lowest probability of their label.
+    `mistakes`: position among them → the wrong rows with the lowest probability of their label, in words.
     `refused`: a line for each row that could not be used.
     """
 
     outputs: SplitOutputs
-    mistakes: dict[int, tuple[str, str]]
+    mistakes: dict[int, DescribedRow]
     refused: list[str]
 
 
@@ -76,10 +77,12 @@ def predict_labelled(
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
     outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)
-    decoded = {mistake.position: (mistake.id, _decode(classifier, mistake.columns)) for mistake in mistakes}
-    return LabelledPredictions(outputs, decoded, refused)
+    described = {mistake.position: _described(classifier, mistake) for mistake in mistakes}
+    return LabelledPredictions(outputs, described, refused)
 
 
-def _decode(classifier: Classifier, columns: pa.RecordBatch) -> str:
-    sequences = encode(classifier.encoders, columns, classifier.schema.truncation).sequences
-    return decode(classifier.encoders, sequences.fields)
+def _described(classifier: Classifier, mistake: _Mistake) -> DescribedRow:
+    columns, encoders = mistake.columns, classifier.encoders
+    sequences = encode(encoders, columns, classifier.schema.truncation).sequences
+    texts = {name: columns.column(name)[0].as_py() for name, encoder in encoders.items() if encoder.holds_text}
+    return describe_row(encoders, mistake.id, sequences.fields, texts)

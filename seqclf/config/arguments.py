@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
+from seqclf.config.habits import known_by_habit
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 
@@ -71,7 +72,8 @@ def require_known(key: str, arguments: Collection[str], taken: Arguments) -> Non
     unknown = [name for name in arguments if not taken.accepts(name)]
     if unknown:
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
-        hint = did_you_mean(unknown[0], taken.names) or takes
+        habit = known_by_habit(unknown[0], taken.names)
+        hint = did_you_mean(habit or unknown[0], taken.names) or takes
         raise InputError(f"{key}.{unknown[0]}: no such argument of {taken.owner}; {hint}")
 
 

@@ -13,30 +13,30 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import hydra
-from hydra import compose, initialize_config_dir
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from seqclf.config.composition import Composition, compose_config
+from seqclf.config.documentation import CONF
+from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.instantiate import Config, locate
-from seqclf.config.suggestions import did_you_mean
+from seqclf.config.typed_arguments import TypedArguments
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
 from seqclf.system.json_result import JsonResult
+from seqclf.system.run_lock import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
-
-PACKAGED = Path(__file__).parents[1] / "conf"
-CONF = PACKAGED if PACKAGED.is_dir() else Path(__file__).parents[2] / "conf"
 
 NEARLY_FULL = 2**20  # bytes
 
@@ -56,21 +56,23 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             begun = True
             try:
                 plain: Any = OmegaConf.to_container(config, resolve=True, throw_on_missing=True)
-                checked = check_config(name, options, plain)
+                checked = check_config(name, options, plain, typed_overrides(), HydraConfig.get().runtime.choices)
                 with signals.raised():
                     result = function(checked)
             except signals.Terminated:
-                _remove_empty_run()
+                remove_empty_folder(run_folder())
                 raise
             except (InputError, OmegaConfBaseException, OSError) as error:
                 if isinstance(error, OSError) and error.errno not in DISK:
                     raise
-                _remove_empty_run()
-                _fail(error, name)
+                remove_empty_folder(run_folder())
+                _fail(error, TypedArguments(name, sys.argv[1:], options))
             if isinstance(result, JsonResult):
                 result = result.to_dict()
             if result is not None:
-                print(json.dumps(result, separators=(",", ":"), default=str))
+                # One write, so that jobs of a multirun that run at a time do not tear each other's lines.
+                sys.stdout.write(json.dumps(result, separators=(",", ":"), default=str) + "\n")
+                sys.stdout.flush()
 
         # Hydra derives the name of its job, and of the module to document, from the function.
         run.__module__, run.__qualname__, run.__name__ = function.__module__, function.__qualname__, name
@@ -80,10 +82,15 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
         def entry() -> None:
             nonlocal begun
             begun = False
+            if asks_for_help(sys.argv[1:]):
+                print_help(name, sys.argv[1:])
+                return
+            typed = TypedArguments(name, sys.argv[1:], options)
             os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # errors reach the lines below instead of Hydra's report
             signals.install()
             try:
                 with signals.raised():
+                    typed.check()
                     main()
             except signals.Terminated as end:
                 if end.code:
@@ -92,44 +99,54 @@ def command(name: str, options: str) -> Callable[[Callable[[Any], Any]], Callabl
             except Exception as error:
                 if begun:
                     raise
-                _fail(error, name)  # the config could not be composed, or the run folder not be created
+                _fail(error, typed)  # the config could not be composed, or the run folder not be created
 
         return entry
 
     return decorate
 
 
-def check_config(name: str, options: str, plain: Config) -> CommandOptions:
-    """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong."""
+def check_composition(composition: Composition, options: str) -> CommandOptions:
+    """Return a config that was composed by a program as a checked model. Raises InputError."""
+    return check_config(
+        composition.name, options, composition.plain(), composition.overrides, composition.choices.keys()
+    )
+
+
+def check_config(
+    name: str, options: str, plain: Config, overrides: Sequence[str], groups: Collection[Any]
+) -> CommandOptions:
+    """Return a composed config as a checked model. Raises InputError, which names the first key that is wrong.
+
+    `overrides`: from which conf/`name`.yaml was composed. `groups`: names of its config groups.
+    """
     from seqclf.config.options import parse_options
-    from seqclf.config.validation_errors import unknown_key
 
     model = locate(options)
     # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
-    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name)
+    unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name, overrides, set(groups))
     if unknown:
-        raise unknown_key(min(unknown), list(model.model_fields))
+        raise InputError(TypedArguments(name, overrides, options).unknown_key(min(unknown)))
     return parse_options(model, plain)
 
 
-def _added_keys(name: str) -> set[str]:
-    """Return the top-level keys that only the command line adds, by `+key=value` or `++key=value`."""
+def _added_keys(name: str, overrides: Sequence[str], groups: set[Any]) -> set[str]:
+    """Return the top-level keys that only the overrides add, by `+key=value` or `++key=value`."""
     added: set[str] = set()
     forced: set[str] = set()
-    for text in typed_overrides():
+    for text in overrides:
         if text.startswith("+"):
             key, _, package = text.lstrip("+").split("=")[0].partition("@")
             (forced if text.startswith("++") else added).add((package or key).split(".")[0])
-    groups = set(HydraConfig.get().runtime.choices)
     if forced - groups:  # Hydra makes sure that a key with one plus is new, but two may change one that exists
-        forced -= _composed_keys(name)
+        forced -= _composed_keys(name, overrides)
     return (added | forced) - groups
 
 
-def _composed_keys(name: str) -> set[Any]:
+def _composed_keys(name: str, overrides: Sequence[str]) -> set[Any]:
     """Return the top-level keys of conf/`name`.yaml with the groups that were chosen."""
-    groups = [text for text in typed_overrides() if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
-    return set(compose(name, groups))
+    groups = [text for text in overrides if (CONF / text.lstrip("+").split("=")[0]).is_dir()]
+    return set(compose_config(name, groups).config)
 
 
 def run_folder() -> Path:
@@ -154,68 +171,31 @@ def sweep_name() -> str | None:
     return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
 
 
-def _remove_empty_run() -> None:
-    """Remove the run's folder if it is empty, and the folders above that were created for it alone."""
-    run, working_folder = run_folder(), Path.cwd()
-    if run.resolve() == working_folder:
-        return
-    with suppress(OSError):  # another failing run in the same folder was quicker, or the disk is read-only
-        for folder in (run, *run.parents):
-            inside = working_folder in folder.resolve().parents or folder == run
-            if inside and folder.is_dir() and not any(folder.iterdir()):
-                folder.rmdir()
-
-
-def _fail(error: BaseException, name: str) -> NoReturn:
-    """Print one line for an error that the user can fix, and exit with code 2. `name`: of the command."""
-    while not str(error).strip() and error.__cause__ is not None:
-        error = error.__cause__
-    print(f"error: {_error_text(error, name)}", file=sys.stderr)
+def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:
+    """Print one line for an error that the user can fix, and exit with code 2."""
+    print(f"error: {error_text(error, typed)}", file=sys.stderr)
     sys.exit(2)
 
 
-def _error_text(error: BaseException, name: str) -> str:
+def error_text(error: BaseException, typed: TypedArguments) -> str:
+    """Return one line for an error that the user can fix. `typed`: the arguments that failed."""
+    while not str(error).strip() and error.__cause__ is not None:
+        error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, InputError):
         return lines[0]
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_text(error)
     # The texts of Hydra and OmegaConf, which have no separate type for these errors.
-    if unknown := re.match(r"Could not override '(.+?)'", lines[0]):
-        hint = _nearest_key(name, unknown[1])
-        return f"{unknown[1]}: no such key or group; {hint}--help lists the groups, --cfg job all keys"
+    if unknown := re.match(r"Could not (?:override|append to|delete) '(.+?)'", lines[0]):
+        return typed.unknown_key(unknown[1])
+    if choice := re.search(r"Could not find '(\w+)/(.+)'", str(error)):
+        return typed.unknown_choice(choice[1], choice[2])
+    if lines[0].startswith("Config group override must be"):
+        return typed.bad_group_value()
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
-    if "override_grammar" in str(error):
-        return f"{' '.join(lines[:2])}: cannot be read; put the value in quotes: \"KEY='VALUE'\""
     return " ".join(lines[:8])
-
-
-def _nearest_key(name: str, typed: str) -> str:
-    """Return a hint for a key that Hydra does not know, or "" where no key is similar."""
-    with suppress(Exception), initialize_config_dir(str(CONF), version_base="1.3"):
-        config_groups = [folder.name for folder in CONF.iterdir() if folder.is_dir()]
-        # With the groups that were typed, whose keys may differ from those of the usual ones.
-        groups = [text for text in sys.argv[1:] if "=" in text and (CONF / text.partition("=")[0]).is_dir()]
-        plain: Any = OmegaConf.to_container(compose(name, groups), resolve=False)
-        keys = [*config_groups, *_dotted_keys(plain)]
-        # Within a group, names are compared without its own, which would make all of them similar.
-        above, dot, _ = typed.rpartition(".")
-        siblings = [key for key in keys if key.rpartition(".")[0] == above]
-        if typed in keys:  # a block that got a key it does not have
-            return f"to add a key to it, write +{typed}.KEY=VALUE, or ++{typed}={{…}}; "
-        hint = did_you_mean(typed, siblings, ignoring=above + dot) if siblings else did_you_mean(typed, keys)
-        if hint:
-            return f"{hint} "
-        return f"a new key has a plus: +{typed}=VALUE; " if above.partition(".")[0] in plain else ""
-    return ""
-
-
-def _dotted_keys(values: Config, above: str = "") -> Iterator[str]:
-    for key, value in values.items():
-        yield f"{above}{key}"
-        if isinstance(value, dict):
-            yield from _dotted_keys(value, f"{above}{key}.")
 
 
 def _disk_text(error: OSError) -> str:

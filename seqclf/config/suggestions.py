@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
 
+NEAR = 0.75  # least similarity of a misspelled file name
 FEW = 3  # up to this many choices read well as "a, b or c"
 
 
@@ -36,3 +39,12 @@ def must_be_one_of(word: object, known: Iterable[object]) -> str:
         text = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
     hint = did_you_mean(word, names)
     return f"{text}; {hint}" if hint else text
+
+
+def similar_file(path: str) -> str:
+    """Return "did you mean 'path'?" for the entry of the same folder with the nearest name, or ""."""
+    typed = Path(path)
+    with suppress(OSError, ValueError):
+        near = difflib.get_close_matches(typed.name, [entry.name for entry in typed.parent.iterdir()], 1, NEAR)
+        return f"did you mean '{typed.with_name(near[0])}'?" if near else ""
+    return ""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import get_type_hints, is_typeddict
 
+from seqclf.config.habits import as_boolean
 from seqclf.config.suggestions import did_you_mean, must_be_one_of
 from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
@@ -61,14 +62,25 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     if NoneType in _types_at(model, path) and "null" not in requirement:
         allowed, separator, hint = requirement.partition("; ")
         requirement = f"{allowed}, or null{separator}{hint}"
+    if meant := as_boolean(str(first["input"])) if first["type"] == "bool_type" else None:
+        requirement += f"; write {key}={meant}"
+    block = [name for owner in _types_at(model, path) for name in _annotations(owner)]
+    if block and requirement.startswith("must be a mapping"):
+        requirement = f"is a block of keys; set one of them: {key}.{block[0]}=VALUE (--help {key})"
     value = first["ctx"]["tag"] if first["type"] == "union_tag_invalid" else first["input"]
     return InputError(f"{key}={_shown(value)}: {requirement}")
 
 
 def unknown_key(key: str, known: list[str]) -> InputError:
     """Return the error of a key that no model has. `known`: the names that its group has."""
-    hint = did_you_mean(key.rpartition(".")[2], known)
-    return InputError(f"{key}: no such key; {f'{hint} ' if hint else ''}--cfg job lists all keys")
+    above, dot, _ = key.rpartition(".")
+    hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
+    return InputError(f"{key}: no such key; {hint or f'--help {above}'.rstrip() + ' lists the keys'}")
+
+
+def declared_keys(model: type[BaseModel], group: str) -> list[str]:
+    """Return the dotted keys that a model declares in a group, those that the config leaves out too."""
+    return [f"{group}.{name}" for owner in _types_at(model, group.split(".")) for name in _annotations(owner)]
 
 
 def _path(detail: ErrorDetails, values: Any) -> list[str]:

@@ -6,7 +6,7 @@ meant for the new class, so one that it does not take is an error; the others on
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from seqclf.config.command import CONF, typed_overrides
+from seqclf.config.command import typed_overrides
+from seqclf.config.composition import CONF, Composition, version_base
 
 
 def written_keys() -> set[str]:
@@ -27,10 +28,24 @@ def written_keys() -> set[str]:
     A key is written if it is on the command line, or in a config file outside of this package that the command has
     composed: a file of `--config-dir`, a file in its defaults list, or another experiment.
     """
-    keys = {key for text in typed_overrides() for key in _override_keys(text)}
     loader = GlobalHydra.instance().config_loader()
-    name = HydraConfig.get().job.config_name
-    for default in loader.compute_defaults_list(name, typed_overrides(), RunMode.RUN).defaults:
+    return _written_keys(loader, str(HydraConfig.get().job.config_name), typed_overrides())
+
+
+def keys_written_in(composition: Composition) -> set[str]:
+    """Return the same keys of a config that a program has composed.
+
+    >>> from seqclf.config.composition import compose_config
+    >>> sorted(keys_written_in(compose_config("train", ["seed=1", "model.cell=gru"])))
+    ['model', 'model.cell', 'seed']
+    """
+    with version_base():
+        return _written_keys(composition.loader, composition.name, composition.overrides)
+
+
+def _written_keys(loader: ConfigLoader, name: str, overrides: Sequence[str]) -> set[str]:
+    keys = {key for text in overrides for key in _override_keys(text)}
+    for default in loader.compute_defaults_list(name, list(overrides), RunMode.RUN).defaults:
         keys |= set(_file_keys(loader, default))
     return keys
 

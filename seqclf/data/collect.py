@@ -16,15 +16,18 @@ from seqclf.data.reading.casts import ID, KEY, LABEL, ROW
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import Refusal, SourceRows, as_text, ids_or_null
+from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.duplicate_keys import sequence_keys
 from seqclf.data.splitting.policy import SplitInputs
 from seqclf.data.storage.prefetch import prefetched
+from seqclf.data.storage.texts import text_columns
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import check_rows
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 FILE = "file number"  # with a space, so that no field can have this name
 
@@ -72,17 +75,26 @@ def collect(
     path: Path,
     split_key: str | None,
     label_table: LabelTable | None,
+    *,
+    keep_texts: bool = False,
 ) -> Staged:
     """Read all rows of a source, and stage the good ones in a new file at `path`.
 
-    `split_key`: SQL of the value that decides on a row's split. Raises InputError if no row, or too few, can be used.
+    `split_key`: SQL of the value that decides on a row's split. `keep_texts`: stage original texts too (see
+    `storage.texts`). Raises InputError if no row, or too few, can be used.
     """
-    staging = _Staging(schema, encoders, path)
+    staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else replace(schema, label=None)
-    # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
-    with closing(prefetched(reader.read(read_schema, split_key))) as stream:
+    with (
+        progress.stage(
+            f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
+        ) as reading,
+        # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
+        closing(prefetched(reader.read(read_schema, split_key))) as stream,
+    ):
         for rows in stream:
             quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
+            reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
     if schema.group_by:  # a malformed line is an event
@@ -114,10 +126,11 @@ def collect(
 class _Staging:
     """The rows of one source as they come in."""
 
-    def __init__(self, schema: Schema, encoders: Mapping[str, Encoder], path: Path):
+    def __init__(self, schema: Schema, encoders: Mapping[str, Encoder], path: Path, keep_texts: bool):
         self.schema = schema
         self.encoders = encoders
         self.path = path
+        self.keep_texts = keep_texts
         self.writer: pa.RecordBatchFileWriter | None = None
         self.rows = self.events = 0
         self.refused: list[Refusal] = []
@@ -186,6 +199,7 @@ class _Staging:
         staged = {
             LABEL: columns.column(LABEL),
             **dict(zip(truncated.schema.names, truncated.columns, strict=True)),
+            **(text_columns(columns, fields, self.encoders) if self.keep_texts else {}),
             ID: ids,
             ROW: row,
             FILE: pa.array(file_numbers),

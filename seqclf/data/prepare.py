@@ -33,6 +33,7 @@ from seqclf.data.storage.dataset import Dataset, open_dataset
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 
 def prepare(options: DataOptions) -> Dataset:
@@ -55,7 +56,8 @@ def prepare(options: DataOptions) -> Dataset:
     if options.train is None:
         raise InputError("data.train is not set; give a file, a glob, a URL or a .sql file: data.train=train.parquet")
     sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
-    states = states_of(options, sources)
+    with progress.stage("listing files"):
+        states = states_of(options, sources)
     entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, sources, states)}")
     dataset = entry.reuse(lambda folder: open_dataset(folder, options.positive, True, options.verify_cache))
     if dataset is not None:
@@ -81,10 +83,11 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
     label_table = _open_label_table(options, policy)
     with ExitStack() as stack:
-        readers = {
-            name: stack.enter_context(SourceReader(source, keep_malformed=True)) for name, source in sources.items()
-        }
-        schema = _build_schema(options, readers["train"], label_table)
+        with progress.stage("detecting formats and fields"):
+            readers = {
+                name: stack.enter_context(SourceReader(source, keep_malformed=True)) for name, source in sources.items()
+            }
+            schema = _build_schema(options, readers["train"], label_table)
         encoders = make_encoders(schema.fields, schema.truncation)
         staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
 
@@ -94,13 +97,21 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
     # The groups of one event table all differ in their ids, unless another column is the id.
     compare_ids = len(sources) > 1 or not schema.group_by or schema.id is not None
-    leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
+    with progress.stage("looking for sequences that splits share"):
+        leaks, splits = policy.check_leaks(inputs, splits, compare_ids=compare_ids)
     groups = {name: policy.groups(rows) for name, rows in inputs.items()}
 
     # The training rows alone: a class that they lack could never be predicted.
     classes = _classes(inputs["train"].labels, splits["train"], f"{sources['train']}: column '{schema.label}'")
     # Encoders read the staged rows several times, so they get a function and not a stream.
-    fit_encoders(encoders, lambda *columns: _training_rows(staged["train"], splits["train"], columns))
+    with progress.stage("learning vocabularies and scales", unit="rows") as fitting:
+
+        def read(*columns: str) -> Iterator[pa.RecordBatch]:
+            for record_batch in _training_rows(staged["train"], splits["train"], columns):
+                yield record_batch
+                fitting.advance(record_batch.num_rows)
+
+        fit_encoders(encoders, read)
 
     folder = scratch / CONTENT
     save_encoders(encoders, folder / "encoders")
@@ -144,7 +155,11 @@ def _collect_all(
     for name, reader in readers.items():
         split_key = key_sql if name == "train" else None
         path = scratch / f"{name}.arrow"
-        staged[name] = collect(reader, schema, encoders, quarantine, path, split_key, label_table)
+        # Reports show texts of evaluation rows only.
+        keep_texts = name != "train" or policy.divides_train
+        staged[name] = collect(
+            reader, schema, encoders, quarantine, path, split_key, label_table, keep_texts=keep_texts
+        )
         reader.close()  # frees DuckDB's memory and spilled rows for the next source
     return staged
 

@@ -25,9 +25,11 @@ from seqclf.data.splitting.policy import SPLITS
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.ragged import Ragged, SplitWriter, take
 from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.texts import original_texts
 from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.validation.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 
 class EncodedBatch(NamedTuple):
@@ -100,7 +102,13 @@ class StoreWriter:
             parts = {name: _Part(stack.enter_context(SplitWriter(self.target / name))) for name in names}
             start = 0
             # The next batch is read while this one is encoded.
-            for staged in prefetched(source.batches()):
+            for staged in progress.track(
+                prefetched(source.batches()),
+                f"encoding {source.source.short_name}",
+                total=len(splits),
+                unit="rows",
+                size=lambda record_batch: record_batch.num_rows,
+            ):
                 rows = slice(start, start + staged.num_rows)
                 start = rows.stop
                 batch = self._encoded(staged, splits[rows], None if groups is None else groups[rows])
@@ -152,7 +160,9 @@ class StoreWriter:
         for name, part in parts.items():
             rows = np.flatnonzero(usable & (batch.splits == SPLITS.index(name)))
             if len(rows):
-                part.add(batch, rows, has_limit, self.unknown_ids)
+                # Reports show no training row.
+                texts = None if name == "train" else original_texts(batch.staged, self.encoders)
+                part.add(batch, rows, has_limit, self.unknown_ids, texts)
                 part.counts.truncated += int(too_long[rows].sum())
 
     def _report(self, origin: str, source: Staged, parts: Mapping[str, _Part]) -> None:
@@ -183,8 +193,18 @@ class _Part:
         self.counts = SplitCounts()
         self.refused: list[Refusal] = []
 
-    def add(self, batch: EncodedBatch, rows: np.ndarray, has_limit: bool, unknown_ids: Mapping[str, int]) -> None:
-        """Append some rows of a batch. `unknown_ids`: id of unknown values, by the fields that hold ids."""
+    def add(
+        self,
+        batch: EncodedBatch,
+        rows: np.ndarray,
+        has_limit: bool,
+        unknown_ids: Mapping[str, int],
+        texts: pa.RecordBatch | None,
+    ) -> None:
+        """Append some rows of a batch.
+
+        `unknown_ids`: id of unknown values, by the fields that hold ids. `texts`: original texts of the batch.
+        """
         sequences, labels = take(batch.sequences, rows), batch.labels[rows]
         indices = pa.array(rows)
         self.writer.append(
@@ -194,6 +214,7 @@ class _Part:
             batch.staged.column(ROW).take(indices).to_numpy(zero_copy_only=False),
             batch.original_lengths[rows] if has_limit else None,
             None if batch.groups is None else batch.groups[rows],
+            None if texts is None else texts.take(indices),
         )
         # Arrays are hashed as they grow, so digests do not depend on the size of batches.
         for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():

@@ -15,12 +15,18 @@ LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 MOST_NAMED = 5
 FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
+LEARN_MORE = "trainer.max_epochs=60, optimizer.lr=1e-3 or another model"
+NOT_BETTER = "not_better_than_baseline"
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
 @dataclass(frozen=True)
 class Alarm(JsonResult):
-    """`kind`: never_predicted, no_better_than_chance, hidden_recall or below_majority. `remedy`: overrides to try."""
+    """An alarm about the metrics of a split.
+
+    `kind`: never_predicted, no_better_than_chance, hidden_recall, below_majority, or not_better_than_baseline (see
+    `next_step.baseline_alarm`). `remedy`: overrides to try.
+    """
 
     kind: str
     text: str
@@ -64,10 +70,10 @@ def find_alarms(
     ]
     if chance:
         details = "; ".join(
-            f"{label}: recall {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
+            f"recall of {label} {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
             for label in chance[:MOST_NAMED]
         )
-        alarms.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {details}", remedy))
+        alarms.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {details}", LEARN_MORE))
     hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
     if hidden:
         details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
@@ -95,7 +101,7 @@ def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int) ->
     if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
         return None
     text = f"accuracy {metrics.accuracy:.1%} is no more than always saying {largest} would reach ({share:.1%})"
-    return Alarm("below_majority", text, "trainer.max_epochs=60, optimizer.lr=1e-3 or another model")
+    return Alarm("below_majority", text, LEARN_MORE)
 
 
 def _remedy(positive: str | None) -> str:

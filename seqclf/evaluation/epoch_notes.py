@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from seqclf.evaluation.alarms import find_alarms
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import ConfusionMetrics
 
 TREND = 3  # epochs in a row that make a trend
@@ -31,7 +32,7 @@ def epoch_note(
     alarms = find_alarms(metrics, classes, positive)
     if alarms:
         return alarms[0].text  # a class that is never predicted matters more than any trend
-    name, sign = monitor.replace("_", " "), -1 if monitor == "loss" else 1
+    name, sign = metric_title(monitor), -1 if monitor == "loss" else 1
     validated = [epoch for epoch in (*earlier, row) if epoch.get(f"validation/{monitor}") not in (None, "")]
     if not validated or validated[-1] is not row:
         return f"{name} is not defined on validation"

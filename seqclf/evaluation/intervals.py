@@ -154,7 +154,7 @@ def _f1_of_share(share: float) -> float:
 def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> Interval:
     """Interval of the mean of the proportions `hits` / `rows` (C,) of disjoint rows. `point`: the observed mean."""
     low, high = (
-        _draw_proportions(hits, rows, worst, _draw_count(len(hits)), generator).mean(axis=1) for worst in (True, False)
+        _draw_proportions(hits, rows, worst, draw_count(len(hits)), generator).mean(axis=1) for worst in (True, False)
     )
     return _limits(low, high, point)
 
@@ -174,7 +174,7 @@ def _draw_macro_f1(counts: ConfusionCounts, worst: bool, generator: np.random.Ge
     from scipy import sparse
 
     classes, cells = len(counts.hits), len(counts.errors)
-    draws = _draw_count(max(classes, cells))
+    draws = draw_count(max(classes, cells))
     recall = _draw_proportions(counts.hits, counts.support, worst, draws, generator)
     share = generator.standard_gamma(counts.support + 0.5, (draws, classes))
     share /= share.sum(axis=1, keepdims=True)
@@ -200,7 +200,7 @@ def ranking_intervals(
     Average precision is treated as a proportion of P N / (P + N) rows, with P positive and N negative ones. For rare
     positives that is about P.
     """
-    group, group_count = _group_by_score(is_positive, score)
+    group, group_count = group_by_score(is_positive, score)
     exact = ranking_from_counts(ranking_counts(is_positive, group, group_count)[None])
     average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
     positives = int(is_positive.sum())
@@ -219,7 +219,7 @@ def ranking_intervals(
     }
 
 
-def _group_by_score(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
+def group_by_score(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
     """Group (N,) of each row by descending score, and the number of groups.
 
     The groups are: above the highest score of a positive row, at it, between it and the next, and so on. Both ranking
@@ -236,7 +236,7 @@ def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator)
     # The observed rows and one more of each class, as in the interval of Clopper and Pearson.
     padded = np.pad(counts, ((0, 0), (1, 1)))
     padded[0 if worst else 1, 0] = padded[1 if worst else 0, -1] = 1
-    weights = generator.standard_gamma(padded, (_draw_count(padded.size), *padded.shape))
+    weights = generator.standard_gamma(padded, (draw_count(padded.size), *padded.shape))
     negatives, positives = weights.transpose(1, 0, 2)
     pairs = (negatives * (positives.cumsum(axis=1) - positives / 2)).sum(axis=1)
     return pairs / (positives.sum(axis=1) * negatives.sum(axis=1))
@@ -253,7 +253,7 @@ def _draw_proportions(
     return right / (right + wrong)
 
 
-def _draw_count(numbers: int) -> int:
+def draw_count(numbers: int) -> int:
     """Number of draws when each takes `numbers` random numbers."""
     return int(np.clip(MOST_NUMBERS // max(1, numbers), FEWEST_DRAWS, DRAWS))
 

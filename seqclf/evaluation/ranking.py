@@ -45,7 +45,7 @@ def ranking_curve(truth: np.ndarray, score: np.ndarray) -> RankingCurve:
         **_average_precision_and_auroc(truth, score),
         recall_at_precision={str(p): float(recall[precision >= p].max()) for p in OPERATING_POINTS},
         precision_at_recall={str(r): float(precision[recall >= r].max()) for r in OPERATING_POINTS},
-        recall_at_share={str(share): _recall_of_highest(truth, score, count) for share, count in alert_counts.items()},
+        recall_at_share={str(share): recall_of_highest(truth, score, count) for share, count in alert_counts.items()},
     )
 
 
@@ -97,7 +97,7 @@ def _average_precision_and_auroc(truth: np.ndarray, score: np.ndarray) -> dict[s
     return {name: float(metrics[name][0]) for name in RANKING_METRICS}
 
 
-def _recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
+def recall_of_highest(truth: np.ndarray, score: np.ndarray, count: int) -> float:
     """Recall when the `count` highest scores are alerts. Ties at the last rank count with their average."""
     # The order of ties is arbitrary. Their average is the expected recall of a random order.
     threshold = -np.partition(-score, count - 1)[count - 1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
+from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
@@ -64,10 +65,14 @@ class SplitMetrics(ClassificationMetrics):
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineMetrics(ClassificationMetrics):
-    """Metrics of an order-blind model on the split that the trained model is judged by."""
+    """Metrics of an order-blind model on the split that the trained model is judged by.
+
+    `comparison`: the trained model against it on the same rows. The first metric decides (see `compare_models`).
+    """
 
     model: str
     split: str
+    comparison: list[MetricComparison] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -103,13 +108,16 @@ class RunMetrics:
     """Content of metrics.json.
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
-    the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share.
+    the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share. `no_baseline`: why
+    there is no baseline. `next_step`: the most useful thing to do next, as a sentence.
     """
 
     splits: Mapping[str, SplitMetrics]
     decision: Decision
     calibration: Calibration
     baseline: BaselineMetrics | None
+    no_baseline: str | None
+    next_step: str
     data: Mapping[str, SplitCounts]
     leaks: LeakReport
     holdout_rows: int
@@ -120,6 +128,8 @@ class RunMetrics:
         return {
             **{split: metrics.to_dict() for split, metrics in self.splits.items()},
             **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
+            **({} if self.no_baseline is None else {"no_baseline": self.no_baseline}),
+            "next": self.next_step,
             "decision": self.decision.to_dict(),
             "calibration": self.calibration.to_dict(),
             "data": {split: counts.to_dict() for split, counts in self.data.items()},

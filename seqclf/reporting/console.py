@@ -2,29 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 
+from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
-from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
-from seqclf.reporting.formatting import warning_lines
-from seqclf.reporting.guarantees import decision_lines
-from seqclf.reporting.run.summary import dependence
+from seqclf.reporting.formatting import shortened, warning_lines
+from seqclf.reporting.run.summary import score_table
+from seqclf.reporting.verdict import Verdict
 
 if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or PyTorch
     from seqclf.survey.survey import DatasetSurvey
     from seqclf.training.epoch_record import EpochRow
 
-# Labels and paths may look like markup.
-console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+
+def make_console() -> Console:
+    """Return the console of all output: on stderr, or in a notebook, where stderr is red, as plain text on stdout.
+
+    rich's own form for notebooks does not wrap lines, and is a separate output for each.
+    """
+    in_notebook = Console().is_jupyter
+    # Labels and paths may look like markup.
+    return Console(
+        stderr=not in_notebook,
+        force_jupyter=False,
+        force_terminal=False if in_notebook else None,  # its stdout claims to be a terminal, but shows no bars
+        color_system="standard" if in_notebook else "auto",
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+
+
+console = make_console()
 MOST_CLASSES = 25
 MOST_COLUMNS = 4
-POSITIVE_METRICS = ("recall", "precision", "f1", "average_precision", "auroc")
 
 
 def show_dataset(dataset: Dataset) -> None:
@@ -42,6 +59,11 @@ def show_dataset(dataset: Dataset) -> None:
     shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
+    if dataset.positive_is_guessed:
+        other = next(label for label in dataset.classes if label != dataset.positive)
+        chosen, opposite = (argument("data.positive", str(label)) for label in (dataset.positive, other))
+        line = f"  {dataset.positive} is a guess, the rarer label in train: confirm it by {chosen}, or set {opposite}"
+        console.print(line, soft_wrap=True)
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("split", "rows", "refused", "truncated", "tokens", "unknown", "length min/mean/max"):
         table.add_column(heading, justify="left" if heading == "split" else "right")
@@ -73,61 +95,60 @@ def show_note(text: str) -> None:
     console.print(text, style="yellow", soft_wrap=True)
 
 
-def show_epoch(row: EpochRow, monitor: str) -> None:
-    """Print a line per epoch. `monitor`: the validation metric that decides which one is best."""
+def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] | None) -> None:
+    """Print a line per epoch, counted from 1.
+
+    `monitor`: the validation metric that decides which one is best. `positive`: the positive label and its recall on
+    validation, None without one.
+    """
     scores = row.scores
-    parts = [f"epoch {row.epoch:>3}"]
+    parts = [f"epoch {row.epoch + 1:>3}"]
     for split in ("train", "validation"):
         if f"{split}/loss" in scores:  # an epoch may have no validation
-            parts.append(f"{split} loss {scores[f'{split}/loss']:.4f} recall {scores[f'{split}/recall']:.4f}")
+            parts.append(f"{split} loss {scores[f'{split}/loss']:.4f}  {_scores_text(split, ['recall'], scores)}")
     if "validation/accuracy" in scores:
+        if positive is not None and positive[1] is not None:
+            parts.append(f"{metric_title('recall', shortened(positive[0], 20))} {positive[1]:.4f}")
         names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
-        values = {name.replace("_", " "): scores.get(f"validation/{name}") for name in names}
-        parts += [f"{name} {value:.4f}" for name, value in values.items() if value is not None]
+        parts.append(_scores_text("validation", names, scores))
     parts.append(f"{row.speed.tokens_per_s:,.0f} tokens/s  {row.observation}")
     console.print("  ".join(parts), soft_wrap=True)
 
 
-def show_scores(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None = None) -> None:
-    """Print the verdict: main metrics by split, recall by class of the last split, and its alarms.
+def _scores_text(split: str, names: Sequence[str], scores: Mapping[str, float]) -> str:
+    """The scores of a split that are defined."""
+    values = {metric_title(name): scores.get(f"{split}/{name}") for name in names}
+    return "  ".join(f"{title} {value:.4f}" for title, value in values.items() if value is not None)
+
+
+def show_verdict(
+    verdict: Verdict, metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None = None
+) -> None:
+    """Print the verdict: its sentences, the metrics by split, the alarms of the last split, and the next step.
 
     `baseline`: the order-blind model on the last split.
     """
-    table = Table(title="Verdict", title_justify="left")
-    table.add_column("split")
-    for name in ("rows", *MAIN_METRICS):
-        table.add_column(name, justify="right")
-    for split, result in metrics.items():
-        table.add_row(split, str(result.rows), *_main_metrics(result))
+    console.print("Verdict", style="bold")
+    for sentence in (verdict.result, verdict.comparison, verdict.promise):
+        if sentence is not None:
+            console.print(sentence, soft_wrap=True)
+    if verdict.caution is not None:
+        console.print(verdict.caution, style="yellow", soft_wrap=True)
     split, result = list(metrics.items())[-1]
-    if baseline is not None:
-        table.add_row("order-blind", str(baseline.rows), *_main_metrics(baseline), style="dim")
+    console.print(verdict.counts, soft_wrap=True)
+    headings, rows = score_table(metrics, baseline)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    # Short headings fit 80 columns. The name of the baseline stands above.
+    for heading in headings:
+        table.add_column(heading.split(" (")[0], justify="right")
+    for row in rows:
+        table.add_row(*row)
     console.print(table)
-    _show_positive(split, result)
-    if baseline is not None:
-        _show_positive(f"order-blind ({baseline.model})", baseline)
     recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])
-    console.print(f"{split}, recall by class, the lowest first: {lowest}")
-    if (caution := dependence(result, split)) is not None:
-        console.print(caution, style="yellow", soft_wrap=True)
+    console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
     for alarm in result.alarms:
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
-
-
-def _main_metrics(metrics: ClassificationMetrics) -> list[str]:
-    return [f"{getattr(metrics, name):.4f}" for name in MAIN_METRICS]
-
-
-def _show_positive(title: str, metrics: ClassificationMetrics) -> None:
-    positive = metrics.positive
-    if positive is not None:
-        values = {name: getattr(positive, name) for name in POSITIVE_METRICS}
-        text = ", ".join(f"{name} {value:.4f}" for name, value in values.items() if value is not None)
-        console.print(f"{title}, positive label {positive.label}: {text}")
-
-
-def show_decision(decision: Decision, metrics: SplitMetrics, split: str) -> None:
-    """Print the targets of a decision, their evidence, and the metrics of `split`. Silent for an argmax decision."""
-    for line in decision_lines(decision, metrics, split):
-        console.print(f"decision: {line}", soft_wrap=True)
+    if verdict.next_step is not None:
+        console.print(verdict.next_step, soft_wrap=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 NO_VALUE = "-"  # a cell without a value
 LONGEST_WARNING = 400  # characters
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def percent(share: float) -> str:
@@ -61,6 +63,30 @@ def shortened(value: object, most: int = 60) -> str:
     printable = "".join(character if character.isprintable() else " " for character in str(value))
     line = " ".join(printable.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def printable(text: object, keep: str = "") -> str:
+    """Return a text with control characters as �, except those of `keep`.
+
+    The marks of writing direction are among them: they would reverse the text around them.
+
+    >>> printable("two\\nlines\\x07", keep="\\n")
+    'two\\nlines�'
+    """
+    return CONTROL.sub(lambda match: match[0] if match[0] in keep else "�", str(text))
+
+
+def head_and_tail_text(text: str, most: int) -> str:
+    """Return a text, or its begin and its end with the number of characters left out between them.
+
+    >>> head_and_tail_text("a long text of many words", most=10)
+    'a long […15 characters…] ords'
+    """
+    if len(text) <= most:
+        return text
+    last = most * 2 // 5
+    first = most - last
+    return f"{text[:first]} […{len(text) - most:,} characters…] {text[-last:]}"
 
 
 def listed(values: Sequence[object], most: int = 8) -> str:

@@ -1,10 +1,9 @@
-"""Decisions and their guarantees as sentences."""
+"""Guarantees of a decision as sentences."""
 
 from __future__ import annotations
 
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.reporting.formatting import probability_text
 
 TARGETS = {
     "min_recall": "at least {target:.1%} of {label} found",
@@ -19,28 +18,30 @@ COUNTED = {  # rows that a guarantee rests on
 }
 
 
-def decision_lines(decision: Decision, metrics: ClassificationMetrics, split: str) -> list[str]:
-    """A line for each target of a decision: what backs it, and what the metrics of a split come to."""
-    lines = []
-    if decision.threshold is not None:
-        lines.append(f"{decision.positive} from a probability of {probability_text(decision.threshold)} on")
+def promise(decision: Decision, metrics: ClassificationMetrics, split: str) -> str | None:
+    """A sentence for each target of a decision: what backs it, and what the metrics of a split come to.
+
+    None for a decision without targets.
+    """
+    sentences = []
     for guarantee in decision.targets:
         target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
         if guarantee.rule == "cost":
-            lines.append(f"{target}, on {guarantee.rows:,} validation rows")
+            sentences.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows.")
             continue
         evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
-        lines.append(f"{target} ({evidence}); on {split} {_achieved(guarantee, metrics)}")
-    return lines
+        opening = "Promise kept" if guarantee.backed else "Promise NOT backed"
+        sentences.append(f"{opening}: {target} ({evidence}); on {split} {_achieved(guarantee, metrics)}.")
+    return " ".join(sentences) or None
 
 
 def _evidence(guarantee: Guarantee, joint: bool) -> str:
     """Why a target is guaranteed, or why not. `joint`: it is one of several."""
     rows = COUNTED[guarantee.rule].format(label=guarantee.label)
     if guarantee.conflict:
-        return "NOT kept: it cannot hold together with the others"
+        return "it cannot hold together with the others"
     if guarantee.provisional:
-        return "NOT backed: its threshold is set on rows that also chose the model"
+        return "its threshold is set on rows that also chose the model"
     if guarantee.backed:
         together = ", together with the others" if joint else ""
         return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more"
@@ -50,7 +51,7 @@ def _evidence(guarantee: Guarantee, joint: bool) -> str:
         hint = (
             "; the model does not separate well enough" if enough else f"; about {guarantee.needed:,} would be enough"
         )
-    return f"NOT backed: {guarantee.rows:,} held-out {rows} (decision.holdout) are too few{hint}"
+    return f"{guarantee.rows:,} held-out {rows} are too few{hint}"
 
 
 def _achieved(guarantee: Guarantee, metrics: ClassificationMetrics) -> str:

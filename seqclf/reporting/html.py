@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup
 
+from seqclf.reporting.anchors import anchor_of, linked_sections
 from seqclf.reporting.formatting import head_and_tail, number, percent, probability_text, shortened
 
 if TYPE_CHECKING:
@@ -64,8 +65,10 @@ class Table:
     """A table for the macro `show_table`.
 
     `columns`: heading → "text", "number" or "bar", whose cells are `Bar`s. Of two empty headings, write one as a space.
-    `strong`: index of a row in bold. `stacked`: on phones the cells of a row stand below each other. `folded`: title
-    behind which a table of more than `LONG_TABLE` rows is hidden at first.
+    The first cell of a row is its heading. `caption`: a line above the table. `strong`: index of a row in bold.
+    `stacked`: on phones, cells of prose stand below each other; leave it out for numbers, which a reader compares by
+    column. A table that is wider than the window scrolls in its box, and its first column stays in sight. `folded`:
+    title behind which a table of more than `longest` rows is hidden at first.
     """
 
     columns: Mapping[str, str]
@@ -73,15 +76,25 @@ class Table:
     strong: int | None = None
     stacked: bool = False
     folded: str | None = None
+    caption: str | None = None
+    longest: int = LONG_TABLE
 
     @property
     def css_class(self) -> str:
         """Classes of the style sheet. A table with bars fills the width of the page."""
-        return " ".join(["full"] * ("bar" in self.columns.values()) + ["stacked"] * self.stacked)
+        kinds = list(self.columns.values())
+        # Stacked numbers could not be compared, as those of one column would not stand below each other.
+        stacks = self.stacked and kinds.count("text") > 1
+        return " ".join(["full"] * ("bar" in kinds) + ["stacked"] * stacks)
+
+    @property
+    def label(self) -> str:
+        """Name of the table for screen readers."""
+        return self.caption or self.folded or f"table of {', '.join(filter(str.strip, self.columns))}"
 
     @property
     def is_folded(self) -> bool:
-        return self.folded is not None and len(self.rows) > LONG_TABLE
+        return self.folded is not None and len(self.rows) > self.longest
 
 
 def limited_rows(rows: Sequence[Sequence[object]], most: int) -> list[Sequence[object]]:
@@ -121,15 +134,17 @@ def render_section(section: Section) -> RenderedSection:
     return RenderedSection(markup, read_template(section.script) if section.script else "")
 
 
-def render_sections(template: str, sections: Sequence[RenderedSection], *, title: str, summary: str) -> str:
-    """Render a page whose template shows the `sections` in turn."""
+def render_sections(
+    template: str, sections: Sequence[RenderedSection], *, title: str, summary: str, **context: Any
+) -> str:
+    """Render a page whose template shows the `sections` in turn. `context`: other variables of the template."""
     script = "".join(section.script for section in sections)
     parts = [section.markup for section in sections]
-    return render_page(template, title=title, summary=summary, script=script, sections=parts)
+    return render_page(template, title=title, summary=summary, script=script, sections=parts, **context)
 
 
 def render_page(template: str, *, title: str, summary: str, script: str = "", **context: Any) -> str:
-    """Render a template that extends `base.html`.
+    """Render a template that extends `base.html`, which lists the sections of the page at its top.
 
     `script`: JavaScript at the end of the page. The page's policy names its hash, so that no other script can run.
     """
@@ -162,6 +177,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     templates.filters |= {
+        "anchor": anchor_of,
+        "linked": linked_sections,
         "number": number,
         "percent": percent,
         "probability": probability_text,

@@ -11,10 +11,11 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.formatting import listed, percent, score, shortened
-from seqclf.reporting.guarantees import decision_lines
-from seqclf.reporting.run.summary import BETWEEN, headline, verdict_rows
+from seqclf.reporting.run.summary import BETWEEN, score_table
+from seqclf.reporting.verdict import verdict_of
 
 MOST_FIELDS = 40
 FEW_ROWS = 30  # fewer rows of a class make its metrics rough
@@ -82,21 +83,21 @@ def _verdict(
 ) -> list[str]:
     split, positive = list(metrics)[-1], manifest["positive"]
     judged = metrics[split]
-    parts = [_plain(headline(judged, split))]
+    baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
+    decision = Decision.from_dict(manifest["decision"])
+    verdict = verdict_of(judged, split, decision, baseline, run_metrics.get("no_baseline"), run_metrics.get("next"))
+    parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
         parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
-    guarantees = decision_lines(Decision.from_dict(manifest["decision"]), judged, split)
-    parts += [_items(guarantees)] if guarantees else []
-    baseline = run_metrics.get("baseline")
-    names, rows = verdict_rows(metrics, None if baseline is None else BaselineMetrics.from_dict(baseline))
-    parts.append(_table(["", *names], rows))
+    headings, rows = score_table(metrics, baseline)
+    parts += [_plain(verdict.counts), _table(["", *headings], rows)]
     if judged.intervals is not None:
         parts.append(BETWEEN)
     by_length = [
         [f"{part.low} to {part.high}", part.rows, score((part.positive or part).recall)] for part in judged.by_length
     ]
-    parts.append(_table(["tokens", "rows", f"recall{f' of {positive}' if positive else ''}"], by_length))
+    parts.append(_table(["tokens", "rows", metric_title("recall", positive)], by_length))
     return parts
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.storage.ragged import Ragged, Split, sample_split
+from seqclf.system import progress
 
 MAX_FITTED_TOKENS = 8_000_000  # training tokens to fit on; larger splits are sampled by whole rows
 SINGLE_THREAD_ROWS = 5_000  # below this, threads cost more than they save, and on busy cores very much more
@@ -62,11 +63,12 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_c
     with warnings.catch_warnings(), threadpool_limits(threads):
         warnings.simplefilter("ignore")  # a model that has not converged is still a baseline; its scores say how good
         for name, fit in (("logistic regression", _fit_logistic), ("gradient boosting", _fit_boosting)):
-            predict = fit(train, category_sizes, number_fields, seed)
-            probabilities[name] = {
-                split_name: _spread_over_classes(*predict(split.sequences), num_classes)
-                for split_name, split in other_splits.items()
-            }
+            with progress.stage(f"order-blind baseline: {name}"):
+                predict = fit(train, category_sizes, number_fields, seed)
+                probabilities[name] = {
+                    split_name: _spread_over_classes(*predict(split.sequences), num_classes)
+                    for split_name, split in other_splits.items()
+                }
     judge = "validation" if "validation" in other_splits else next(iter(other_splits))
     labels = other_splits[judge].labels
     best = min(probabilities, key=lambda name: _log_loss(labels, probabilities[name][judge]))

@@ -1,4 +1,4 @@
-"""Length statistics: percentiles of all rows and of each class, and a histogram by class."""
+"""Length statistics before truncation: percentiles of all rows and of each class, and a histogram by class."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class LengthHistogram:
 
 @dataclass(frozen=True)
 class LengthStatistics:
-    """Lengths of all splits together, by class and by split. A class without rows has no summary."""
+    """Lengths before truncation: of all splits together, by class and by split. A class without rows has no summary."""
 
     all_rows: LengthSummary
     by_class: dict[str, LengthSummary]
@@ -59,14 +59,14 @@ class LengthStatistics:
 
 def measure_lengths(dataset: Dataset) -> LengthStatistics:
     """Return summaries of all rows, of each class and of each split, and a histogram of all rows by class."""
-    lengths = np.concatenate([split.sequences.lengths for split in dataset.splits.values()])
+    lengths = np.concatenate([split.lengths_before_truncation for split in dataset.splits.values()])
     labels = np.concatenate([split.labels for split in dataset.splits.values()])
     edges = histogram_edges(lengths)
     lengths_of = {label: lengths[labels == code] for code, label in enumerate(dataset.classes)}
     return LengthStatistics(
         all_rows=summarize_lengths(lengths),
         by_class={label: summarize_lengths(values) for label, values in lengths_of.items() if len(values)},
-        by_split={name: summarize_lengths(split.sequences.lengths) for name, split in dataset.splits.items()},
+        by_split={name: summarize_lengths(split.lengths_before_truncation) for name, split in dataset.splits.items()},
         histogram=LengthHistogram(
             edges=edges.tolist(),
             by_class={label: np.histogram(values, edges)[0].tolist() for label, values in lengths_of.items()},

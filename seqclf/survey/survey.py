@@ -13,13 +13,19 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.dataset_warnings import dataset_warnings
+from seqclf.survey.example_rows import ExampleRow, example_rows
 from seqclf.survey.field_statistics import FieldStatistics, measure_field
 from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
 from seqclf.survey.padding_statistics import PaddingSurvey, survey_padding
 from seqclf.survey.scale_advice import scale_advice
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
+from seqclf.survey.token_rates import TokenRates, measure_token_rates
 from seqclf.survey.truncation_statistics import TruncationSurvey, survey_truncation
+from seqclf.survey.value_distributions import ValueDistribution, measure_values
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
+
+MOST_WARNINGS, LONGEST_WARNING = 10, 200  # of the summary; the data file has all
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,8 @@ class DatasetSurvey:
     """Everything that `describe` shows of a dataset.
 
     `rows`: counts by split. `ignored`: columns that no field reads. `leaks`: counts of what splits share. `columns`:
-    target leakage of the ignored columns. `single_field_recall`: the result of `score_single_fields`. `baseline` and
+    target leakage of the ignored columns. `tokens` and `values`: by field, rates of its values, or the distributions of
+    its channels. `single_field_recall`: the result of `score_single_fields`. `baseline` and
     `single_field_recall` are None, and `columns` is empty, in a survey without a baseline. `warnings`: one line for
     each problem.
     """
@@ -46,6 +53,24 @@ class DatasetSurvey:
     baseline: BaselineScores | None = None
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
+    examples: list[ExampleRow] = field(default_factory=list)
+    tokens: dict[str, TokenRates] = field(default_factory=dict)
+    values: dict[str, dict[str, ValueDistribution]] = field(default_factory=dict)
+
+    def summary(self) -> JsonObject:
+        """Return the main counts and the warnings as plain values, in one short line whatever the data."""
+        lengths = self.lengths.all_rows
+        return {
+            "name": self.name,
+            "classes": len(self.classes),
+            "positive": self.positive,
+            "rows": {split: counts.used for split, counts in self.rows.items()},
+            "refused": sum(counts.refused for counts in self.rows.values()),
+            "tokens": sum(counts.tokens for counts in self.rows.values()),
+            "lengths": {name: getattr(lengths, name) for name in ("min", "p50", "p95", "max")},
+            "warnings": [line[:LONGEST_WARNING] for line in self.warnings[:MOST_WARNINGS]],
+            "warning_count": len(self.warnings),
+        }
 
     def to_dict(self) -> JsonObject:
         """Return plain values that JSON can hold. The recalls of single fields are under `alone`."""
@@ -65,7 +90,26 @@ class DatasetSurvey:
             "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **alone,
             "warnings": self.warnings,
+            "examples": [row.to_dict() for row in self.examples],
+            "tokens": {name: rates.to_dict() for name, rates in self.tokens.items()},
+            "values": {
+                name: {channel: values.to_dict() for channel, values in channels.items()}
+                for name, channels in self.values.items()
+            },
         }
+
+
+def survey_content(survey: DatasetSurvey, dataset: Dataset) -> DatasetSurvey:
+    """Add what the data looks like: example rows, frequent tokens and value distributions."""
+    tokens, values = {}, {}
+    for name, encoder in progress.track(
+        dataset.encoders.items(), "counting values by class", total=len(dataset.encoders), unit="fields"
+    ):
+        if (rates := measure_token_rates(dataset, name, encoder)) is not None:
+            tokens[name] = rates
+        if (distributions := measure_values(dataset, name, encoder)) is not None:
+            values[name] = distributions
+    return replace(survey, examples=example_rows(dataset), tokens=tokens, values=values)
 
 
 def survey_dataset(
@@ -93,7 +137,7 @@ def survey_dataset(
         survey = replace(
             survey,
             columns=find_target_leakage(dataset, options),
-            baseline=score_baseline(dataset),
+            baseline=score_baseline(dataset).scores,
             single_field_recall=score_single_fields(dataset),
         )
     # Last, because warnings are about everything above.

@@ -14,6 +14,7 @@ from seqclf.data.reading.casts import quote_identifier
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.storage.dataset import Dataset
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
 SAMPLED_ROWS = 50_000
@@ -99,7 +100,12 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
 
 def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
     """Score each column alone, and next to the best one if that one leaks."""
-    aurocs = {name: _cross_validated_auroc(values[:, None], codes) for name, values in features.items()}
+    aurocs = {
+        name: _cross_validated_auroc(values[:, None], codes)
+        for name, values in progress.track(
+            features.items(), "looking for columns that reveal the label", total=len(features), unit="columns"
+        )
+    }
     ranked = sorted(aurocs, key=lambda name: -aurocs[name])
     leakages = []
     for name in ranked:

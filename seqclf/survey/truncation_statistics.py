@@ -46,8 +46,8 @@ class TruncationSurvey:
 
 
 def survey_truncation(dataset: Dataset) -> TruncationSurvey:
-    """Report the limit of a dataset and try others at high percentiles of its lengths."""
-    lengths = np.concatenate([split.sequences.lengths for split in dataset.splits.values()])
+    """Report the limit of a dataset and try others at high percentiles of its lengths before truncation."""
+    lengths = np.concatenate([split.lengths_before_truncation for split in dataset.splits.values()])
     limits = sorted({int(np.percentile(lengths, q)) for q in TRIED_PERCENTILES})
     return TruncationSurvey(
         max_length=dataset.schema.max_length,

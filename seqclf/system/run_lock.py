@@ -36,6 +36,18 @@ def is_resumed(run: Path, checkpoint: str | None) -> bool:
     return checkpoint is not None and Path(checkpoint).resolve().parent.parent == run.resolve()
 
 
+def remove_empty_folder(run: Path) -> None:
+    """Remove the folder of a failed run if it is empty, and those above in the working folder that it was alone in."""
+    working_folder = Path.cwd()
+    if run.resolve() == working_folder:
+        return
+    with suppress(OSError):  # another failing run in the same folder was quicker, or the disk is read-only
+        for folder in (run, *run.parents):
+            inside = working_folder in folder.resolve().parents or folder == run
+            if inside and folder.is_dir() and not any(folder.iterdir()):
+                folder.rmdir()
+
+
 @contextmanager
 def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iterator[None]:
     """Hold the folder of a training run while the block runs.

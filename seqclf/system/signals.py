@@ -10,7 +10,8 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NoReturn
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -37,6 +38,35 @@ def install() -> None:
         for number in SIGNALS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _receive)
+
+
+@contextmanager
+def handled() -> Iterator[None]:
+    """Handle the signals inside the block only, for a function that runs in the process of somebody else.
+
+    A signal ends the block as it ends a command. Then the handlers of before are back, and get the signal. Raises
+    KeyboardInterrupt, with the advice how to resume, if they go on. Other threads than the main one handle no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    install()
+    ended: Terminated | None = None
+    try:
+        with raised():
+            yield
+    except Terminated as end:
+        ended = end
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: it was not set by Python, which cannot set it again
+                signal.signal(number, handler)
+        _State.received, _State.deferred = None, False
+    if ended is not None:
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.Signals[ended.name])
+        raise KeyboardInterrupt("; ".join(filter(None, (f"stopped by {ended.name}", ended.advice))))
 
 
 def reinstall() -> None:
@@ -79,6 +109,32 @@ def raised() -> Iterator[None]:
             raise
     if _State.received is not None:
         raise Terminated(_State.received)
+
+
+@contextmanager
+def reported_outputs(*paths: str | Path | None) -> Iterator[None]:
+    """Let the line of a signal that ends the block tell what became of the files that the block writes.
+
+    A file is written completely or not at all (see `atomic_files`), so its state before and after tells.
+    """
+    outputs = [Path(path) for path in paths if path is not None]
+    before = [_written_at(path) for path in outputs]
+    try:
+        with raised():
+            yield
+    except Terminated as end:
+        for path, earlier in zip(outputs, before, strict=True):
+            now = _written_at(path)
+            fate = "was not written" if now is None else "is unchanged" if now == earlier else "was written"
+            end.advice = "; ".join(filter(None, (end.advice, f"{path} {fate}")))
+        raise
+
+
+def _written_at(path: Path) -> tuple[int, int] | None:
+    with suppress(OSError):
+        status = path.stat()
+        return status.st_ino, status.st_mtime_ns
+    return None
 
 
 @contextmanager

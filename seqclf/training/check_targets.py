@@ -37,12 +37,21 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
         from seqclf.training.user_callbacks import check_callbacks
 
         check_callbacks(callbacks)
+    check_accelerator(config.trainer.get("accelerator"))
     resolved = {
         "model": resolve_model(config.model, written),
         "loss": resolve_loss(config.loss, written),
         "optimizer": resolve_optimizer(config.optimizer, written),
     }
     return config.model_copy(update=resolved)
+
+
+def check_accelerator(name: str | None) -> None:
+    """Raise InputError for a GPU that PyTorch does not see, which Lightning would report after the data is read."""
+    available = {"gpu": torch.cuda.is_available() or torch.backends.mps.is_available()}
+    available |= {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if name is not None and not available.get(name, True):
+        raise InputError(f"trainer.accelerator={name}: PyTorch sees no such device; set trainer.accelerator=cpu")
 
 
 def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Config:

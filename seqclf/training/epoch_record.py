@@ -79,13 +79,15 @@ class EpochRow(NamedTuple):
 
 
 class EpochRecord(Checkpoint):
-    """Keeps a row per epoch, writes them to `path` (metrics.csv) and passes each to `show(row, monitor)`.
+    """Keeps a row per epoch, writes them to `path` (metrics.csv) and passes each to `show(row, monitor, positive)`.
+
+    `positive`: the positive label and its recall on validation, which may be None. None without a positive label.
 
     The rows travel in checkpoints, so a resumed run keeps those before it. It is a `Checkpoint` because Lightning calls
     those after the module has logged its epoch, and all other callbacks before.
     """
 
-    def __init__(self, path: Path, show: Callable[[EpochRow, str], None]):
+    def __init__(self, path: Path, show: Callable[[EpochRow, str, tuple[str, float | None] | None], None]):
         self.path = path
         self.show = show
         self.rows: list[EpochRow] = []
@@ -142,10 +144,11 @@ class EpochRecord(Checkpoint):
             scores=scores,
             observation="",
         )
+        metrics = None if validation is None else _confusion_metrics(validation, task.classes)
         note = epoch_note(
             row.to_dict(),
             self.history,
-            None if validation is None else _confusion_metrics(validation, task.classes),
+            metrics,
             task.classes,
             task.positive,
             task.monitor,
@@ -157,7 +160,8 @@ class EpochRecord(Checkpoint):
                 logger.log_metrics({**speed, "epoch": row.epoch}, row.step)
             # After every epoch, so that a killed run keeps its record.
             self._write()
-            self.show(self.rows[-1], task.monitor)
+            recall = None if metrics is None or task.positive is None else metrics.recall_by_class[task.positive]
+            self.show(self.rows[-1], task.monitor, None if task.positive is None else (task.positive, recall))
 
     def _speed(self, device: torch.device) -> Speed:
         # Validation comes after the last step and does not count.

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch
+from seqclf.system import progress
 from seqclf.training.module import SequenceTask
 
 
@@ -22,6 +23,7 @@ def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.nda
         ids.append(batch.ids)
         labels.append(batch.labels.numpy())
         logits.append(batch_logits.float().cpu().numpy())
+        progress.advance("rows", len(batch.ids))
     # Evaluation batches are sorted by length.
     order = np.argsort(np.concatenate(ids), kind="stable")
     return np.concatenate(labels)[order], np.concatenate(logits)[order]

@@ -46,20 +46,33 @@ class SequenceTask(pl.LightningModule):
     """Trains a classifier of sequences.
 
     `dataset`: `Dataset.description()`. `model`, `loss`, `optimizer`: `_target_` dicts. `monitor`: the validation metric
-    that chooses the best epoch. All are plain values and travel in the checkpoint, which therefore loads with
-    `weights_only=True` and needs neither Hydra nor the data.
+    that chooses the best epoch. What is left out has the value of conf/. All are plain values and travel in the
+    checkpoint, which therefore loads with `weights_only=True` and needs neither Hydra nor the data. In any Trainer::
+
+        dataset = seqclf.load_data("train.parquet", label="label")
+        task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
+        pl.Trainer(max_epochs=5).fit(task, datamodule=seqclf.SequenceDataModule(dataset.splits))
     """
 
     def __init__(
         self,
         dataset: DatasetDescription,
-        model: Config,
-        loss: Config,
-        optimizer: Config,
-        monitor: str,
-        seed: int,
+        model: Config | None = None,
+        loss: Config | None = None,
+        optimizer: Config | None = None,
+        monitor: str | None = None,
+        seed: int | None = None,
     ):
         super().__init__()
+        if None in (model, loss, optimizer, monitor, seed):
+            from seqclf.config.composition import train_defaults  # loads Hydra, which a checkpoint does not need
+
+            default = train_defaults()
+            model, loss = model or default["model"], loss or default["loss"]
+            optimizer, monitor = optimizer or default["optimizer"], monitor or default["monitor"]
+            seed = default["seed"] if seed is None else seed
+        assert model and loss and optimizer and monitor and seed is not None
+        # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
             raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")
@@ -71,6 +84,7 @@ class SequenceTask(pl.LightningModule):
         self.last_logged_step = 0
         self.learning_rate = 0.0  # of the last optimizer step
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
+        self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
@@ -136,16 +150,27 @@ class SequenceTask(pl.LightningModule):
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.learning_rate = optimizer.param_groups[0]["lr"]
+        if self._is_logged(self.global_step + 1):  # only then, because a norm takes a pass over all gradients
+            gradients = [weight.grad for weight in self.parameters() if weight.grad is not None]
+            self.gradient_norm = nn.utils.get_total_norm(gradients)
+
+    def _is_logged(self, step: int) -> bool:
+        trainer: Any = self.trainer
+        every = trainer.log_every_n_steps
+        return bool(every and step % every == 0 and step > self.last_logged_step and trainer.loggers)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         # Not by `self.log`, which takes a millisecond at every step, also at those that are not logged.
-        trainer: Any = self.trainer
-        every, step = trainer.log_every_n_steps, self.global_step
-        if every and step % every == 0 and step > self.last_logged_step and trainer.loggers:
+        step = self.global_step
+        if self._is_logged(step):
             self.last_logged_step = step
-            loss = float(self.step_loss)
-            for logger in trainer.loggers:
-                logger.log_metrics({"train/step_loss": loss, "lr": self.learning_rate}, step)
+            values = {
+                "train/step_loss": float(self.step_loss),
+                "train/gradient_norm": float(self.gradient_norm),
+                "lr": self.learning_rate,
+            }
+            for logger in self.trainer.loggers:
+                logger.log_metrics(values, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self(batch).float()
@@ -180,7 +205,7 @@ class SequenceTask(pl.LightningModule):
         metrics.reset()
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
-                f"the {split} loss of epoch {self.current_epoch} is not finite; lower optimizer.lr "
+                f"the {split} loss of epoch {self.current_epoch + 1} is not finite; lower optimizer.lr "
                 f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
             )
         self.epoch_scores[split] = result

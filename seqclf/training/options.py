@@ -1,4 +1,4 @@
-"""The config of `train`, checked without PyTorch: its root, the logger, the optimizer, the loss and the trainer."""
+"""The config of `train`, checked without PyTorch: its root, the optimizer, the loss and the trainer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Discriminator, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
@@ -24,24 +24,30 @@ from seqclf.config.options import (
     ZeroOrMore,
     one_of,
 )
+from seqclf.config.override_text import argument
+from seqclf.config.suggestions import similar_file
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
+from seqclf.training.loggers.options import LoggerOptions
 
 
 def require_checkpoint_file(value: str) -> str:
     """Refuse a path that is no readable checkpoint file. Its content is checked when PyTorch reads it."""
     path = Path(value)
     if path.is_dir():
-        raise InputError(f"checkpoint={value}: is a folder; name a file in it, such as checkpoints/last.ckpt")
+        saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
+        remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else "name a file in it, such as last.ckpt"
+        raise InputError(f"checkpoint={value}: is a folder; {remedy}")
     try:
         with path.open("rb"):
             pass
     except FileNotFoundError:
-        raise InputError(f"checkpoint={value}: no such file; give RUN/checkpoints/last.ckpt") from None
+        remedy = similar_file(value) or "give RUN/checkpoints/last.ckpt"
+        raise InputError(f"checkpoint={value}: no such file; {remedy}") from None
     except OSError as error:
         raise InputError(f"checkpoint={value}: cannot be read ({error.strerror}); name another file") from None
     if not zipfile.is_zipfile(path):  # torch.save writes a zip archive
@@ -57,31 +63,6 @@ class RuntimeOptions(Options):
 
     threads: Count | None
     flush_denormal: bool
-
-
-class PlainLoggerOptions(Options):
-    """The loggers without settings."""
-
-    name: Literal["tensorboard", "csv", "none"]
-
-
-class WandbOptions(Options):
-    """conf/logger/wandb.yaml, which explains each key and holds its default."""
-
-    name: Literal["wandb"]
-    project: Text
-    run_name: Text | None
-    group: Text | None
-    job_type: Text | None
-    tags: list[Text]
-    notes: Text | None
-    mode: Literal["auto", "online", "offline", "disabled"]
-    log_bundle: bool
-    timeout: Annotated[float, Field(ge=1)]  # seconds
-    finish_timeout: NonNegative  # seconds
-
-
-LoggerOptions = Annotated[WandbOptions | PlainLoggerOptions, Discriminator("name")]
 
 
 class ScheduleOptions(Options):
@@ -179,7 +160,7 @@ class TrainerArguments(TypedDict, total=False):
 
 # Arguments of Lightning's Trainer that `pipeline` sets, and the keys that decide them.
 MADE_BY_PIPELINE = {
-    "logger": "choose one by logger=wandb, tensorboard, csv or none",
+    "logger": "choose one by logger=wandb, mlflow, tensorboard, csv or none",
     "plugins": "set trainer.precision, trainer.strategy or trainer.num_nodes",
     "default_root_dir": "set hydra.run.dir=FOLDER",
     "enable_model_summary": "add '+trainer.callbacks=[{_target_: lightning.pytorch.callbacks.ModelSummary}]'",

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.errors import InputError
+from seqclf.system import progress
 from seqclf.tuning.space import TrialSettings, as_overrides, suggest
 
 if TYPE_CHECKING:
@@ -97,22 +98,25 @@ def run_trials(
     # A search that was killed left its trial running, which Optuna would wait for.
     for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
         study.tell(abandoned.number, state=states.FAIL)
-    failures = 0
-    while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
-        trial = study.ask()
-        settings = as_overrides(suggest(trial, space))
-        value, error = _train([*overrides, *settings], folder / f"trial-{trial.number}", options.metric)
-        if value is not None:
-            failures = 0
-            study.tell(trial, value)
-            study.set_user_attr("metric", options.metric)
-        else:
-            failures += 1
-            trial.set_user_attr("error", error)
-            study.tell(trial, state=states.FAIL)
-            if trial.number == 0 or failures == MAX_FAILURES:
-                raise InputError(f"trial {trial.number} ({' '.join(settings)}): {error}")
-        report(_trial(study.trials[-1]))
+    ended = len(study.get_trials(deepcopy=False, states=[states.COMPLETE]))
+    with progress.stage("searching", total=max(1, options.trials - ended), unit="trials", summary=False) as searching:
+        failures = 0
+        while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
+            trial = study.ask()
+            settings = as_overrides(suggest(trial, space))
+            value, error = _train([*overrides, *settings], folder / f"trial-{trial.number}", options.metric)
+            if value is not None:
+                failures = 0
+                searching.advance()
+                study.tell(trial, value)
+                study.set_user_attr("metric", options.metric)
+            else:
+                failures += 1
+                trial.set_user_attr("error", error)
+                study.tell(trial, state=states.FAIL)
+                if trial.number == 0 or failures == MAX_FAILURES:
+                    raise InputError(f"trial {trial.number} ({' '.join(settings)}): {error}")
+            report(_trial(study.trials[-1]))
 
 
 def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:

@@ -3,7 +3,7 @@
 import pytest
 
 from seqclf.benchmark.memory import MemoryGrowth
-from seqclf.benchmark.rating import rate_dynamic
+from seqclf.benchmark.rating import rate_dynamic, speed_text
 from seqclf.benchmark.structure_changes import StructureChanges
 from seqclf.benchmark.timing import ModeTiming
 
@@ -45,7 +45,7 @@ def make_timing(time_ratio, memory_mb):
 def test_rating_follows_time_memory_leaks_and_errors(time_ratio, memory_ratio, growth, structure, word):
     timings = {"dynamic": make_timing(time_ratio, 100 * memory_ratio), "static": make_timing(1.0, 100.0)}
     rating = rate_dynamic(timings, growth, structure)
-    assert rating.word == word and f"{time_ratio:.2f} times" in rating.reason
+    assert rating.word == word and f"{speed_text(time_ratio)} as static" in rating.reason
 
 
 def test_there_is_no_rating_unless_both_modes_ran():

@@ -9,7 +9,7 @@ from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.structure_changes import train_changing_structures
 from seqclf.benchmark.timing import time_modes
-from seqclf.benchmark.workload import generate_workload
+from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS, generate_workload
 
 MODEL = {
     "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
@@ -29,6 +29,13 @@ SETTINGS = BenchmarkSettings(MODEL, 1e-2, "cpu", "32-true", 0)
 
 @pytest.fixture(scope="module")
 def workload():
+    return generate_workload("uniform", 200, 8, 6, seed=2)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A workload of at most 12 tokens per sequence, for tests of many models."""
+    monkeypatch.setitem(LENGTH_DISTRIBUTIONS, "uniform", lambda generator, rows: generator.integers(1, 13, rows))
     return generate_workload("uniform", 200, 8, 6, seed=2)
 
 
@@ -90,12 +97,12 @@ def test_a_mode_that_cannot_run_is_reported_and_the_others_run(workload, monkeyp
     assert timings["dynamic"].tokens_per_s > 0 and timings["static"].tokens_per_s > 0
 
 
-def test_structure_changes_between_steps_without_errors(workload):
-    structure = train_changing_structures(workload, SETTINGS)
+def test_structure_changes_between_steps_without_errors(short):
+    structure = train_changing_structures(short, SETTINGS)
     assert structure.changes == 3 * 3 * 2 * 4 * 2 and structure.errors == []
 
 
-def test_an_error_when_structure_changes_is_reported(workload, monkeypatch):
+def test_an_error_when_structure_changes_is_reported(short, monkeypatch):
     monkeypatch.setattr(structure_changes, "CELLS", {"gru": torch.nn.GRU})
     step = ModeTrainer.step
 
@@ -105,5 +112,5 @@ def test_an_error_when_structure_changes_is_reported(workload, monkeypatch):
         return step(self, rows)
 
     monkeypatch.setattr(ModeTrainer, "step", failing)
-    errors = train_changing_structures(workload, SETTINGS).errors
+    errors = train_changing_structures(short, SETTINGS).errors
     assert len(errors) == 16 and errors[0].startswith("gru, 3 layers, last, ")

@@ -8,7 +8,7 @@ import pytest
 
 from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
-from seqclf.bundle.runtime import open_session
+from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
 from seqclf.export_bundle import write_bundle
 from seqclf.models.parity_grid import grid

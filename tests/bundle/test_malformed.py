@@ -16,7 +16,7 @@ from seqclf.bundle.runtime import Classifier, open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.reporting.guarantees import decision_lines
+from seqclf.reporting.verdict import verdict_of
 
 WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 
@@ -77,14 +77,14 @@ SAMPLED = pytest.mark.parametrize("stride", [23, pytest.param(1, marks=pytest.ma
 
 
 def decision_report(classifier):
-    """Lines about the decision in terminal, model card and report, and the thresholds of its classes."""
+    """Sentences of terminal, model card and report, and the thresholds of the classes."""
     classes, decision = classifier.classes, classifier.decision
     rows = 2 * len(classes)
     labels = np.arange(rows) % len(classes)
     logits = np.eye(len(classes), dtype=np.float32)[labels]
     outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
-    return [*decision_lines(decision, metrics, "test"), *map(decision.threshold_of, range(len(classes)))]
+    return [*verdict_of(metrics, "test", decision).sentences, *map(decision.threshold_of, range(len(classes)))]
 
 
 @SAMPLED
@@ -94,7 +94,7 @@ def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, 
     session = open_session(folder / "model.onnx", "cpu", 1)
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert len(decision_report(Classifier(folder, device="cpu"))) == 7
+    assert len(decision_report(Classifier(folder, device="cpu"))) == 4
     refused = 0
     for mutation, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, stride):
         write_signed(folder, {**manifest, **changed})

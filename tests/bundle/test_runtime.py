@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from seqclf.bundle import runtime
 from seqclf.bundle.python_rows import to_columns
-from seqclf.bundle.runtime import open_session
+from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 

@@ -60,3 +60,14 @@ def test_a_label_table_needs_a_bundle_with_ids(exported, classifier, tmp_path):
     table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label", None, None)
     with pytest.raises(InputError, match=r"t.jsonl: the bundle was trained without data.id, by which the labels of"):
         predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", table)
+
+
+def test_wrong_rows_keep_their_text_to_the_letter(classifier, tmp_path):
+    texts = [f"  Green\tHOUSE \n{number} !" for number in range(6)]
+    mistakes = []
+    for label in ("k0", "k1", "k2"):
+        rows = [{"text": text, "label": label} for text in texts]
+        result = predict_labelled(classifier("text"), write_rows(tmp_path / "t.jsonl", rows), "label", None)
+        mistakes += result.mistakes.items()
+    assert len(mistakes) >= len(texts), "a text is right under one label at most"
+    assert all(described.texts == {"text": texts[position]} for position, described in mistakes)

@@ -16,6 +16,7 @@ from seqclf.config.command import CONF
 from seqclf.config.instantiate import build, locate
 from seqclf.config.options import parse_options
 from seqclf.models.ensemble import build_classifier
+from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
 
 COMMANDS = sorted(path.stem for path in CONF.glob("*.yaml"))
@@ -51,7 +52,7 @@ def test_every_command_has_a_module_a_config_and_help(command):
     required = {"export": ["checkpoint=x", "bundle=y"], "predict": ["bundle=y"], "evaluate": ["bundle=y"]}
     assert composed(command, *required.get(command, []))
     text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
-    assert f"python -m seqclf.{command}" in text and f"app_name: seqclf.{command}" in text
+    assert f"      seqclf {command} " in text and f"app_name: seqclf {command}\n" in text
     assert locate(f"seqclf.{command}.main")
 
 
@@ -93,9 +94,10 @@ def test_every_batching_builds_from_its_config(option):
     SequenceDataModule({}, seed=0, **composed("train", f"batching={option}")["batching"])
 
 
-def test_the_datamodule_holds_no_defaults():
-    parameters = inspect.signature(SequenceDataModule).parameters.values()
-    assert all(parameter.default is parameter.empty for parameter in parameters)
+def test_constructors_hold_no_defaults_of_their_own():
+    for constructor in (SequenceDataModule, SequenceTask):
+        parameters = inspect.signature(constructor).parameters.values()
+        assert all(parameter.default in (parameter.empty, None) for parameter in parameters)
 
 
 def refused(command, *arguments, cwd: Path):
@@ -124,7 +126,7 @@ def refused(command, *arguments, cwd: Path):
         ("predict", [], "bundle"),
         ("train", ["not-an-assignment"], "not-an-assignment"),
         ("train", ["experiment=trec"], "path"),
-        ("train", ["++patiense=3"], "patiense: no such key; did you mean 'patience'?"),
+        ("train", ["++patiense=3"], "patiense: no such key; write patience=3"),
         ("train", ["+data@other=toy"], "other: no such key"),
         ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision: no such key"),
     ],

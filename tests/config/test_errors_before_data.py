@@ -74,19 +74,18 @@ CASES = [
     (
         "train",
         ["trainer.max_epoch=3"],
-        "trainer.max_epoch: no such key or group; did you mean 'trainer.max_epochs'? "
-        "--help lists the groups, --cfg job all keys",
+        "trainer.max_epoch: no such key; write trainer.max_epochs=3",
     ),
     (
         "train",
         ["+trainer.overfit_batch=3"],
-        "trainer.overfit_batch: no such key; did you mean 'overfit_batches'? --cfg job lists all keys",
+        "trainer.overfit_batch: no such key; did you mean 'trainer.overfit_batches'?",
     ),
     ("train", ["trainer.max_epochs=0"], "trainer.max_epochs=0: must be at least 1, or -1 for no limit, or null"),
     ("train", ["trainer.max_epochs=many"], "trainer.max_epochs=many: must be a whole number, or null"),
     ("train", ["trainer.limit_train_batches=most"], "trainer.limit_train_batches=most: must be a number, or null"),
     ("train", ["checkpoint=no.ckpt"], "checkpoint=no.ckpt: no such file; give RUN/checkpoints/last.ckpt"),
-    ("train", ["checkpoint=."], "checkpoint=.: is a folder; name a file in it, such as checkpoints/last.ckpt"),
+    ("train", ["checkpoint=."], "checkpoint=.: is a folder; name a file in it, such as last.ckpt"),
     (
         "train",
         ["checkpoint=broken.parquet"],
@@ -107,7 +106,7 @@ CASES = [
         "logger.mode=ofline: must be one of auto, online, offline, disabled; did you mean 'offline'?",
     ),
     ("train", [*WANDB, "logger.timeout=soon"], "logger.timeout=soon: must be a number"),
-    ("train", [*WANDB, "logger.tags=mine"], "logger.tags=mine: must be a list"),
+    ("train", [*WANDB, "logger.tags=3"], "logger.tags=3: must be a list, or null"),
     ("train", ["model.cell=lstn"], "model.cell=lstn: must be lstm, gru or rnn; did you mean 'lstm'?"),
     (
         "train",
@@ -118,7 +117,7 @@ CASES = [
     ("train", ["model.hidden_size=big"], "model.hidden_size=big: must be a whole number"),
     ("train", ["seed=-1"], "seed=-1: must be at least 0"),
     ("train", ["~patience"], "patience: is missing; do not remove it with ~, and name it in a config file of your own"),
-    ("train", ["+patiense=3"], "patiense: no such key; did you mean 'patience'? --cfg job lists all keys"),
+    ("train", ["+patiense=3"], "patiense: no such key; write patience=3"),
     (
         "train",
         ["data.split.by=tme"],
@@ -174,8 +173,7 @@ CASES = [
     (
         "train",
         ["+optimizer.learning_rate=1"],
-        "optimizer.learning_rate: no such argument of AdamW; it takes lr, betas, "
-        "eps, weight_decay, amsgrad, maximize, foreach, capturable, differentiable, fused",
+        "optimizer.learning_rate: no such argument of AdamW; did you mean 'lr'?",
     ),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW: Invalid beta parameter at index 0: 2"),
     ("train", [NET], "model.kernel: is missing; Net needs it"),
@@ -234,7 +232,7 @@ CASES = [
     (
         "train",
         ["+trainer.logger=true"],
-        "trainer.logger: is made by the training itself; choose one by logger=wandb, tensorboard, csv or none",
+        "trainer.logger: is made by the training itself; choose one by logger=wandb, mlflow, tensorboard, csv or none",
     ),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),

@@ -29,7 +29,9 @@ from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.survey.options import DescribeConfig
-from seqclf.training import loggers, options
+from seqclf.training import options
+from seqclf.training.loggers.open_logger import LOGGERS
+from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.options import TrainConfig, TrainerArguments
 from seqclf.tuning.options import SearchConfig, SearchOptions
 
@@ -53,7 +55,7 @@ GROUPS = {
     "data": DataOptions,
     "data.split": SplitOptions,
     "decision": DecisionOptions,
-    "logger": options.WandbOptions,
+    "logger": WandbOptions,
     "optimizer.schedule": options.ScheduleOptions,
     "runtime": options.RuntimeOptions,
 }
@@ -144,7 +146,7 @@ def test_a_whole_number_stays_one_where_both_are_allowed():
         ("patience", 0, "patience=0: must be at least 1, or null"),
         ("patience", "x", "patience=x: must be a whole number, or null"),
         ("export", "maybe", "export=maybe: must be true or false"),
-        ("export", 1, "export=1: must be true or false"),
+        ("export", 1, "export=1: must be true or false; write export=true"),
         ("rate", "fast", "rate=fast: must be a number"),
         ("rate", "0.5", "rate=0.5: must be a number"),
         ("rate", True, "rate=true: must be a number"),
@@ -160,15 +162,18 @@ def test_a_whole_number_stays_one_where_both_are_allowed():
         ("arguments.size", 0, "arguments.size=0: must be at least 1"),
         ("logger.mode", "c", "logger.mode=c: must be one of a, b"),
         ("logger.name", "frist", "logger.name=frist: must be first or second; did you mean 'first'?"),
-        ("logger.moed", "a", "logger.moed: no such key; did you mean 'mode'? --cfg job lists all keys"),
-        ("sed", 1, "sed: no such key; did you mean 'seed'? --cfg job lists all keys"),
+        ("logger.moed", "a", "logger.moed: no such key; did you mean 'logger.mode'?"),
+        ("sed", 1, "sed: no such key; did you mean 'seed'?"),
     ],
 )
 def test_values_of_another_type_are_refused_by_key(key, value, message):
     message = message.replace("must be one of a, b", "must be a or b")
     with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
         parse_options(Sample, with_value(SAMPLE, key, value))
-    with pytest.raises(InputError, match=f"^{re.escape(f'group.{message}')}$"):
+    # Keys that the line advises are in the same group.
+    grouped = f"group.{message}".replace("did you mean 'logger.m", "did you mean 'group.logger.m")
+    grouped = grouped.replace("mean 'seed", "mean 'group.seed").replace("write export", "write group.export")
+    with pytest.raises(InputError, match=f"^{re.escape(grouped)}$"):
         parse_options(Sample, with_value(SAMPLE, key, value), "group")
 
 
@@ -285,7 +290,7 @@ def test_the_keys_of_a_group_are_those_of_its_model(train_values, group):
 
 
 def test_no_option_has_a_default_outside_of_conf():
-    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, options.PlainLoggerOptions}
+    models = {*COMMANDS.values(), *GROUPS.values(), SearchOptions, MlflowOptions, PlainLoggerOptions}
     for model in models:
         optional = {name for name, field in model.model_fields.items() if not field.is_required()}
         assert optional == ({"data"} if model is BenchConfig else set()), model
@@ -297,7 +302,9 @@ def test_choices_are_those_of_the_code_that_reads_them():
     assert get_args(arguments["layout"]) == LAYOUTS
     assert model_options.POOLING_NAMES == POOLINGS
     assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.METHODS
-    assert get_args(options.WandbOptions.model_fields["mode"].annotation) == loggers.MODES
+    kinds = get_args(get_args(LoggerOptions)[0])
+    names = {name for kind in kinds for name in get_args(kind.model_fields["name"].annotation)}
+    assert names - {"csv", "none"} == {*LOGGERS}
     assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTH_DISTRIBUTIONS) == LENGTHS_NAMES
 
 

@@ -112,6 +112,7 @@ def shell(tmp_path_factory) -> Shell:
     return Shell(folder)
 
 
+WANDB = {"WANDB_PROJECT": "frauds", "WANDB_TAGS": "cards, small", "WANDB_NOTES": "of the environment"}
 DATA = ["data=files", "data.train=train.jsonl", "data.test=test.parquet", "data.label=fraud", "data.id=card"]
 
 
@@ -137,7 +138,7 @@ def runs(shell, files) -> dict[str, Trained]:
         if not completed_file.exists():
             logged = [*files, "trainer.log_every_n_steps=5", "hydra.run.dir=logged"]
             waits = {
-                "logged": shell.start("-m", "seqclf.train", *logged),
+                "logged": shell.start("-m", "seqclf.train", *logged, **WANDB),
                 "again": shell.fork("train", *files, "logger=none", "hydra.run.dir=again"),
             }
             completed_file.write_text(json.dumps({name: asdict(wait()) for name, wait in waits.items()}))

@@ -51,6 +51,25 @@ def test_stderr_holds_the_verdict_and_no_warnings(runs):
         assert "Warning" not in trained.command.stderr and "Traceback" not in trained.command.stderr
 
 
+def test_the_model_is_compared_with_the_baseline_and_the_same_sentences_are_shown_everywhere(trained):
+    metrics = metrics_of(trained.run)
+    comparisons = metrics["baseline"]["comparison"]
+    assert [entry["metric"] for entry in comparisons] == ["average_precision", "recall_at_equal_alerts", "accuracy"]
+    test, first = metrics["test"], comparisons[0]
+    assert first["model"] == pytest.approx(test["positive"]["average_precision"])
+    assert first["baseline"] == pytest.approx(metrics["baseline"]["positive"]["average_precision"])
+    assert comparisons[1]["model"] == pytest.approx(test["positive"]["recall"])
+    assert comparisons[2]["baseline"] == pytest.approx(metrics["baseline"]["accuracy"])
+    is_alarm = "not_better_than_baseline" in {alarm["kind"] for alarm in test["alarms"]}
+    assert is_alarm == (first["low"] <= 0)
+    card = (trained.run / "bundle/MODEL_CARD.md").read_text(encoding="utf-8")
+    page = (trained.run / "report.html").read_text(encoding="utf-8")
+    for text in (trained.command.stderr, card.replace("\\", ""), page):
+        assert "a model that ignores the order (" in text
+        assert f"Next: {metrics['next']}" in text
+        assert "Of 100 sequences labelled yes it finds " in text
+
+
 def test_refused_row_is_counted_and_explained(trained):
     (line,) = (trained.run / "quarantine.jsonl").read_text().splitlines()
     refusal = json.loads(line)

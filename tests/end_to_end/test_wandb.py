@@ -2,36 +2,11 @@
 
 import csv
 import json
-import struct
+from itertools import pairwise
 
 import pytest
 import yaml
-from wandb.proto.wandb_internal_pb2 import Record
-
-HEADER, BLOCK = 7, 32768
-
-
-def records(path):
-    """Yield the protocol buffers in a `.wandb` file.
-
-    The file is a LevelDB log: blocks of 32 KiB, in which a record has one or more parts. No part crosses a block.
-    """
-    data = path.read_bytes()
-    assert data[:4] == b":W&B"
-    position, content = HEADER, b""
-    while position + HEADER <= len(data):
-        remaining = BLOCK - position % BLOCK
-        if remaining < HEADER:  # padding: a header does not fit any more
-            position += remaining
-            continue
-        _, length, part = struct.unpack("<IHB", data[position : position + HEADER])
-        content += data[position + HEADER : position + HEADER + length]
-        position += HEADER + length
-        if part in (1, 4):  # a full record, or the last part of one
-            record = Record()
-            record.ParseFromString(content)
-            yield record
-            content = b""
+from support.wandb_records import records, run_of
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +36,11 @@ def test_run_without_a_key_is_offline_and_asks_nothing(trained):
     assert trained.command.exit_code == 0, "stdin is closed: a prompt would have ended the run"
 
 
+def test_variables_of_the_environment_are_obeyed(recorded):
+    run = run_of(recorded)
+    assert (run.project, list(run.tags), run.notes) == ("frauds", ["cards", "small"], "of the environment")
+
+
 def test_recorded_config_equals_the_config_file(recorded, trained):
     updates = [record.run.config.update for record in recorded if record.HasField("run")]
     updates += [record.config.update for record in recorded if record.HasField("config")]
@@ -73,10 +53,10 @@ def test_recorded_config_equals_the_config_file(recorded, trained):
     "name",
     [
         "train/loss",
-        "train/recall",
+        "train/macro_recall",
         "system/step_ms",
         "validation/loss",
-        "validation/recall",
+        "validation/macro_recall",
         "validation/average_precision",
         "validation/auroc",
     ],
@@ -84,58 +64,77 @@ def test_recorded_config_equals_the_config_file(recorded, trained):
 def test_curves_are_recorded_by_epoch(recorded, trained, name):
     rows = history(recorded, "epoch", name)
     with (trained.run / "metrics.csv").open(newline="") as file:
-        expected = [float(row.get(name) or row[name.removeprefix("system/")]) for row in csv.DictReader(file)]
+        column = name.replace("macro_", "").removeprefix("system/")
+        expected = [float(row[column]) for row in csv.DictReader(file)]
     assert [row["epoch"] for row in rows] == [0, 1, 2, 3]
     assert [row[name] for row in rows] == pytest.approx(expected, rel=1e-6)
 
 
-def test_summary_holds_the_best_value_of_each_validation_metric(recorded):
-    summaries = {}
-    for record in recorded:
-        if record.HasField("metric") and record.metric.name.startswith("validation/"):
-            summaries[record.metric.name] = (record.metric.summary.min, record.metric.summary.max)
-    assert summaries.pop("validation/loss") == (True, False), "minimum, not maximum"
-    names = ("accuracy", "recall", "precision", "f1", "average_precision", "auroc")
-    assert summaries == {f"validation/{name}": (False, True) for name in names}
+def test_each_score_has_one_name_whose_summary_is_that_of_the_exported_model(recorded, trained):
+    metrics = json.loads((trained.run / "metrics.json").read_text())
+    values = summary(recorded)
+    for split in ("train", "validation", "test", "baseline"):
+        for name in ("loss", "accuracy", "recall", "precision", "f1"):
+            shown = f"{split}/macro_{name}" if name in ("recall", "precision", "f1") else f"{split}/{name}"
+            assert values[shown] == pytest.approx(metrics[split][name]), shown
+        assert not {f"{split}/recall", f"{split}/positive/recall"} & set(values)
+    for split in ("validation", "test", "baseline"):
+        positive = metrics[split]["positive"]
+        assert values[f"{split}/recall_of_yes"] == pytest.approx(positive["recall"])
+        assert values[f"{split}/average_precision"] == pytest.approx(positive["average_precision"])
+    assert not [name for name in values if name.startswith(("best/", "final/"))]
 
 
 def test_loss_of_every_fifth_step_is_recorded(recorded, trained):
-    rows = history(recorded, "train/step_loss", "lr", "trainer/global_step")
+    rows = history(recorded, "train/step_loss", "train/gradient_norm", "lr", "trainer/global_step")
     with (trained.run / "metrics.csv").open(newline="") as file:
         last_step = int(list(csv.DictReader(file))[-1]["step"])
     assert [row["trainer/global_step"] for row in rows] == list(range(5, last_step + 1, 5)) and len(rows) > 1
     assert all(0 < row["train/step_loss"] < 5 and row["lr"] >= 0 for row in rows)
+    assert all(0 < row["train/gradient_norm"] < 100 for row in rows)
 
 
 def test_recall_of_each_class_is_recorded(recorded):
-    rows = history(recorded, "validation/recall/no", "validation/recall/yes", "validation/recall")
+    rows = history(recorded, "validation/recall_of_no", "validation/recall_of_yes", "validation/macro_recall")
     assert len(rows) == 4
     for row in rows:
-        mean = (row["validation/recall/no"] + row["validation/recall/yes"]) / 2
-        assert row["validation/recall"] == pytest.approx(mean, rel=1e-5)
+        mean = (row["validation/recall_of_no"] + row["validation/recall_of_yes"]) / 2
+        assert row["validation/macro_recall"] == pytest.approx(mean, rel=1e-5)
 
 
-def test_confusion_matrix_is_recorded(recorded, trained):
-    rows = [row for row in history(recorded) if any(key.startswith("test/confusion_matrix") for key in row)]
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_confusion_matrix_is_recorded(recorded, trained, split):
+    rows = [row for row in history(recorded) if any(key.startswith(f"{split}/confusion_matrix") for key in row)]
     assert rows
-    (path,) = trained.run.glob("wandb/offline-run-*/files/media/table/test/confusion_matrix_table*.json")
+    (path,) = trained.run.glob(f"wandb/offline-run-*/files/media/table/{split}/confusion_matrix_table*.json")
     cells = json.loads(path.read_text())["data"]
-    confusion = json.loads((trained.run / "metrics.json").read_text())["test"]["confusion"]
+    confusion = json.loads((trained.run / "metrics.json").read_text())[split]["confusion"]
     names = ["no", "yes"]
     assert {(actual, predicted): count for actual, predicted, count in cells} == {
         (names[row], names[column]): confusion[row][column] for row in range(2) for column in range(2)
     }
 
 
-def test_test_metrics_are_in_the_summary_and_the_run_is_finished(recorded, trained):
-    summary = {}
+def summary(recorded):
+    """Return the last value of each name in the summary."""
+    values = {}
     for record in recorded:
         if record.HasField("summary"):
-            summary |= {item.key: value(item) for item in record.summary.update if item.key}
-    test = json.loads((trained.run / "metrics.json").read_text())["test"]
-    assert summary["best/test/recall"] == pytest.approx(test["recall"])
-    assert summary["best/test/positive/recall"] == pytest.approx(test["positive"]["recall"])
-    assert any(record.HasField("exit") for record in recorded), "the run was finished"
+            values |= {item.key: value(item) for item in record.summary.update if item.key}
+    return values
+
+
+def test_run_is_finished_as_a_success(recorded):
+    assert [record.exit.exit_code for record in recorded if record.HasField("exit")] == [0]
+
+
+def test_report_is_a_panel_and_a_file(recorded, trained):
+    report = (trained.run / "report.html").read_bytes()
+    (panel,) = trained.run.glob("wandb/offline-run-*/files/media/html/report_*.html")
+    (file,) = trained.run.glob("wandb/offline-run-*/files/report.html")
+    assert panel.read_bytes() == file.read_bytes() == report
+    saved = {item.path for record in recorded if record.HasField("files") for item in record.files.files}
+    assert {"report.html", "metrics.json", panel.relative_to(file.parent).as_posix()} <= saved
 
 
 def test_dataset_and_model_are_artifacts_with_the_digest_of_the_data(recorded, trained):
@@ -162,20 +161,14 @@ def test_tables_agree_with_metrics_json(trained):
         (part["low"], part["high"]) for part in test["by_length"]
     ]
     curve = table(trained, "precision_recall")
-    assert all(0 <= row["recall"] <= 1 and 0 <= row["precision"] <= 1 for row in curve) and len(curve) > 5
-    mistakes = table(trained, "predictions")
+    assert all(0 <= row["recall of yes"] <= 1 and 0 <= row["precision"] <= 1 for row in curve) and len(curve) > 5
+    roc = [(row["false alert rate"], row["recall of yes"]) for row in table(trained, "roc_table")]
+    assert roc == sorted(roc) and (roc[0], roc[-1]) == ((0, 0), (1, 1))
+    area = sum((x - x0) * (y + y0) / 2 for (x0, y0), (x, y) in pairwise(roc))
+    assert area == pytest.approx(test["positive"]["auroc"], abs=1e-6)
+    mistakes = table(trained, "worst_errors")
     assert all(row["label"] != row["predicted"] for row in mistakes)
     assert len(mistakes) == min(20, test["rows"] - round(test["accuracy"] * test["rows"]))
-
-
-def test_test_metrics_are_logged_together(recorded, trained):
-    test = json.loads((trained.run / "metrics.json").read_text())["test"]
-    (row,) = history(recorded, "test/recall", "test/positive/average_precision")
-    assert row["test/recall"] == pytest.approx(test["recall"])
-
-
-def run_of(recorded):
-    return next(record.run for record in recorded if record.HasField("run"))
 
 
 @pytest.mark.slow

@@ -53,7 +53,7 @@ def test_a_class_that_is_never_predicted_is_named():
 
 def test_a_recall_equal_to_the_share_of_alerts_is_no_better_than_chance():
     alarms = alarms_by_kind([[700, 300], [70, 30]], "yes")
-    assert "yes: recall 30.0%, while 30.0% of all rows are given it" in alarms["no_better_than_chance"].text
+    assert "recall of yes 30.0%, while 30.0% of all rows are given it" in alarms["no_better_than_chance"].text
 
 
 def test_accuracy_traded_for_a_recall_target_raises_no_alarm():

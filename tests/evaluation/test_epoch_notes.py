@@ -20,19 +20,19 @@ def note_on_last(rows, confusion=HEALTHY):
 
 def test_the_note_says_how_long_ago_the_best_epoch_was():
     assert note_on_last([epoch(0.5)]) == "first epoch"
-    assert note_on_last([epoch(0.5), epoch(0.6)]) == "best recall so far"
-    assert note_on_last([epoch(0.6), epoch(0.6)]) == "recall no better for 1 epoch"
-    assert note_on_last([epoch(0.5), epoch(0.6), epoch(0.4), epoch(0.6)]) == "recall no better for 2 epochs"
+    assert note_on_last([epoch(0.5), epoch(0.6)]) == "best macro recall so far"
+    assert note_on_last([epoch(0.6), epoch(0.6)]) == "macro recall no better for 1 epoch"
+    assert note_on_last([epoch(0.5), epoch(0.6), epoch(0.4), epoch(0.6)]) == "macro recall no better for 2 epochs"
 
 
 def test_an_epoch_that_ties_with_the_best_does_not_restart_the_count():
     """The best epoch stays the first that reached its recall, as no later one improved on it."""
     rows = [epoch(0.5), *[epoch(0.6)] * 4, epoch(0.4), epoch(0.6)]
     notes = [note_on_last(rows[: count + 1]) for count in range(1, len(rows))]
-    assert notes[0] == "best recall so far"
+    assert notes[0] == "best macro recall so far"
     assert notes[1:] == [
-        "recall no better for 1 epoch",
-        *(f"recall no better for {age} epochs" for age in (2, 3, 4, 5)),
+        "macro recall no better for 1 epoch",
+        *(f"macro recall no better for {age} epochs" for age in (2, 3, 4, 5)),
     ]
 
 
@@ -48,7 +48,7 @@ def test_the_best_epoch_is_chosen_by_the_monitored_metric():
     }
     assert notes["loss"] == "best loss so far"
     assert notes["average_precision"] == "average precision no better for 1 epoch"
-    assert notes["recall"] == "recall no better for 1 epoch"
+    assert notes["recall"] == "macro recall no better for 1 epoch"
     undefined = {key: value for key, value in rows[1].items() if key != "validation/average_precision"}
     assert "not defined" in epoch_note(undefined, rows[:1], metrics, CLASSES, "yes", "average_precision")
 
@@ -71,4 +71,4 @@ def test_an_epoch_without_validation_is_noted_as_such():
 
 def test_epochs_without_validation_are_ignored_in_comparisons():
     assert note_on_last([{"train/loss": 0.5}, epoch(0.5)]) == "first epoch"
-    assert note_on_last([epoch(0.5), {"train/loss": 0.5}, epoch(0.6)]) == "best recall so far"
+    assert note_on_last([epoch(0.5), {"train/loss": 0.5}, epoch(0.6)]) == "best macro recall so far"

@@ -46,3 +46,12 @@ def test_a_leak_is_printed_once(leaking, printed):
 def test_dropped_rows_are_counted_with_the_splits(leaking, printed):
     lines = printed(leaking("drop"))
     assert "  test: dropped 2 rows that share a sequence or an id with an earlier split" in lines
+
+
+@pytest.mark.parametrize("positive", [None, "p"])
+def test_a_guessed_positive_label_is_said_once_with_the_keys_that_set_it(options, tmp_path, printed, positive):
+    rows = {"x": [[row, 1] for row in range(24)], "y": ["p"] * 8 + ["the rest"] * 16}
+    path = write(tmp_path / "train.parquet", rows)
+    lines = printed(options(train=path, label="y", fields={"x": "category"}, positive=positive))
+    guess = "  p is a guess, the rarer label in train: confirm it by data.positive=p, or set 'data.positive=the rest'"
+    assert [line for line in lines if "guess" in line] == ([guess] if positive is None else [])

@@ -43,19 +43,34 @@ def test_bars_stay_inside_their_cell():
 
 def test_short_rows_end_with_one_wide_cell():
     content = table_markup(dict.fromkeys("abc", "number"), [[1, 2, 3], ["more"]])
-    assert content.count("<td") == 5 and 'colspan="2"' in content
+    assert content.count("<td") == 3 and content.count('scope="row"') == 2 and 'colspan="2"' in content
 
 
 def test_strong_rows_stacked_cells_and_bars_are_marked():
-    content = table_markup({"name": "text", "": "bar"}, [["a", bar(0.25)], ["b", bar(1.0)]], strong=1, stacked=True)
+    columns = {"name": "text", "": "bar", "note": "text"}
+    content = table_markup(columns, [["a", bar(0.25), "c"], ["b", bar(1.0), "d"]], strong=1, stacked=True)
     assert 'class="full stacked"' in content and content.count('<tr class="strong">') == 1
-    assert '<td class="text" data-name="name">a</td>' in content and "width:25.0%" in content
+    assert '<th class="text" scope="row" data-name="name">a</th>' in content
+    assert '<td class="text" data-name="note">c</td>' in content and "width:25.0%" in content
+
+
+def test_numbers_are_never_stacked_as_they_are_compared_by_column():
+    assert Table({"name": "text", "a": "number", "b": "number"}, [], stacked=True).css_class == ""
+
+
+def test_the_heading_cells_of_rows_and_columns_are_marked_and_the_caption_names_the_table():
+    content = table_markup({"name": "text", " ": "bar", "b": "number"}, [["x", bar(0.5), 1]], caption="Scores & more")
+    assert content.count('scope="col"') == 2, "a column without a heading has no heading cell"
+    assert content.count('scope="row"') == 1
+    assert (
+        "<caption><span>Scores &amp; more</span></caption>" in content and 'aria-label="Scores &amp; more"' in content
+    )
 
 
 @pytest.mark.parametrize("rows", [LONG_TABLE, LONG_TABLE + 1])
 def test_only_long_tables_are_folded(rows):
     content = table_markup({"name": "text"}, [["a"]] * rows, folded="All")
-    assert ("<details><summary>All</summary>" in content) == (rows > LONG_TABLE)
+    assert ("<summary>All</summary>" in content) == (rows > LONG_TABLE)
     assert "<details>" not in table_markup({"name": "text"}, [["a"]] * rows)
 
 
@@ -72,7 +87,7 @@ def test_everything_but_markup_is_escaped():
 def test_headings_cells_alerts_and_titles_are_escaped():
     table = Table({EVIL: "text"}, [[EVIL]] * (LONG_TABLE + 1), stacked=True, folded=EVIL)
     content = markup("{{ show_table(table) }}{{ alerts([evil]) }}", table=table, evil=EVIL)
-    assert "<script" not in content and content.count("&lt;script&gt;") == 3 + 2 * len(table.rows)
+    assert "<script" not in content and content.count("&lt;script&gt;") == 4 + 2 * len(table.rows)
     assert "<script" not in render_page("run.html", title=EVIL, summary=EVIL, sections=[])
 
 
@@ -86,11 +101,29 @@ def test_a_page_allows_its_own_script_alone():
 
 
 def test_a_section_sees_its_own_variables_alone():
-    first = render_section(Section("run/data.html", {"warnings": ["a < b"]}))
-    with pytest.raises(UndefinedError, match="'warnings' is undefined"):
+    splits = Table({"split": "text"}, [["test"]])
+    first = render_section(Section("run/data.html", {"warnings": ["a < b"], "splits": splits, "holdout_rows": 0}))
+    with pytest.raises(UndefinedError, match="'splits' is undefined"):
         render_section(Section("run/data.html"))
     content = render_sections("run.html", [first], title="title", summary="summary")
-    assert content.count("<section>") == 1 and "<li>a &lt; b</li>" in content
+    assert content.count("<section ") == 1 and "<li>a &lt; b</li>" in content
+    assert "<nav" not in content, "one section needs no contents list"
+
+
+def test_the_contents_list_links_every_section():
+    contexts = [{"heading": heading, "text": None, "table": None} for heading in ("Costs", "<i>b</i>", "Costs", "?")]
+    contexts[0]["text"] = Markup('<input class="x" id="b">')
+    contexts.append({"heading": "B", "text": None, "table": None})
+    rendered = [render_section(Section("run/table.html", context)) for context in contexts]
+    content = render_sections("run.html", rendered, title="title", summary="summary")
+    ids = re.findall(r'<section id="([^"]*)">', content)
+    assert ids == ["costs", "i-b-i", "costs-2", "section", "b-2"], (
+        "the script of a page knows its elements by their ids"
+    )
+    broad, narrow = re.findall(r"<nav.*?</nav>", content, re.DOTALL)
+    for contents in (broad, narrow):
+        assert re.findall(r'href="#([^"]*)"', contents) == ids and ">&lt;i&gt;b&lt;/i&gt;</a>" in contents
+    assert "<details>" in narrow and "<details>" not in broad
 
 
 def test_the_template_engine_loads_with_the_first_page_only():

@@ -27,16 +27,24 @@ def browse(folder, page, *options):
 def content_widths(folder, names, width):
     """Return the width in pixels that the content of each page takes in a window of `width`.
 
-    The pages have to run `REPORT_WIDTH`. They are shown in frames, since a browser's own window has a minimum width.
+    The pages have to run `REPORT_WIDTH`.
+    """
+    return [int(pixels) for pixels in posted(folder, names, width)]
+
+
+def posted(folder, names, width):
+    """Return what each page posts to its parent, without a semicolon, in a window of `width`.
+
+    The pages are shown in frames, since a browser's own window has a minimum width.
     """
     listen = "<p></p><script>onmessage = event => document.querySelector('p').append(`${event.data};`)</script>"
     frames = [f'<iframe src="{name}" style="width:{width}px;height:900px;border:0"></iframe>' for name in names]
     (folder / "frames.html").write_text(listen + "".join(frames), encoding="utf-8")
     reported = re.search(r"<p>(.*?)</p>", browse(folder, "frames.html", "--dump-dom")).group(1)
-    return [int(pixels) for pixels in reported.rstrip(";").split(";")]
+    return reported.rstrip(";").split(";")
 
 
 def with_script(content, script):
     """Return a page without its security policy, with all details open and a script at its end."""
     content = re.sub(r'<meta http-equiv="Content-Security-Policy".*?>', "", content)
-    return content.replace("<details>", "<details open>").replace("</body>", f"<script>{script}</script></body>")
+    return content.replace("<details", "<details open").replace("</body>", f"<script>{script}</script></body>")

@@ -148,6 +148,9 @@ def main() -> None:
     path, owner = sys.argv[1:]
     import support.warm_imports  # noqa: F401
 
+    # The forks share what is imported: collecting it would read, and so copy, all of its memory in each of them.
+    gc.collect()
+    gc.freeze()
     CommandServer(path, int(owner)).serve_forever()
 
 

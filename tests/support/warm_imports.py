@@ -6,6 +6,7 @@ import matplotlib.figure  # noqa: F401
 import torch
 import tqdm
 import wandb  # noqa: F401
+from hydra import compose, initialize_config_dir
 from support.torchlib_registry import share_registry
 
 import seqclf.bundle.options
@@ -18,7 +19,12 @@ import seqclf.pipeline
 import seqclf.survey.survey
 import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401
+from seqclf.config.documentation import CONF, Command, command_names
 
 share_registry()
+for command in command_names():  # Hydra looks for its plugins once, and config files are read once
+    Command(command).all_keys()
+with initialize_config_dir(str(CONF), version_base="1.3"):
+    compose("train")
 tqdm.tqdm.monitor_interval = 0  # no thread of a progress bar, which a fork would lose
 torch.onnx.export(torch.nn.Linear(1, 1).eval(), (torch.ones(1, 1),), io.BytesIO(), dynamo=True, verbose=False)

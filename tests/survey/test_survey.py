@@ -9,6 +9,7 @@ import pytest
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
+from seqclf.evaluation.metrics import confusion_matrix
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.survey.survey import survey_dataset
 
@@ -127,9 +128,41 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
 
 def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
-    assert survey.baseline == score_baseline(dataset)
+    assert survey.baseline == score_baseline(dataset).scores
     assert list(dataset.folder.glob("baseline-*.json"))
     assert survey.baseline.best["test"].recall == 1.0
+
+
+def test_predictions_of_the_baseline_are_those_of_its_scores(dataset_and_survey):
+    dataset, survey = dataset_and_survey
+    rows, (predicted, _) = score_baseline(dataset).last_rows
+    labels = dataset.splits["test"].labels
+    np.testing.assert_array_equal(rows, np.arange(len(labels)))
+    confusion = np.array(survey.baseline.best["test"].confusion)
+    np.testing.assert_array_equal(confusion_matrix(labels, predicted, len(confusion)), confusion)
+
+
+def test_damaged_predictions_of_the_baseline_are_computed_again(dataset_and_survey):
+    dataset, _ = dataset_and_survey
+    first = score_baseline(dataset).last_rows
+    (path,) = dataset.folder.glob("baseline-*.npz")
+    intact = path.read_bytes()
+    for damaged in (b"", intact[:-1], intact.replace(b"predicted", b"predicteD")):
+        path.write_bytes(damaged)
+        again = score_baseline(dataset).last_rows
+        np.testing.assert_array_equal(again.predictions.predicted, first.predictions.predicted)
+        assert path.read_bytes() == intact
+
+
+def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_and_survey, monkeypatch):
+    dataset, _ = dataset_and_survey
+    monkeypatch.setattr("seqclf.survey.baseline_scores.MAX_FITTED_TOKENS", 350)
+    monkeypatch.setattr("seqclf.survey.baseline_scores.SCORES_FORMAT", "sampled")
+    scored = score_baseline(dataset)
+    rows, (predicted, _) = scored.last_rows
+    labels = dataset.splits["test"].labels
+    assert 0 < len(rows) == len(predicted) == scored.scores.best["test"].rows < len(labels)
+    assert (predicted == labels[rows]).mean() == pytest.approx(scored.scores.best["test"].accuracy)
 
 
 def test_survey_dict_is_plain_json(survey):

@@ -233,7 +233,8 @@ def score_share(rank, folder):
 
 
 def test_every_process_scores_the_rows_of_all(tmp_path):
-    multiprocessing.spawn(score_share, (tmp_path,), nprocs=2)
+    # Forks, because two new processes would spend seconds on imports.
+    multiprocessing.start_processes(score_share, (tmp_path,), nprocs=2, start_method="fork")
     labels, logits = draw([0, 1, 3])
     expected = expected_scores(labels, logits)
     for rank in range(2):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 def test_every_epoch_has_a_row(task, fit, batches, tmp_path):
     shown, path, module = [], tmp_path / "metrics.csv", task()
-    fit(module, callbacks=[EpochRecord(path, lambda row, monitor: shown.append(row))], max_epochs=3)
+    fit(module, callbacks=[EpochRecord(path, lambda row, *_: shown.append(row))], max_epochs=3)
     rows = read_rows(path)
     assert [int(row["epoch"]) for row in rows] == [0, 1, 2] == [row.epoch for row in shown]
     assert list(rows[0]) == COLUMNS

@@ -6,10 +6,12 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import lightning.pytorch as pl
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import average_precision_score, roc_auc_score
+from support.run_records import RecordingLogger
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
@@ -278,3 +280,26 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, mess
         torch.save(content, path)
     with pytest.raises(InputError, match=rf"checkpoint=.*some\.ckpt: .*{message}"):
         read_checkpoint(path)
+
+
+class NormBeforeClipping(pl.Callback):
+    """Computes the norm of all gradients of each optimizer step in a plain way, before they are clipped."""
+
+    def __init__(self):
+        self.norms = {}
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        squares = [float((weight.grad.double() ** 2).sum()) for weight in module.parameters()]
+        self.norms[trainer.global_step + 1] = sum(squares) ** 0.5
+
+
+@quiet
+def test_gradient_norm_before_clipping_is_logged_at_every_logged_step(task, fit):
+    plain, logger = NormBeforeClipping(), RecordingLogger()
+    settings = {"gradient_clip_val": 1e-3, "accumulate_grad_batches": 2, "log_every_n_steps": 3}
+    fit(task(), callbacks=[plain], logger=logger, **settings)
+    name = "train/gradient_norm"
+    logged = {step: metrics[name] for step, metrics in logger.logged if name in metrics}
+    assert list(logged) == [step for step in plain.norms if step % 3 == 0] != []
+    assert logged == pytest.approx({step: plain.norms[step] for step in logged}, rel=1e-5)
+    assert min(logged.values()) > 1e-3

@@ -7,10 +7,15 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from support.run_records import RecordingLogger
 
+from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.config.composition import train_defaults
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
 from seqclf.training.inference import predict_logits
+from seqclf.training.module import SequenceTask, load_task
+
+from .conftest import DATASET
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",
@@ -152,3 +157,29 @@ def test_loggers_get_every_score_once(task, trainer, data, stage):
     logged = [(key, step) for step, metrics in logger.logged for key in metrics if "/" in key]
     assert len([step for key, step in logged if key == name]) == (2 if stage == "fit" else 1)
     assert len(set(logged)) == len(logged)
+
+
+def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
+    default = train_defaults()
+    module = SequenceTask(DATASET)
+    data = SequenceDataModule(splits, max_tokens=64)
+    assert {**module.hparams} == {
+        "dataset": DATASET,
+        **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
+    }
+    assert data.batching["max_tokens"] == 64 and data.seed == default["seed"]
+    assert {**data.batching, "max_tokens": None} == {
+        **{name: value for name, value in default["batching"].items() if name in data.batching},
+        "max_tokens": None,
+    }
+    run = trainer(max_steps=2)
+    run.fit(module, datamodule=data)
+    run.save_checkpoint(tmp_path / "own.ckpt")
+    loaded = load_task(tmp_path / "own.ckpt")
+    assert {**loaded.hparams} == {**module.hparams}, "a checkpoint holds values, not the places of defaults"
+    assert all(torch.equal(loaded.state_dict()[name], value) for name, value in module.state_dict().items())
+
+
+def test_a_misspelt_batching_setting_is_named(splits):
+    with pytest.raises(InputError, match=r"batching\.max_token: no such key; did you mean 'max_tokens'"):
+        SequenceDataModule(splits, max_token=64)

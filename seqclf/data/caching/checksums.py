@@ -24,6 +24,7 @@ from xxhash import xxh3_64, xxh3_64_hexdigest
 
 from seqclf.data.caching.verified import one_at_a_time, trust, untrusted
 from seqclf.data.reading.sources import file_state
+from seqclf.system import progress
 
 CHECKSUMS = "checksums.json"
 BLOCK = 2**20
@@ -162,5 +163,6 @@ def _compare(
     # Seeded by the system: other blocks each time, and the user's seeds draw the same numbers with and without this.
     compared += random.Random(os.urandom(8)).sample(others, min(SAMPLED, len(others)))
     for name, position in compared:
+        progress.advance("MB", 1)  # BLOCK bytes
         if _hash_block(folder / name, position) != recorded[name].hashes[position]:
             raise DamagedError(f"{folder / name} differs from its checksum")

@@ -61,6 +61,7 @@ class Encoder(ABC):
     in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
     may_be_cut: ClassVar[bool] = True  # by data.truncate
+    holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
     token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text
 
     vectors: np.ndarray | None = None  # (size, D) float32 pretrained vectors, one row per id
@@ -180,12 +181,26 @@ class Encoder(ABC):
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return a readable text for each of T encoded tokens. `fields`: name → (T,) or (T, D)."""
 
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """Return columns for a table of tokens: heading → a text for each token of `shown`, "" for a missing value.
+
+        `fields`: name → (T,) or (T, D), the whole sequence. `shown`: (M,) positions in it. By default one column, of
+        the texts of `decode`.
+        """
+        return {self.field.name: self.decode({name: tokens[shown] for name, tokens in fields.items()})}
+
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return (T, W) float64 numbers as the data has them, NaN where the encoded tokens tell that one was missing.
 
         None for fields that are not numbers. `fields`: name → (T,) or (T, D).
         """
         return None
+
+    value_unit: ClassVar[str] = ""  # of `readable_values`
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
+        return self.original_values(fields)
 
     @abstractmethod
     def spec(self) -> FieldSpec:

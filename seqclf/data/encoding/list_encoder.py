@@ -20,6 +20,8 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.validation.problems import BLANK_REASON, Problems, true_rows
 from seqclf.errors import InputError
 
+BY_SPACES = "\"data.list_separator=' '\""  # quoted for the shell and for Hydra
+
 
 class ListEncoder(Encoder):
     """A field whose cells are lists of tokens, or in event tables the value of one token.
@@ -127,6 +129,8 @@ class ListEncoder(Encoder):
 
     def from_python(self, value: Any) -> Any:
         if isinstance(value, np.ndarray):
+            if value.dtype.kind == "M":  # as nanoseconds, times would become plain numbers
+                value = value.astype("datetime64[us]")
             value = value.tolist()  # Python numbers, which `element_from_python` distinguishes
         if isinstance(value, str):
             raise ValueError("a text is not a list")  # Arrow would take it as a list of characters
@@ -179,7 +183,7 @@ class ListEncoder(Encoder):
         has_raw = raw in columns.schema.names
         texts = columns.column(raw).take(pa.array(rows)).to_pylist() if has_raw else [None] * len(rows)
         return [
-            f"is not {self.expected}: '{text}'; write lists as [a, b], or name what separates them: data.list_separator"
+            f"is not {self.expected}: '{text}'; write lists as [a, b], or name what separates them: {BY_SPACES}"
             if text is not None and text.strip()
             else BLANK_REASON
             for text in texts

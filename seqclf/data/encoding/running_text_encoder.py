@@ -19,6 +19,7 @@ class RunningTextEncoder(Encoder):
 
     stands_alone = True
     in_event_tables = False
+    holds_text = True
 
     @property
     def canonical_type(self) -> pa.DataType:

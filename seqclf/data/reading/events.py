@@ -6,6 +6,7 @@ stream is then cut where the group changes, which is ten times faster than gathe
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from seqclf.data.reading.formats.relations import Relation
 from seqclf.data.reading.record_batches import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 READ_EVENTS = 122_880  # rows at a time: one row group of DuckDB
 FILE_NUMBER = "file number"  # the column with the position of each event's file
@@ -58,13 +60,17 @@ def read_events(
     query = f"SELECT {', '.join(expressions)} FROM {relation} AS {EVENTS}"
     order = event_order(schema, column_types)
     group_columns = [f"{EVENTS}.{quote_identifier(column)}" for column in schema.group_by]
-    # Only Parquet is fast enough to be read once more for this.
-    if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
-        keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
-        query += f" ORDER BY {', '.join([*keys, *order, *file_order])}"
-    if replaced := sorted_columns(schema, column_types):
-        query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
-    stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
+    # The first events come once DuckDB has read and sorted all of them.
+    with progress.stage(f"sorting {Path(source_name).name}", share=lambda: connection.query_progress() / 100):
+        # Only Parquet is fast enough to be read once more for this.
+        if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
+            keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
+            query += f" ORDER BY {', '.join([*keys, *order, *file_order])}"
+        if replaced := sorted_columns(schema, column_types):
+            query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
+        stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
+        first = next(stream, None)
+    stream = itertools.chain([] if first is None else [first], stream)
     for events in _whole_groups(stream, len(schema.group_by)):
         yield _sequences(events, schema, file_names)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from glob import escape
 from pathlib import Path
@@ -35,6 +35,7 @@ from seqclf.data.reading.sources import (
 )
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
+from seqclf.system import progress
 
 BATCH_ROWS = 8192
 
@@ -78,14 +79,19 @@ class SourceReader:
 
     def _open(self, stack: ExitStack) -> None:
         self.source = source = listed(self.source)
-        self.paths = [] if query_text(source) is not None or is_remote(source) else readable_files(source)
+        without_files = query_text(source) is not None or is_remote(source) or source.table is not None
+        self.paths = [] if without_files else readable_files(source)
         copies = line_endings.new_folder(Path(source.spill).parent if source.spill else Path(tempfile.gettempdir()))
         # DuckDB may read everything in its spill folder, so that must not be a folder with files of others.
         spill = Path(source.spill or f"{copies}-spill")
         for folder in (copies, spill) if source.spill is None else (copies,):
             stack.callback(partial(rmtree, folder, ignore_errors=True))
         self._connection = stack.enter_context(sandbox.connect())
-        self._connection.execute("SET enable_progress_bar = false")
+        # DuckDB counts the progress of a query only for its bar, which would mix with ours. In a notebook without
+        # ipywidgets it has no bar, and refuses to set one.
+        with suppress(duckdb.Error):
+            self._connection.execute(f"SET enable_progress_bar = {str(progress.is_shown()).lower()}")
+            self._connection.execute("SET enable_progress_bar_print = false")
         self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
@@ -105,6 +111,10 @@ class SourceReader:
             # Not `fetchone`: DuckDB refuses further queries while a result is not fetched to its end.
             ((count,),) = self._connection.execute(f"SELECT count(*) FROM {self._relation.sql}").fetchall()
         return count
+
+    def row_unit(self, schema: Schema) -> str:
+        """Return the name of the rows of the source, for progress."""
+        return "events" if schema.group_by else "rows"
 
     def sample(self, rows: int) -> pa.Table:
         """The first `rows` rows, all columns."""

@@ -48,6 +48,11 @@ class SourceRows(NamedTuple):
     event_row_numbers: np.ndarray | None = None
     files: pa.Array | None = None  # else a folder with a file per text would give one row at a time
 
+    @property
+    def file_rows(self) -> int:
+        """Rows of the source that these sequences hold: one each, or all events of a group."""
+        return len(self.row_numbers if self.event_row_numbers is None else self.event_row_numbers)
+
     def file_of(self, row: int) -> str:
         return self.file if self.files is None else self.files[row].as_py()
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypedDict
 
 import duckdb
 
+from seqclf.config.suggestions import similar_file
 from seqclf.data.reading.formats.class_folders import Listing, list_files
 from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
@@ -42,7 +43,8 @@ class Source:
     `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: the option that names it
     (`data.train`), for error messages. `memory_limit`: of DuckDB, such as 2GB. `spill`: folder that DuckDB may spill
     to. `listing`: the files of a class folder, once it is listed. `query`: a SELECT over the table `input`, the rows of
-    the files, whose result is read instead.
+    the files, whose result is read instead. `table`: rows in memory (see `tables.to_arrow`), which `path` then only
+    names for error messages.
     """
 
     path: str
@@ -55,16 +57,22 @@ class Source:
     spill: str | None = None
     listing: Listing | None = field(default=None, compare=False, repr=False)
     query: str | None = None
+    table: Any = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.key if QUERY.match(self.path) else self.path
+
+    @property
+    def short_name(self) -> str:
+        """The last part of the path, or the key of a query, for progress."""
+        return Path(str(self)).name or str(self)
 
 
 def local_files(source: Source) -> list[Path]:
     """The local files of a source, as far as they can be known: for a query, its `.sql` file and those it names."""
     if source.path.startswith("builtin:"):
         return [_builtin(source)]
-    if is_remote(source):
+    if is_remote(source) or source.table is not None:
         return []
     text = query_text(source)
     if text is None:
@@ -81,7 +89,8 @@ def readable_files(source: Source) -> list[Path]:
     paths = local_files(source)
     if not paths:
         problem = "an empty folder" if class_folder(source) else "no such file"
-        raise InputError(f"{source.key}={source.path}: {problem}; check the path (it is read from {Path.cwd()})")
+        remedy = similar_file(source.path) or f"check the path (it is read from {Path.cwd()})"
+        raise InputError(f"{source.key}={source.path}: {problem}; {remedy}")
     for path in paths:
         if path.is_dir():
             raise InputError(f"{source.key}={source.path}: {path} is a folder; name its files: {path}/*.parquet")
@@ -97,6 +106,8 @@ def readable_files(source: Source) -> list[Path]:
 def class_folder(source: Source) -> Path | None:
     """The folder of a source with a file, or a folder of files, per class. None for other sources."""
     if source.path.startswith("builtin:") or is_remote(source) or query_text(source) is not None:
+        return None
+    if source.table is not None:
         return None
     path = _path(source)
     return path if path.is_dir() else None
@@ -166,6 +177,8 @@ def is_volatile(source: Source) -> bool:
 
 def query_text(source: Source) -> str | None:
     """The SQL of a source that is a query or a `.sql` file, else None."""
+    if source.table is not None:
+        return None
     if QUERY.match(source.path):
         return source.path
     if is_sql_file(source.path) and _path(source).is_file():

@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from seqclf.config.override_text import quoted, shell_word
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.registry import encoder_class, make_encoder
 from seqclf.data.schema.fields import RESERVED_NAMES, Field
@@ -107,6 +108,13 @@ def check_together(fields: tuple[Field, ...]) -> None:
         if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
             raise InputError(
                 f"data.fields.{name}: is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an "
-                f"input of the model; rename it: data.fields.my_name={{kind: {kind}, column: '{encoder.field.column}'}}"
+                f"input of the model; rename it: {_renamed(encoder)}"
             )
         encoder.check_references()
+
+
+def _renamed(encoder: Encoder) -> str:
+    """Return the argument that gives the only field another name."""
+    return shell_word(
+        f"data.fields={{my_name: {{kind: {encoder.field.kind}, column: {quoted(encoder.field.column)}}}}}"
+    )

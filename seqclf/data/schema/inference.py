@@ -41,7 +41,7 @@ def inferred_event_fields(
         others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
         raise InputError(
             f"{where}: cannot tell which columns are fields (columns other than group, label and id: {others}); "
-            f"name them: data.fields={{COLUMN: {_kinds(events=True)}}}"
+            f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=True)}"
         )
     return tuple(fields)
 
@@ -68,8 +68,8 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     raise InputError(
         f"{where}: cannot tell which columns hold the tokens (columns other than label and id: {others}); "
-        f"name them: data.fields={{COLUMN: {_kinds(events=False)}}}, or, if a row is one event of a sequence, "
-        "data.group_by=COLUMN"
+        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=False)}; or, if a row is one event of "
+        "a sequence, set data.group_by=COLUMN"
     )
 
 
@@ -99,7 +99,7 @@ def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: boo
 def _kinds(events: bool) -> str:
     """The kinds of fields that a table can have, for errors."""
     names = [kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables]
-    return "|".join(names)
+    return ", ".join(names)
 
 
 def _free_name(column: str, taken: set[str]) -> str:

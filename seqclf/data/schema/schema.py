@@ -177,7 +177,7 @@ def _named_fields(
     fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
 ) -> tuple[Field, ...]:
     if not isinstance(fields, Mapping):
-        raise InputError(f"data.fields={fields}: must say the kind of each: data.fields={{COLUMN: category}}")
+        raise InputError(f"data.fields={fields}: must say the kind of each: 'data.fields={{COLUMN: category}}'")
     for name, spec in fields.items():
         options = spec if isinstance(spec, Mapping) else {}
         columns = options.get("columns") or options.get("column") or name

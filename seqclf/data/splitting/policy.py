@@ -80,6 +80,11 @@ class SplitPolicy:
         return cls(options.by, options.column, shares, options.seed, fold, options.on_leak)
 
     @property
+    def divides_train(self) -> bool:
+        """True if some rows of the training source are for validation or test."""
+        return self.fold is not None or any(self.shares.values())
+
+    @property
     def key_sql(self) -> str | None:
         """SQL of the time to sort rows by, or of a hash of the group that must stay in one split.
 

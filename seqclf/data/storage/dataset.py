@@ -20,6 +20,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.ragged import Split, open_split
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import COUNT, Each, Where, require
 
@@ -56,7 +57,8 @@ class DatasetDescription(TypedDict):
 class Dataset:
     """An encoded dataset.
 
-    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None.
+    `positive`: the label whose recall matters. Unless set, it is the rarer of two classes in train, else None;
+    `positive_is_guessed` then.
     `report`: counts of rows, refusals and tokens by split. `leaks`: counts of what splits share. `digest`: hash of the
     encoded content. `reader`: options with which text files were read. `reused`: the dataset was prepared by an earlier
     run.
@@ -73,6 +75,7 @@ class Dataset:
     digest: str
     reader: ReaderOptions
     reused: bool
+    positive_is_guessed: bool = False
 
     def description(self) -> DatasetDescription:
         return {
@@ -118,7 +121,8 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
     `positive`: label set by the user. `verify_all`: read all files and compare their checksums. Raises DamagedError if
     the folder is not as it was written.
     """
-    verify(folder, verify_all, ("lengths.bin", "labels.bin"))
+    with progress.stage("checking the cached data", unit="MB"):
+        verify(folder, verify_all, ("lengths.bin", "labels.bin"))
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
         schema = Schema.from_dict(state["schema"])
@@ -133,11 +137,12 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
             raise ValueError("a label is of no class")
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedError(f"{folder}: {error}") from error
-    positive = _positive(positive, stored["classes"], splits["train"].labels)
+    chosen = _positive(positive, stored["classes"], splits["train"].labels)
     return Dataset(
         folder=folder,
         schema=schema,
-        positive=positive,
+        positive=chosen,
+        positive_is_guessed=positive is None and chosen is not None,
         encoders=encoders,
         splits=splits,
         report=report,

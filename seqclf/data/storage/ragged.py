@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.caching.checksums import Blocks, ChecksumFile
+from seqclf.data.storage.texts import TEXTS, StoredTexts
 
 
 class Ragged(NamedTuple):
@@ -41,7 +42,8 @@ class Split(NamedTuple):
 
     `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64, those of the source
     file, from 1. `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64,
-    equal for rows that must stay in one split (`data.split.by` distinct or group), None without groups.
+    equal for rows that must stay in one split (`data.split.by` distinct or group), None without groups. `texts`: the
+    original texts of evaluation rows, None for fields that hold none.
     """
 
     sequences: Ragged
@@ -50,6 +52,7 @@ class Split(NamedTuple):
     row_numbers: np.ndarray
     original_lengths: np.ndarray | None = None
     groups: np.ndarray | None = None
+    texts: StoredTexts | None = None
 
     @property
     def lengths_before_truncation(self) -> np.ndarray:
@@ -72,12 +75,18 @@ def size_in_bytes(sequences: Ragged) -> int:
 
 def sample_split(split: Split, max_tokens: int, seed: int) -> Split:
     """Return random rows of about `max_tokens` tokens in total, in their order, or the split if it has no more."""
-    lengths = split.sequences.lengths
-    if split.sequences.offsets[-1] <= max_tokens:
-        return split
+    rows = sampled_rows(split.sequences, max_tokens, seed)
+    return split if len(rows) == len(split.sequences) else subset(split, rows)
+
+
+def sampled_rows(sequences: Ragged, max_tokens: int, seed: int) -> np.ndarray:
+    """Return the positions (M,) of the rows that `sample_split` takes, ascending."""
+    if sequences.offsets[-1] <= max_tokens:
+        return np.arange(len(sequences))
+    lengths = sequences.lengths
     order = np.random.default_rng(seed).permutation(len(lengths))
     count = int(np.searchsorted(np.cumsum(lengths[order]), max_tokens))
-    return subset(split, np.sort(order[: max(1, count)]))
+    return np.sort(order[: max(1, count)])
 
 
 def subset(split: Split, rows: np.ndarray) -> Split:
@@ -92,6 +101,7 @@ def subset(split: Split, rows: np.ndarray) -> Split:
         split.row_numbers[rows],
         original_lengths,
         groups,
+        None if split.texts is None else split.texts.take(rows),
     )
 
 
@@ -133,12 +143,15 @@ class SplitWriter:
         # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
         self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
         self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
+        self.texts: pa.RecordBatchFileWriter | None = None
 
     def __enter__(self) -> SplitWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.ids.close()
+        if self.texts is not None:
+            self.texts.close()
         for file in self.files.values():
             file.close()
         if error[0] is None:  # split.json marks a complete split
@@ -152,8 +165,12 @@ class SplitWriter:
         row_numbers: np.ndarray,
         original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
+        texts: pa.RecordBatch | None = None,
     ) -> None:
-        """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never."""
+        """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never.
+
+        `texts`: a column of original texts for each field that has them.
+        """
         for name, tokens in sequences.fields.items():
             self._write(f"field.{name}", tokens)
         self._write("lengths", sequences.lengths.astype(np.int64))
@@ -163,6 +180,11 @@ class SplitWriter:
             if values is not None:
                 self._write(name, values.astype(np.int64))
         self.ids.write_batch(pa.record_batch([ids], names=["id"]))
+        if texts is not None:
+            if self.texts is None:
+                self.files[TEXTS] = ChecksumFile(self.folder / TEXTS)
+                self.texts = pa.ipc.new_file(self.files[TEXTS], texts.schema)
+            self.texts.write_batch(texts)
 
     def _write(self, name: str, values: np.ndarray) -> None:
         file = f"{name}.bin"
@@ -196,7 +218,8 @@ def open_split(folder: Path) -> Split:
     counts = {len(values) for values in (labels, row_numbers, ids, *optional.values())}
     if counts != {len(lengths)} or {len(tokens) for tokens in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
-    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional)
+    texts = StoredTexts(folder / TEXTS) if (folder / TEXTS).is_file() else None
+    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional, texts=texts)
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

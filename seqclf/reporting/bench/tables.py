@@ -7,26 +7,31 @@ from rich.table import Table
 from seqclf.benchmark.benchmark import BenchmarkResult, WorkloadResult
 from seqclf.benchmark.machine import Machine
 from seqclf.benchmark.memory import MemoryGrowth
+from seqclf.benchmark.rating import speed_text
 from seqclf.benchmark.structure_changes import StructureChanges
 from seqclf.benchmark.timing import ModeTiming
 from seqclf.reporting.console import console
 
-COLUMNS: dict[str, tuple[str, str]] = {  # heading → attribute of ModeTiming, format
+AGAINST = "against static"
+TIME_COLUMNS: dict[str, tuple[str, str]] = {  # heading → attribute of ModeTiming, format
     "tokens/s": ("tokens_per_s", ",.0f"),
     "step ms": ("step_ms", ".2f"),
     "p95": ("step_ms_p95", ".2f"),
-    "of static": ("time_ratio", ".2f"),
-    "padding": ("padding_efficiency", ".2f"),
+    AGAINST: ("time_ratio", ""),
+    "padding": ("padding", ".0%"),
+    "first s": ("first_step_s", ".2f"),
+    "graph ms": ("graph_ms", ".2f"),
+    "compiled": ("compiled_graphs", "d"),
+}
+OTHER_COLUMNS: dict[str, tuple[str, str]] = {
     "memory MB": ("memory_mb", ",.0f"),
     "of training": ("step_memory_mb", ",.0f"),
-    "graph ms": ("graph_ms", ".2f"),
-    "first s": ("first_step_s", ".2f"),
-    "compiled": ("compiled_graphs", "d"),
     "loss": ("loss", ".4f"),
-    "recall": ("recall", ".3f"),
+    "macro recall": ("recall", ".3f"),
 }
-# With these, the table would not fit into a terminal of 80 columns.
-PAGE_ONLY = ("p95", "of training", "compiled", "graph ms")
+COLUMNS = TIME_COLUMNS | OTHER_COLUMNS
+# With these, a table would not fit into a terminal of 80 columns.
+PAGE_ONLY = ("p95", "compiled", "graph ms")
 STYLES = {"good": "green", "acceptable": "yellow", "bad": "red", "none": "yellow"}
 
 
@@ -34,7 +39,9 @@ def formatted(timing: ModeTiming, heading: str) -> str:
     """Return the cell of a mode under a heading of `COLUMNS`, empty where nothing was measured."""
     attribute, number_format = COLUMNS[heading]
     value = getattr(timing, attribute)
-    return "" if value is None else format(value, number_format)
+    if value is None:
+        return ""
+    return speed_text(value) if heading == AGAINST else format(value, number_format)
 
 
 def workload_line(result: WorkloadResult) -> str:
@@ -66,14 +73,15 @@ def machine_line(machine: Machine) -> str:
 def show_workload(result: WorkloadResult) -> None:
     """Print the figures of one workload."""
     console.print(f"\n{workload_line(result)}", soft_wrap=True)
-    headings = [heading for heading in COLUMNS if heading not in PAGE_ONLY]
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column("mode", no_wrap=True)
-    for heading in headings:
-        table.add_column(heading, justify="right")
-    for mode, timing in result.timings.items():
-        table.add_row(mode, *(formatted(timing, heading) for heading in headings))
-    console.print(table)
+    for columns in (TIME_COLUMNS, OTHER_COLUMNS):
+        headings = [heading for heading in columns if heading not in PAGE_ONLY]
+        table = Table(box=None, padding=(0, 1, 0, 0))
+        table.add_column("mode", no_wrap=True, min_width=8)
+        for heading in headings:
+            table.add_column(heading, justify="right")
+        for mode, timing in result.timings.items():
+            table.add_row(mode, *(formatted(timing, heading) for heading in headings))
+        console.print(table)
     for mode, message in result.errors.items():
         console.print(f"  {mode} did not run: {message}", style="yellow", soft_wrap=True)
     console.print(f"  {growth_line(result.growth)}; {structure_line(result.structure)}", soft_wrap=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from seqclf.reporting.describe import content
+from seqclf.reporting.describe.content_tables import content_context
 from seqclf.reporting.describe.length_histogram import is_geometric, length_picture
 from seqclf.reporting.formatting import NO_VALUE, listed, number, percent, score, shortened, warning_lines
 from seqclf.reporting.html import Bar, Table, bar, limited_rows, render_page
@@ -30,11 +31,13 @@ def write_page(survey: DatasetSurvey, path: Path) -> None:
         **_length_context(survey),
         **_field_context(survey),
         **_baseline_context(survey),
+        **content_context(survey),
         "warnings": warning_lines(survey.warnings, MAX_WARNINGS),
         "imbalance": content.imbalance(survey),
         "class_table": _class_table(survey),
         "padding": survey.batches,
         "padding_table": _padding_table(survey),
+        "is_cut": any(survey.truncation.cut_rows.values()),
         "truncation": content.truncation_text(survey),
         "limit_table": _limit_table(survey),
         "leaks": survey.leaks,

@@ -9,6 +9,7 @@ from rich.text import Text
 
 from seqclf.reporting.console import MOST_CLASSES, console, show_warnings
 from seqclf.reporting.describe import content
+from seqclf.reporting.describe.content_tables import typical_text, value_text
 from seqclf.reporting.formatting import (
     NO_VALUE,
     head_and_tail,
@@ -22,6 +23,9 @@ from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.field_statistics import FieldStatistics
 from seqclf.survey.survey import DatasetSurvey
 
+MOST_CHANNELS = 14  # lines of values
+MOST_TYPICAL = 10  # classes
+EXAMPLE_CHARACTERS = 90
 PERCENTILES = ("p5", "p50", "p95", "max")
 SHORT_HEADINGS = {"positive_recall": "pos. recall", "average_precision": "avg. prec."}
 
@@ -32,6 +36,9 @@ def show_survey(survey: DatasetSurvey) -> None:
     _show_padding_and_truncation(survey)
     _show_fields(survey)
     _show_spread(survey)
+    _show_values(survey)
+    _show_typical_tokens(survey)
+    _show_examples(survey)
     _show_baseline(survey)
     show_warnings(survey)  # last, where a reader of the terminal looks first
 
@@ -68,7 +75,8 @@ def _show_classes(survey: DatasetSurvey) -> None:
     if left_out:
         rows.append([f"… {left_out:,} more"])
     rows += map(class_row, last)
-    _print_line("rows by class, and percentiles of their lengths:")
+    cut = " before truncation" if any(survey.truncation.cut_rows.values()) else ""
+    _print_line(f"rows by class, and percentiles of their lengths{cut}:")
     _print_table(["class", *splits, "share", *PERCENTILES], rows)
     ratio = content.imbalance(survey)
     if ratio is not None and ratio > 1:
@@ -139,6 +147,43 @@ def _show_spread(survey: DatasetSurvey) -> None:
     gap = [[f"… {left_out:,} more"]] if left_out else []
     _print_line("numbers: deviation within sequences, and between their means; flat: below a tenth of the scale")
     _print_table(["field", *content.SPREAD_HEADINGS, "flat"], [*first, *gap, *last])
+
+
+def _show_values(survey: DatasetSurvey) -> None:
+    """Print quantiles of the channels, of many the first and the last."""
+    rows = []
+    for name, channels in survey.values.items():
+        for channel, distribution in channels.items():
+            title = name if len(channels) == 1 else f"{channel} ({name})"
+            unit = f" [{distribution.unit}]" if distribution.unit else ""
+            levels = (getattr(distribution.all_rows, level) for level in ("p5", "p25", "p50", "p75", "p95"))
+            rows.append([shortened(title, 28) + unit, *map(value_text, levels)])
+    if not rows:
+        return
+    first, left_out, last = head_and_tail(rows, MOST_CHANNELS)
+    gap = [[f"… {left_out:,} more"]] if left_out else []
+    _print_line("quantiles of the training values:")
+    _print_table(["channel", "p5", "p25", "median", "p75", "p95"], [*first, *gap, *last])
+
+
+def _show_typical_tokens(survey: DatasetSurvey) -> None:
+    """Print the values that each class uses more often than the others, with their share of its tokens."""
+    for name, rates in survey.tokens.items():
+        lines = [(label, values) for label, values in rates.typical.items() if values]
+        if lines:
+            _print_line(f"field {shortened(name, 28)}: typical of each class, with their share of its tokens")
+        for label, values in lines[:MOST_TYPICAL]:
+            texts = [typical_text(rate, label) for rate in values[:6]]
+            _print_line(f"  {shortened(label, 28)}: {', '.join(texts)}")
+
+
+def _show_examples(survey: DatasetSurvey) -> None:
+    """Print the beginning of one training row of each class."""
+    first = {row.label: row for row in reversed(survey.examples)}
+    if first:
+        _print_line("example rows:")
+    for row in list(reversed(first.values()))[:MOST_TYPICAL]:
+        _print_line(f"  {shortened(row.label, 28)}: {shortened(row.text, EXAMPLE_CHARACTERS)}")
 
 
 def _show_baseline(survey: DatasetSurvey) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from seqclf.data.encoding.encoders import decode
+from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.reporting.run.mistakes import Mistake, worst_mistakes
 from seqclf.reporting.run.page import Report
+from seqclf.reporting.run.sources import split_sources
 from seqclf.system.versions import package_versions
 
 
@@ -17,10 +19,11 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
     """The worst mistakes on the last split."""
     split, outputs = dataset.splits[evaluation.split], evaluation.last
 
-    def describe_row(row: int) -> tuple[str, str]:
+    def described(row: int) -> DescribedRow:
         start, stop = split.sequences.offsets[row : row + 2]
         tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
-        return str(split.ids[row]), decode(dataset.encoders, tokens)
+        texts = {} if split.texts is None else split.texts.of_row(row)
+        return describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
 
     return worst_mistakes(
         outputs.labels,
@@ -28,8 +31,13 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
         evaluation.probabilities,
         outputs.lengths,
         dataset.classes,
-        describe_row,
+        described,
     )
+
+
+def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int) -> int | None:
+    """The epoch, from 0, after `trained_steps` optimizer steps. None if no epoch ended there."""
+    return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
 def run_report(
@@ -42,7 +50,6 @@ def run_report(
     mistakes: Sequence[Mistake],
 ) -> Report:
     """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
-    best_epoch = next((row["epoch"] for row in history if row["step"] == metrics.trained_steps), None)
     return Report(
         title=config["data"]["name"],
         evaluation=evaluation,
@@ -50,10 +57,16 @@ def run_report(
         positive=dataset.positive,
         mistakes=mistakes,
         baseline=metrics.baseline,
+        no_baseline=metrics.no_baseline,
+        next_step=metrics.next_step,
         calibration=metrics.calibration,
         history=history,
-        best_epoch=best_epoch,
+        best_epoch=best_epoch(history, metrics.trained_steps),
         warnings=data_warnings,
         config=config,
         versions=package_versions(),
+        created=datetime.now().astimezone(),
+        sources=split_sources(config["data"]),
+        counts=metrics.data,
+        holdout_rows=metrics.holdout_rows,
     )

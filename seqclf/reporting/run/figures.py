@@ -1,4 +1,4 @@
-"""Figures of a report: learning curves, precision-recall curve and reliability diagram."""
+"""Figures of a report: learning curves, precision-recall and ROC curves, and the reliability diagram."""
 
 from __future__ import annotations
 
@@ -8,35 +8,45 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
+from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.reliability import ReliabilityBin
+from seqclf.reporting.formatting import percent
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, render_svg
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MOST_POINTS = 300  # of a curve
-CURVE_IN = 5.0  # width of a precision-recall curve or a reliability diagram
+CURVE_IN = 5.0  # width of a curve or a reliability diagram
+RARE = 0.1  # a smaller share of one kind of rows needs an axis of log-odds
+LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
 
 
 def learning_curves(
     history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
 ) -> Markup:
-    """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line."""
+    """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line.
+
+    Epochs count from 0 in `history` and `best`, and from 1 in the figure.
+    """
     side_by_side = width_in > 6
 
     def draw(figure: Any) -> None:
         axes = figure.subplots(*((1, len(names)) if side_by_side else (len(names), 1)), squeeze=False).ravel()
-        epochs = [row["epoch"] for row in history]
+        epochs = [row["epoch"] + 1 for row in history]
         for axis, name in zip(axes, names, strict=True):
             for split, colour in (("train", SOFT), ("validation", FILL)):
                 # Missing values are NaN, which leaves a gap in the line.
                 values = [_float(row.get(f"{split}/{name}")) for row in history]
                 axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
             if best is not None:
-                axis.axvline(best, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
-            _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", name.replace("_", " "))
+                axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
+            _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", metric_title(name))
             axis.xaxis.get_major_locator().set_params(integer=True)
+            margin = min(0.9, 0.04 * len(epochs))  # below 1, so that no tick stands at 0
+            axis.set_xlim(epochs[0] - margin, epochs[-1] + margin)
             if name != "loss":
                 axis.set_ylim(top=1.0)
-        margin = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
-        figure.subplots_adjust(**margin, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
+        box = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
+        figure.subplots_adjust(**box, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
 
     return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
 
@@ -66,29 +76,68 @@ def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> M
     return render_svg(draw, width_in, width_in * 0.72)
 
 
-def reliability(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
-    """Reliability diagram: share of rows where `truth` (N,) is true by `score` (N,), in ten bins of equal size."""
-    # Bins of equal size: with rare positives, bins of equal width would be nearly empty but for the first.
-    order = np.argsort(score, kind="stable")
-    bins = [part for part in np.array_split(order, 10) if len(part)]
+def roc(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
+    """ROC curve of `score` (N,) for the rows of `truth` (N,) bool, in the same box as `precision_recall`."""
+    from sklearn.metrics import roc_curve
+
+    false_alarms, recall, _ = roc_curve(truth, score)
+    visible = _thinned(len(recall))
 
     def draw(figure: Any) -> None:
         axis = figure.subplots()
+        axis.plot(false_alarms[visible], recall[visible], color=FILL, linewidth=1.8)
         axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
-        axis.plot(
-            [score[part].mean() for part in bins],
-            [truth[part].mean() for part in bins],
-            color=FILL,
-            linewidth=1.2,
-            marker="o",
-            markersize=5,
-        )
-        _style_axes(axis, "probability", "share of rows")
+        _style_axes(axis, "false alarms (share of the other rows)", "recall")
         axis.set_xlim(0, 1)
         axis.set_ylim(0, 1)
         figure.subplots_adjust(**MARGIN)
 
     return render_svg(draw, width_in, width_in * 0.72)
+
+
+def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
+    """Reliability diagram: observed share of each bin by its mean probability, with its interval.
+
+    Both axes are of log-odds where nearly all rows are of one kind, since all bins would be in a corner otherwise.
+    """
+    rows = sum(part.rows for part in bins)
+    share = sum(part.observed for part in bins) / rows
+    is_rare = not RARE <= share <= 1 - RARE
+    low, high = _log_odds_limits(bins) if is_rare else (0.0, 1.0)
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot([low, high], [low, high], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        for part in bins:
+            mean, bottom, top, centre = np.clip([part.mean, part.share_low, part.share_high, part.share], low, high)
+            axis.plot([mean, mean], [bottom, top], color=FILL, linewidth=1)
+            # Open where the observed share is 0 or 1, which has no place on an axis of log-odds.
+            inside = low < part.share < high or not is_rare
+            axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=FILL if inside else "none")
+        _style_axes(axis, "predicted probability", "observed share of rows")
+        if is_rare:
+            for side in (axis.xaxis, axis.yaxis):
+                side.axes.set(xscale="logit", yscale="logit")
+                side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
+                side.set_minor_locator(ticker.NullLocator())
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
+        axis.set_xlim(low, high)
+        axis.set_ylim(low, high)
+        figure.subplots_adjust(**{**MARGIN, "left": 0.17, "right": 0.95})
+
+    from matplotlib import ticker
+
+    return render_svg(draw, width_in, width_in * 0.72)
+
+
+def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
+    """Limits of an axis of log-odds: the powers of ten around the means and the ends of the intervals."""
+    smallest = min(min(part.mean, part.share_high) for part in bins)
+    largest = max(max(part.mean, part.share_low) for part in bins)
+    low = 10.0 ** np.floor(np.log10(np.clip(smallest, 1e-6, 0.1)))
+    high = 1 - 10.0 ** np.floor(np.log10(np.clip(1 - largest, 1e-6, 0.1)))
+    return float(low), float(high)
 
 
 def _style_axes(axis: Any, x_label: str, y_label: str) -> None:

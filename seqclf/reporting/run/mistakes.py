@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.data.encoding.described_row import DescribedRow, TokenTable
 from seqclf.evaluation.results import MOST_MISTAKES
 
 
-class Mistake(NamedTuple):
-    """A wrong row. `probability` is that of its true label. `length` counts tokens before truncation."""
+class MistakeSample(NamedTuple):
+    """A mistake as plain values, for tables of loggers. `tokens`: the original text, or what a model reads."""
 
     id: str
     label: str
@@ -21,25 +22,46 @@ class Mistake(NamedTuple):
     tokens: str
 
 
+class Mistake(NamedTuple):
+    """A wrong row. `probability` is that of its true label. `length` counts tokens before truncation.
+
+    `tokens`: the first and last tokens as a model reads them. `texts`: field → original text, for fields of texts.
+    `table`: the same tokens with a column per field.
+    """
+
+    id: str
+    label: str
+    predicted: str
+    probability: float
+    length: int
+    tokens: str
+    texts: Mapping[str, str]
+    table: TokenTable
+
+    @property
+    def sample(self) -> MistakeSample:
+        tokens = "\n".join(self.texts.values()) or self.tokens
+        return MistakeSample(self.id, self.label, self.predicted, self.probability, self.length, tokens)
+
+
 def worst_mistakes(
     labels: np.ndarray,
     predicted: np.ndarray,
     probabilities: np.ndarray,
     lengths: np.ndarray,
     classes: list[str],
-    describe_row: Callable[[int], tuple[str, str]],
+    describe_row: Callable[[int], DescribedRow],
 ) -> list[Mistake]:
     """At most `MOST_MISTAKES` wrong rows, the lowest probability of the true label first.
 
-    `labels`, `predicted`, `lengths`: (N,). `probabilities`: (N, C). `describe_row` gives the id and the tokens of a row
-    as text.
+    `labels`, `predicted`, `lengths`: (N,). `probabilities`: (N, C). `describe_row`: called for these rows only.
     """
     wrong = np.flatnonzero(labels != predicted)
     of_label = probabilities[wrong, labels[wrong]]
     order = np.argsort(of_label, kind="stable")[:MOST_MISTAKES]
     mistakes = []
     for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True):
-        id, tokens = describe_row(row)
+        id, tokens, texts, table = describe_row(row)
         label, prediction = classes[labels[row]], classes[predicted[row]]
-        mistakes.append(Mistake(id, label, prediction, probability, int(lengths[row]), tokens))
+        mistakes.append(Mistake(id, label, prediction, probability, int(lengths[row]), tokens, texts, table))
     return mistakes

@@ -12,9 +12,9 @@ from seqclf.reporting.console import show_note
 from seqclf.reporting.formatting import shortened
 from seqclf.reporting.html import RenderedSection, render_section, render_sections
 from seqclf.reporting.run import sections
+from seqclf.reporting.run.facts import report_facts
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
-from seqclf.reporting.run.summary import headline
 from seqclf.system.atomic_files import write_output
 from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plugins, load_plugin, module_names
 
@@ -27,8 +27,8 @@ def write_report(report: Report, path: Path) -> None:
     built = [(section.position, _render(section, report)) for section in builtin_sections()]
     built += [_render_plugin(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
     ordered = [rendered for _, rendered in sorted(built, key=lambda entry: entry[0]) if rendered is not None]
-    title, summary = shortened(report.title), headline(report.metrics, report.split)
-    write_output(path, render_sections("run.html", ordered, title=title, summary=summary))
+    title, facts = shortened(report.title), report_facts(report)
+    write_output(path, render_sections("run.html", ordered, title=title, summary=report.verdict.text, facts=facts))
 
 
 @cache

@@ -1,5 +1,7 @@
 """The benchmark's page and terminal lines show every mode, with errors where a mode did not run."""
 
+import re
+
 import pytest
 
 from seqclf.benchmark.benchmark import BenchmarkResult, WorkloadResult
@@ -14,7 +16,7 @@ from seqclf.reporting.bench.tables import show_workload
 from seqclf.reporting.console import console
 
 
-def make_timing(tokens_per_s, graph_ms):
+def make_timing(tokens_per_s, graph_ms, time_ratio=1.0):
     return ModeTiming(
         first_step_s=0.25,
         compiled_graphs=0,
@@ -26,7 +28,7 @@ def make_timing(tokens_per_s, graph_ms):
         graph_ms=graph_ms,
         loss=0.5,
         recall=0.75,
-        time_ratio=1.0,
+        time_ratio=time_ratio,
         memory_mb=512.0,
         step_memory_mb=12.0,
     )
@@ -40,7 +42,7 @@ def result():
         max_length=200,
         steps=6,
         batch_size=8,
-        timings={"dynamic": make_timing(20_000.0, 0.125), "static": make_timing(5_000.0, None)},
+        timings={"dynamic": make_timing(20_000.0, 0.125, 0.25), "static": make_timing(5_000.0, None)},
         errors={"compiled": "RuntimeError: <no> compiler"},
         growth=MemoryGrowth(300, 0.5, -1.0, 2.0, leaks=False),
         structure=StructureChanges(144, ["gru, 3 layers: cannot"]),
@@ -54,7 +56,11 @@ def test_page_shows_modes_errors_and_rating(result, tmp_path):
     write_page(result, tmp_path / "bench.html")
     page = (tmp_path / "bench.html").read_text(encoding="utf-8")
     assert "Dynamic is good: 0.25 times the iteration time of static." in page
-    assert "20,000" in page and 'style="left:0.0%;width:25.0%"' in page
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    assert cells[cells.index("tokens/s") :][:3] == ["tokens/s", "20,000", "5,000"]
+    assert cells[cells.index("padding") :][:3] == ["padding", "10%", "10%"], "a share that is padding"
+    assert cells[cells.index("times as fast as static") :][:3] == ["times as fast as static", "4", "1"]
+    assert page.index("<h3>Time</h3>") < page.index("tokens/s") < page.index("<h3>Memory") < page.index("memory MB")
     assert "compiled did not run: RuntimeError: &lt;no&gt; compiler" in page
     assert "gru, 3 layers: cannot" in page and "no leak: +0.50 MB per 1000 ragged steps" in page
     assert "<script" not in page and "://" not in page
@@ -71,6 +77,8 @@ def test_terminal_shows_modes_and_errors(result, monkeypatch):
         show_workload(result.workloads[0])
     lines = captured.get().splitlines()
     assert any(line.split()[:3] == ["static", "5,000", "1.50"] for line in lines)
+    assert any("4.0 times as fast" in line and "10%" in line for line in lines if line.startswith("dynamic"))
+    assert any(line.split() == ["static", "512", "12", "0.5000", "0.750"] for line in lines), "a table of its own"
     assert "  compiled did not run: RuntimeError: <no> compiler" in lines
 
 

@@ -5,26 +5,39 @@ import re
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 from markupsafe import escape
-from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, with_script
+from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
 
+from seqclf.data.encoding.described_row import DescribedRow, TokenTable
+from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.reporting.run.figures import MARGIN
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import write_report
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.sections.data import MAX_WARNINGS
 from seqclf.reporting.run.sections.threshold import operating_points
-from seqclf.reporting.run.summary import headline
+from seqclf.reporting.verdict import verdict_of
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
 SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
 EVIL = "<script>alert(1)</script>"
+
+
+def described(row):
+    """A text of many tokens, or a short sequence, in turn."""
+    tokens = f"{EVIL} " * 200
+    columns = {EVIL: ["a", "b"], "at": ["0 s", "9 h 32 min"]}
+    return DescribedRow(
+        str(row), tokens, {"text": f"{tokens}the end"} if row % 2 else {}, TokenTable([0, 9], columns, 10, [])
+    )
 
 
 def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="yes", seed=0, decision=None):
@@ -56,7 +69,7 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
         evaluation=evaluation,
         classes=classes,
         positive=positive,
-        mistakes=worst_mistakes(*predictions, lambda row: (str(row), f"{EVIL} " * 200)),
+        mistakes=worst_mistakes(*predictions, described),
         baseline=BaselineMetrics.from_dict(baseline),
         calibration=calibration_of(outputs, fit_temperature(validation.logits, validation.labels), False),
         history=history,
@@ -191,8 +204,9 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
     labels = np.array([0, 1] * 20)
     outputs = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
     metrics = evaluate_split(outputs, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
-    assert "also chose" not in headline(metrics, "validation")
-    caution = headline(replace(metrics, used_for=["epoch", "threshold"]), "validation")
+    decision = Decision(positive=positive)
+    assert verdict_of(metrics, "validation", decision).caution is None
+    caution = verdict_of(replace(metrics, used_for=["epoch", "threshold"]), "validation", decision).text
     assert "These validation rows also chose the epoch and the threshold, so the scores are better" in caution
     assert "data.split.test=0.2" in caution
 
@@ -200,27 +214,107 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
 def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     page = visible_text((pages / "two_classes.html").read_text(encoding="utf-8"))
     metrics = reports["two_classes.html"].metrics.positive
-    assert page.startswith("cards cards Finds ")
-    assert f"Finds {metrics.recall:.1%} of yes (between " in page
-    assert "At least 80.0% of yes found (95% sure, on" in page
-    assert "Do not use this model" not in page
+    assert page.startswith("cards cards Flags a sequence as yes from a probability of ")
+    assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
+    assert "Promise kept: at least 80.0% of yes found (95% sure, on" in page
+    assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page
 
 
 def test_the_monitored_metric_has_a_curve_and_a_column_in_the_table_of_epochs(pages):
     content = (pages / "two_classes.html").read_text(encoding="utf-8")
-    assert "loss, recall, average precision of training and validation by epoch" in content
-    assert (
-        "epoch loss accuracy recall average precision observation 0 0.5000 0.5000 0.5000 0.6250 epoch 0"
-        in visible_text(content)
+    assert "loss, macro recall, average precision of training and validation by epoch" in content
+    columns = "epoch loss accuracy macro recall average precision observation"
+    assert f"{columns} 1 0.5000 0.5000 0.5000 0.6250 epoch 0" in visible_text(content)
+
+
+def test_epochs_count_from_one_and_many_are_folded_below_the_best_one(reports, rendered, tmp_path):
+    """The exported epoch, number 7 of metrics.csv, is the eighth."""
+    best = '<tr class="strong"><th class="number" scope="row">8</th>'
+    content = rendered["two_classes.html"]
+    (epochs,) = re.findall(r'<section id="epochs">.*?</section>', content, re.DOTALL)
+    visible, folded = re.split(r"<details.*?>", epochs)
+    assert re.findall(r'scope="row">(\d+)<', visible) == ["1", "8", "30"] and best in visible
+    assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
+    assert "Every epoch (30)" in folded and "exported; epoch 7" in visible
+    history = reports["two_classes.html"].history[:9]
+    write_report(replace(reports["two_classes.html"], history=history), tmp_path / "short.html")
+    (epochs,) = re.findall(r'<section id="epochs">.*?</section>', (tmp_path / "short.html").read_text(), re.DOTALL)
+    assert "<details" not in epochs and epochs.count(best) == 1
+
+
+def test_the_best_epoch_is_marked_where_others_are_left_out(reports, tmp_path):
+    row = reports["two_classes.html"].history[0]
+    history = [{**row, "epoch": epoch} for epoch in range(500)]
+    for best in (0, 250, 499):
+        write_report(replace(reports["two_classes.html"], history=history, best_epoch=best), tmp_path / "long.html")
+        content = (tmp_path / "long.html").read_text()
+        marked = re.findall(r'<tr class="strong"><th class="number" scope="row">(\d+)</th>', content)
+        assert marked == [str(best + 1)] * (1 if best == 250 else 2), "the table of all epochs leaves out the middle"
+        assert "… 441 more epochs" in content
+
+
+def test_the_page_says_what_it_is_about(reports, tmp_path):
+    report = replace(
+        reports["two_classes.html"],
+        created=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
+        sources={"train": "cards.parquet", "validation": "20% of train, at random", "test": EVIL},
+        counts={"test": SplitCounts(refused=3)},
+        holdout_rows=77,
     )
+    write_report(report, tmp_path / "report.html")
+    page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
+    facts = page[: page.index(" Verdict ")]
+    assert f"Data train: cards.parquet validation: 20% of train, at random test: {escape(EVIL)} Rows train" in facts
+    assert "Rows train 2,000, validation 2,000, test 2,000 Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
+    data = page[page.rindex(" Data ") :]
+    test = report.evaluation.last
+    counts = np.bincount(test.labels)
+    cells = [f"{count:,} ({count / 2000:.1%})" for count in counts]
+    spread = f"{test.lengths.min()} / {np.median(test.lengths):g} / {test.lengths.max()}"
+    truncated = test.truncated.sum()
+    assert f"test 2,000 3 {truncated} {test.lengths.sum():,} {spread} {' '.join(cells)}" in data
+    assert "77 more validation rows are in none of these splits." in data
+
+
+def test_with_many_classes_the_ends_of_their_sizes_are_shown(reports, rendered):
+    test = reports["many_classes.html"].evaluation.last
+    largest = np.bincount(test.labels).max()
+    page = visible_text(rendered["many_classes.html"])
+    assert f"class 39 {escape(EVIL)}: {largest} ({largest / 600:.1%})" in page
+    assert "All 40 classes" in page and "The 8 classes of the lowest recall on test" in page
+
+
+def test_recall_of_a_label_and_macro_recall_are_told_apart(rendered):
+    for heading in ("recall of yes", "precision of yes", "rows of yes"):
+        assert f">{heading}</th>" in rendered["two_classes.html"]
+    assert ">macro recall</th>" in rendered["three_classes.html"] and ">macro F1</th>" in rendered["three_classes.html"]
+
+
+def test_the_captions_of_the_curves_have_the_areas_below_them(reports, rendered):
+    positive = reports["two_classes.html"].metrics.positive
+    captions = visible_text("".join(re.findall(r"<figcaption>.*?</figcaption>", rendered["two_classes.html"])))
+    assert f"Average precision {positive.average_precision:.4f}" in captions
+    assert f"AUROC {positive.auroc:.4f}; alerts at random have 0.5" in captions
+
+
+def test_pictures_have_text_alternatives_and_tables_headings(rendered):
+    for content in rendered.values():
+        figures = re.findall(r"<[^>]*>(?=(?:<!--.*?-->)?\s*<svg)", content)
+        assert len(figures) == content.count("<svg") > 0
+        assert all('role="img"' in tag and 'aria-label="' in tag for tag in figures)
+        levels = [int(level) for level in re.findall(r"<h(\d)", content)]
+        assert levels[0] == 1 and set(levels[1:]) == {2}
+        for table in re.findall(r"<table.*?</table>", content, re.DOTALL):
+            assert 'scope="col"' in table and 'scope="row"' in table
 
 
 def test_alarms_come_before_all_figures(pages):
-    page = visible_text((pages / "uninformed.html").read_text(encoding="utf-8"))
-    assert "it never predicts yes" in page
-    assert page.index("Do not use this model as it is") < page.index("is never predicted") < page.index("Threshold")
+    content = (pages / "uninformed.html").read_text(encoding="utf-8")
+    assert "it never predicts yes" in visible_text(content)
+    alarm = content.index("is never predicted")
+    assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
 
 
 def test_a_model_without_errors_is_reported_as_such(pages):
@@ -236,21 +330,55 @@ def test_operating_points_equal_counts_over_all_rows():
     is_positive, score = generator.random(500) < 0.1, generator.random(500)
     points, current = operating_points(is_positive, score, 0.25)
     assert points[current].threshold == 0.25
-    for threshold, recall, precision, alerts in points:
+    for threshold, recall, precision, alerts, false_alarms in points:
         is_alert = score >= threshold
         hits = (is_alert & is_positive).sum()
         assert alerts == is_alert.mean() and recall == hits / is_positive.sum()
         assert precision == (hits / is_alert.sum() if is_alert.any() else None)
+        assert false_alarms == (is_alert & ~is_positive).sum() / (~is_positive).sum()
     assert points[0].recall == 1.0 and points[-1].alerts == 0.0
 
 
 @needs_chromium
-@pytest.mark.parametrize("width", [360, 1280])
+@pytest.mark.parametrize("width", [360, 390, 1280])
 def test_the_page_fits_the_width_of_the_window(reports, pages, width):
     for name in reports:
         content = (pages / name).read_text(encoding="utf-8")
         (pages / name).write_text(with_script(content, REPORT_WIDTH), encoding="utf-8")
     assert content_widths(pages, list(reports), width) == [width] * len(reports)
+
+
+@needs_chromium
+def test_what_is_folded_on_the_screen_is_open_on_paper(pages, reports):
+    """Paper has no clicks. The configuration of 600 lines takes pages only if it is open."""
+    config = {**reports["two_classes.html"].config, **{f"key {number}": number for number in range(600)}}
+    write_report(replace(reports["two_classes.html"], config=config), pages / "open.html")
+    content = (pages / "open.html").read_text(encoding="utf-8")
+    assert content.count('class="on-paper"') == 2, "the epochs and the configuration"
+    (pages / "closed.html").write_text(content.replace(' class="on-paper"', ""), encoding="utf-8")
+    counts = []
+    for name in ("open", "closed"):
+        browse(pages, f"{name}.html", f"--print-to-pdf={pages / name}.pdf")
+        counts.append(len(re.findall(rb"/Type\s*/Page\b", (pages / f"{name}.pdf").read_bytes())))
+    opened, closed = counts
+    assert opened >= closed + 3
+
+
+@needs_chromium
+def test_wide_tables_scroll_in_their_box_with_their_first_column_in_sight(pages):
+    measure = """
+      const boxes = [...document.querySelectorAll(".wide")].filter(box => box.scrollWidth > box.clientWidth + 60);
+      const moved = boxes.map(box => {
+        const cell = box.querySelector("tbody th"), before = cell.getBoundingClientRect().left;
+        box.scrollLeft = 50;
+        return [Math.round(cell.getBoundingClientRect().left - before), box.scrollLeft];
+      });
+      parent.postMessage(JSON.stringify(moved).replaceAll(";", ""), "*");
+    """
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    (pages / "two_classes.html").write_text(with_script(content, measure), encoding="utf-8")
+    (moved,) = posted(pages, ["two_classes.html"], 390)
+    assert len(json.loads(moved)) > 1 and all(entry == [0, 50] for entry in json.loads(moved))
 
 
 @needs_chromium
@@ -260,13 +388,17 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
     threshold = evaluation.decision.threshold_of(1)
     points, _ = operating_points(report.labels == 1, evaluation.probabilities[:, 1], threshold)
     move_slider = """
-      const slider = document.getElementById("threshold"), readings = [];
+      const slider = document.getElementById("threshold-slider"), readings = [];
       for (const index of [0, 40, 120, slider.max]) {
         slider.value = index;
         slider.dispatchEvent(new Event("input"));
         const read = name => document.getElementById("threshold-" + name).textContent;
-        const dot = document.querySelector(".plot i.dot");
-        readings.push([+index, read("recall"), read("precision"), read("alerts"), dot.style.left, dot.style.top]);
+        const place = axes => {
+          const style = document.querySelector(`.plot i.dot[data-axes="${axes}"]`).style;
+          return [parseFloat(style.left), parseFloat(style.top)];
+        };
+        const texts = ["recall", "precision", "alerts"].map(read);
+        readings.push([+index, ...texts, place("precision-recall"), place("roc")]);
       }
       document.title = JSON.stringify(readings);
     """
@@ -274,11 +406,21 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
     (pages / "two_classes.html").write_text(with_script(content, move_slider), encoding="utf-8")
     readings = json.loads(re.search(r"<title>(.*?)</title>", browse(pages, "two_classes.html", "--dump-dom")).group(1))
     share = lambda value: f"{100 * value:.{2 if 0 < value < 0.01 else 1}f}%"  # noqa: E731
-    for index, recall, precision, alerts, _, _ in readings:
+    for index, recall, precision, alerts, on_precision_recall, on_roc in readings:
         point = points[index]
         assert recall == share(point.recall) and alerts == share(point.alerts)
         assert precision == ("-" if point.precision is None else share(point.precision))
-    assert len({tuple(reading[4:]) for reading in readings}) == 4, "the dot did not move each time"
+        expected = (point.recall, 1.0 if point.precision is None else point.precision)
+        assert on_precision_recall == pytest.approx(in_box(*expected), abs=1e-3)
+        assert on_roc == pytest.approx(in_box(point.false_alarms, point.recall), abs=1e-3)
+    assert len({tuple(reading[4]) for reading in readings}) == 4, "the dot did not move each time"
+
+
+def in_box(x, y):
+    """Percentages from the left and the top of a figure, of a point in its axes from 0 to 1."""
+    left, bottom = MARGIN["left"], MARGIN["bottom"]
+    width, height = MARGIN["right"] - left, MARGIN["top"] - bottom
+    return [100 * (left + x * width), 100 * (1 - bottom - y * height)]
 
 
 @needs_chromium

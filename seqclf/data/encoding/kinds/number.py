@@ -29,6 +29,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
+ROUNDING = 1e-6  # relative to the mean; differences that are smaller are rounding errors of float32
 LARGEST = 1e30  # limit of scaled values; larger ones overflow float32 inside the model
 DECODED_CHANNELS = 3  # shown of a vector; more do not fit a line
 KEY_DIGITS = np.uint64(2**64 - 2**20)  # keeps 32 of the 52 bits of the mantissa: 1 in 4e9, ten decimal digits
@@ -244,15 +245,25 @@ class NumberEncoder(NumberColumn):
         return self.missing != "refuse" and self.option("mask")
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        """Return the original values, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
-        shown = slice(0, min(self.width, DECODED_CHANNELS))
-        scaled = fields[self.field.name][:, shown]
-        values = self._unscaled(fields)[:, shown]
+        """Return the original values, missing ones filled. See `_texts`."""
         more = " …" if self.width > DECODED_CHANNELS else ""
+        return [" ".join(token) + more for token in self._texts(fields)[:, :DECODED_CHANNELS].tolist()]
+
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """Return a column for each channel. A value that was missing is "", if the encoded tokens tell."""
+        tokens = {name: values[shown] for name, values in fields.items()}
+        texts, is_missing = self._texts(tokens), np.isnan(self.original_values(tokens))
+        cells = np.where(is_missing, "", texts)
+        names = self.channel_names() if self.width > 1 else [self.field.name]
+        return {name: cells[:, channel].tolist() for channel, name in enumerate(names)}
+
+    def _texts(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(T, W) original values as text, missing ones filled. Values at the limit of `clip` are shown as ≤ or ≥ it."""
+        scaled, values = fields[self.field.name][:, : self.width], self._unscaled(fields)
         limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
-        tokens = zip(signs.tolist(), values.tolist(), strict=True)
-        return [" ".join(f"{sign}{value:.4g}" for sign, value in zip(*token, strict=True)) + more for token in tokens]
+        pairs = zip(signs.ravel().tolist(), values.ravel().tolist(), strict=True)
+        return np.array([sign + _value_text(value) for sign, value in pairs], object).reshape(values.shape)
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         values = self._unscaled(fields)
@@ -268,6 +279,8 @@ class NumberEncoder(NumberColumn):
             groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by]  # rows of the scales
             mean, deviation = (scale[groups][..., : self.width] for scale in (self.scales.mean, self.scales.deviation))
         values = encoded[:, : self.width] * deviation + mean
+        # What float32 leaves of a 0, so that it is not shown as 1e-8.
+        values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
 
     def spec(self) -> NumberSpec:
@@ -347,6 +360,11 @@ class NumberEncoder(NumberColumn):
                 "values, or fix them"
             )
         return lines
+
+
+def _value_text(value: float) -> str:
+    """Four digits, and all digits of a number of thousands."""
+    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -166,7 +166,7 @@ class SetEncoder(ListEncoder):
         key = f"data.fields.{self.field.name}"
         return InputError(
             f"{key}: the column holds {kind}, a value per token and not several; set {key}=category, or the separator "
-            f"of the values in a text: {key}={{kind: set, separator: ';'}}"
+            f"of the values in a text: '{key}={{kind: set, separator: \";\"}}'"
         )
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
@@ -303,7 +303,7 @@ def _require_separator(field: Field) -> None:
         key = f"data.fields.{field.name}"
         raise InputError(
             f"{key}: the values of a token are in one text; name what separates them: "
-            f"{key}={{kind: set, separator: ';'}}"
+            f"'{key}={{kind: set, separator: \";\"}}'"
         )
 
 

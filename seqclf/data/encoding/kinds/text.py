@@ -19,6 +19,7 @@ from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option, text_option
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
+from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import CodeHashes, hash_bytes
@@ -63,6 +64,11 @@ class TextEncoder(RunningTextEncoder):
         self.kind: str = self.option("tokenizer")
         self.splitter = untrained(self.kind, self.option("lowercase"))
         self.tokenizer: tokenizers.Tokenizer | None = None
+        self.words: WordSplitter | None = None  # the same tokens, faster
+        if self.kind == "word":
+            splitter = self.splitter
+            self.words = WordSplitter(splitter.normalizer, splitter.pre_tokenizer, self.option("lowercase"))
+        self.word_ids: dict[str, int] | None = None  # of a tokenizer that does no more than to look up words
         self.codes = _ProvisionalCodes()
         self.hashes = CodeHashes(self.codes)
         self.ids = np.zeros(0, np.int32)  # provisional code → id
@@ -70,6 +76,8 @@ class TextEncoder(RunningTextEncoder):
 
     def _tokens(self, text: str) -> Iterable[str]:
         """Split a text into its tokens, or for `bpe` into its words."""
+        if self.words is not None:
+            return self.words.words(text)
         text = self.splitter.normalizer.normalize_str(text)
         if self.kind == "character":
             return text
@@ -136,8 +144,20 @@ class TextEncoder(RunningTextEncoder):
             self._set_vocabulary({token: id for id, token in enumerate([UNKNOWN, *kept])})
         if self.option("vectors") is not None:
             self._add_vectors({tokens[code]: rank for rank, code in enumerate(by_count[:max_words])})
-        vocabulary = self.tokenizer.get_vocab()
+        vocabulary = self._look_up_words()
         self.ids = np.array([vocabulary.get(token, 0) for token in tokens], np.int32)
+
+    def _look_up_words(self) -> dict[str, int]:
+        """Return the vocabulary, and use it alone where the tokenizer adds nothing to it, such as special tokens."""
+        assert self.tokenizer is not None
+        vocabulary = self.tokenizer.get_vocab()
+        self.word_ids = None
+        if self.words is not None and UNKNOWN in vocabulary:
+            plain = untrained(self.kind, self.option("lowercase"))
+            plain.model = models.WordLevel(vocabulary, unk_token=UNKNOWN)
+            if json.loads(plain.to_str()) == json.loads(self.tokenizer.to_str()):
+                self.word_ids = _KnownIds(vocabulary)
+        return vocabulary
 
     def _set_vocabulary(self, vocabulary: dict[str, int]) -> None:
         assert self.tokenizer is not None
@@ -163,6 +183,12 @@ class TextEncoder(RunningTextEncoder):
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         assert self.tokenizer is not None
         texts = record_batch.column(self.field.name).to_pylist()
+        if self.words is not None and self.word_ids is not None:
+            known_ids, ends = array("i"), [0]
+            for text in texts:
+                known_ids.extend(map(self.word_ids.__getitem__, self.words.words(text)))
+                ends.append(len(known_ids))
+            return EncodedField(np.diff(np.array(ends, np.int64)), {self.field.name: np.array(known_ids, np.int32)})
         # The fast variant leaves out character offsets, which nothing here needs.
         token_ids = [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts)]
         lengths = np.fromiter(map(len, token_ids), np.int64, len(token_ids))
@@ -200,6 +226,14 @@ class TextEncoder(RunningTextEncoder):
         except Exception as error:  # the library raises plain Exception
             raise InputError(f"tokenizer cannot be read ({str(error).splitlines()[0]})") from None
         self.vector_size = state["vector_size"]
+        self._look_up_words()
+
+
+class _KnownIds(dict[str, int]):
+    """Token → id. A token that is not known has the id of the unknown token."""
+
+    def __missing__(self, token: str) -> int:
+        return self[UNKNOWN]
 
 
 class _ProvisionalCodes(dict[str, int]):

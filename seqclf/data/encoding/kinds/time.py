@@ -23,10 +23,12 @@ from seqclf.data.schema.cell_types import holds_times, looks_timed
 from seqclf.data.schema.fields import Field
 from seqclf.data.validation.number_checks import check_numbers
 from seqclf.data.validation.problems import Problems
+from seqclf.system.durations import duration_text
 from seqclf.system.stored_state import POSITIVE, require
 
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
 RESOLUTION_QUANTILE = 0.05
+LEAST_GAP = 1e-5  # of the resolution; smaller decoded gaps are rounding
 MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
 
 
@@ -151,10 +153,32 @@ class TimeEncoder(ListEncoder):
             channels += [np.sin(angle), np.cos(angle)]
         return EncodedField(lengths, {self.field.name: np.stack(channels, axis=1).astype(np.float32)})
 
+    value_unit = "s"
+
+    def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        return self._gaps_of(fields)[:, None]
+
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
-        logs = fields[self.field.name][:, 0] * self.deviation + self.mean
+        """Return the gap before each token."""
+        return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self._gaps_of(fields).tolist()]
+
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """Return the time since the first token, and the gap before each."""
+        gaps = self._gaps_of(fields)
+        elapsed = np.round(np.cumsum(gaps), MICROSECONDS)
+        name = self.field.name
+        return {
+            f"{name}, since the first": list(map(duration_text, elapsed[shown].tolist())),
+            f"{name}, since the previous": list(map(duration_text, gaps[shown].tolist())),
+        }
+
+    def _gaps_of(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(T,) gaps in seconds of encoded tokens."""
+        logs = fields[self.field.name][:, 0].astype(np.float64) * self.deviation + self.mean
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
-        return [f"{gap:+.3g}s" for gap in np.round(gaps, MICROSECONDS).tolist()]
+        # Encoded gaps have seven digits. A gap of 0 comes back as a small fraction of the resolution.
+        gaps = np.where(np.abs(gaps) < self.resolution * LEAST_GAP, 0.0, gaps)
+        return np.round(gaps, MICROSECONDS)
 
     def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)

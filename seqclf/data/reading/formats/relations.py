@@ -16,6 +16,8 @@ from seqclf.data.reading.queries import subquery
 from seqclf.data.reading.sources import COMPRESSED, Source, class_folder, listing_of, query_text, suffix_of
 from seqclf.errors import InputError
 
+TABLE = "table_in_memory"
+
 
 class Relation(NamedTuple):
     """SQL of the rows of a source.
@@ -40,6 +42,9 @@ def build_relation(
 
     `paths`: the local files, empty for a query or a URL. `temporary`, `keep_malformed`: see `Files`.
     """
+    if source.table is not None:
+        connection.register(TABLE, source.table)
+        return Relation(TABLE, TABLE)
     query = query_text(source)
     if query is not None:
         sql = f"({subquery(query, str(source))}\n)"

@@ -10,6 +10,8 @@ from seqclf.reporting.run.report import MAX_ROWS, Report
 from seqclf.reporting.run.report_section import ReportSection
 from seqclf.reporting.run.summary import interval_text
 
+FEW_ROWS = 8  # shown where the table of all classes is folded
+
 
 class ClassesSection(ReportSection):
     """Scores of each class."""
@@ -29,13 +31,20 @@ class ClassesSection(ReportSection):
                 shortened(label, 40),
                 bar(recall[label] or 0.0),
                 score(recall[label]),
+                interval_text(intervals.get(label)),
                 score(metrics.precision_by_class[label]),
                 score(metrics.f1_by_class[label]),
-                interval_text(intervals.get(label)),
                 number(metrics.support_by_class[label]),
             ]
             for label in by_recall
         ]
-        numbers = dict.fromkeys(("recall", "precision", "f1", "recall between", "rows"), "number")
-        table = Table({"class": "text", " ": "bar", **numbers}, limited_rows(rows, MAX_ROWS), folded="All")
-        return Section("run/table.html", {"heading": "Recall by class", "text": None, "table": table})
+        numbers = dict.fromkeys(("recall", "recall between", "precision", "F1", "rows"), "number")
+        caption = f"Scores of each class on {report.split}, the lowest recall first"
+        columns = {"class": "text", " ": "bar", **numbers}
+        title = f"All {len(rows):,} classes"
+        table = Table(columns, limited_rows(rows, MAX_ROWS), folded=title, caption=caption)
+        lowest = Table(
+            columns, rows[:FEW_ROWS], caption=f"The {FEW_ROWS} classes of the lowest recall on {report.split}"
+        )
+        context = {"table": table, "lowest": lowest if table.is_folded else None}
+        return Section("run/classes.html", context)

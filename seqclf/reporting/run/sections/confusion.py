@@ -6,7 +6,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from seqclf.reporting.formatting import shortened
+from seqclf.reporting.formatting import percent, shortened
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
@@ -31,10 +31,11 @@ class ConfusionSection(ReportSection):
         """Return the matrix, or the largest errors of more than `MAX_CLASSES` classes."""
         matrix = np.array(report.metrics.confusion)
         if len(report.classes) > MAX_CLASSES:
-            table = _largest_errors(matrix, report.classes)
+            table = _largest_errors(matrix, report.classes, report.split)
             return Section("run/table.html", {"heading": "Largest confusions", "text": None, "table": table})
         rows = [MatrixRow(label, _cells(counts.tolist())) for label, counts in zip(report.classes, matrix, strict=True)]
-        return Section("run/confusion.html", {"classes": report.classes, "rows": rows})
+        context = {"classes": report.classes, "rows": rows, "split": report.split}
+        return Section("run/confusion.html", context)
 
 
 def _cells(counts: list[int]) -> list[tuple[int, int]]:
@@ -43,12 +44,19 @@ def _cells(counts: list[int]) -> list[tuple[int, int]]:
     return [(count, round(100 * count / total)) for count in counts]
 
 
-def _largest_errors(matrix: np.ndarray, classes: list[str]) -> Table:
+def _largest_errors(matrix: np.ndarray, classes: list[str], split: str) -> Table:
     errors = [
         (int(matrix[truth, predicted]), classes[truth], classes[predicted])
         for truth, predicted in zip(*np.nonzero(matrix), strict=True)
         if truth != predicted
     ]
     largest = sorted(errors, reverse=True)[:MAX_ERRORS]
-    rows = [[shortened(truth, 40), shortened(predicted, 40), f"{count:,}"] for count, truth, predicted in largest]
-    return Table({"is": "text", "predicted as": "text", "rows": "number"}, rows)
+    support = dict(zip(classes, matrix.sum(axis=1).tolist(), strict=True))
+    rows = [
+        [shortened(truth, 40), shortened(predicted, 40), f"{count:,}", percent(count / support[truth])]
+        for count, truth, predicted in largest
+    ]
+    caption = f"Most frequent wrong predictions on {split}"
+    return Table(
+        {"is": "text", "predicted as": "text", "rows": "number", "of its class": "number"}, rows, caption=caption
+    )

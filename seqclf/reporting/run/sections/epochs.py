@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.reporting.formatting import head_and_tail, score, shortened
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.figures import learning_curves
 from seqclf.reporting.run.report import MAX_ROWS, Report
 from seqclf.reporting.run.report_section import ReportSection
 from seqclf.reporting.svg import picture
+
+MOST_OPEN = 10  # rows; a table of more epochs is folded
 
 
 class EpochsSection(ReportSection):
@@ -19,7 +22,7 @@ class EpochsSection(ReportSection):
     position: ClassVar[float] = 30
 
     def build(self, report: Report) -> Section | None:
-        """Return curves of loss, recall and the monitored metric. None for an evaluation, which has no epochs."""
+        """Return curves of loss, macro recall and the monitored metric. None for an evaluation, which has no epochs."""
         if not report.history:
             return None
         assert report.config is not None, "a report with epochs is of a training run"
@@ -28,27 +31,51 @@ class EpochsSection(ReportSection):
         curves = list(dict.fromkeys(["loss", "recall", monitor]))
         figure = picture(
             lambda width_in: learning_curves(report.history, curves, report.best_epoch, width_in),
-            f"{', '.join(curves)} of training and validation by epoch".replace("_", " "),
+            f"{', '.join(map(metric_title, curves))} of training and validation by epoch, numbers in the table below",
         )
-        table = _epoch_table(report, list(dict.fromkeys(["loss", "accuracy", "recall", monitor])))
-        return Section("run/epochs.html", {"picture": figure, "table": table})
+        metrics = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
+        table = _epoch_table(report, metrics)
+        notable = _notable_epochs(report, metrics) if table.is_folded else None
+        context = {"picture": figure, "table": table, "notable": notable, "monitor": metric_title(monitor)}
+        return Section("run/epochs.html", context)
+
+
+def _columns(metrics: Sequence[str]) -> dict[str, str]:
+    numbers = dict.fromkeys(map(metric_title, metrics), "number")
+    return {"epoch": "number", **numbers, "observation": "text"}
+
+
+def _row(row: Mapping[str, Any], best: int | None, metrics: Sequence[str]) -> list[object]:
+    """Cells of one epoch, which counts from 1 here."""
+    observation = shortened(row.get("observation", ""), 160)
+    if row["epoch"] == best:
+        observation = "; ".join(filter(None, ["exported", observation]))
+    scores = (score(row.get(f"validation/{name}")) for name in metrics)
+    return [row["epoch"] + 1, *scores, observation]
+
+
+def _notable_epochs(report: Report, metrics: Sequence[str]) -> Table:
+    """Table of the first, the exported and the last epoch."""
+    notable = {report.history[0]["epoch"], report.best_epoch, report.history[-1]["epoch"]}
+    shown = [row for row in report.history if row["epoch"] in notable]
+    best = next((index for index, row in enumerate(shown) if row["epoch"] == report.best_epoch), None)
+    rows = [_row(row, report.best_epoch, metrics) for row in shown]
+    return Table(
+        _columns(metrics), rows, strong=best, caption="Scores on validation after the first, best and last epoch"
+    )
 
 
 def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
-    rows = [
-        [
-            row["epoch"],
-            *(score(row.get(f"validation/{name}")) for name in metrics),
-            shortened(row.get("observation", ""), 160),
-        ]
-        for row in report.history
-    ]
-    first, omitted, last = head_and_tail(rows, MAX_ROWS)
-    # The first column is narrow, so the line for the omitted epochs stands in the last one.
-    gap = [["", *("" for _ in metrics), f"… {omitted:,} more epochs"]] if omitted else []
-    visible = [*first, *gap, *last]
+    history = report.history
+    first, omitted, last = head_and_tail(range(len(history)), MAX_ROWS)
+    shown = [*first, *last]
+    rows = [_row(history[index], report.best_epoch, metrics) for index in shown]
     # The exported epoch may be among the omitted rows.
-    best = next((index for index, row in enumerate(visible) if row[0] == report.best_epoch), None)
-    numbers = dict.fromkeys((name.replace("_", " ") for name in metrics), "number")
-    columns = {"epoch": "number", **numbers, "observation": "text"}
-    return Table(columns, visible, strong=best, folded="Every epoch")
+    best = next((row for row, index in enumerate(shown) if history[index]["epoch"] == report.best_epoch), None)
+    if omitted:
+        # The first column is narrow, so the line for the omitted epochs stands in the last one.
+        rows.insert(len(first), ["", *("" for _ in metrics), f"… {omitted:,} more epochs"])
+        best = None if best is None else best + (best >= len(first))
+    title = f"Every epoch ({len(history):,})"
+    caption = "Scores on validation after each epoch"
+    return Table(_columns(metrics), rows, strong=best, folded=title, caption=caption, longest=MOST_OPEN)

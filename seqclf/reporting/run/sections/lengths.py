@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.slices import SliceMetrics
-from seqclf.reporting.formatting import number, score
+from seqclf.reporting.formatting import number, score, shortened
 from seqclf.reporting.html import Section, Table, bar
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
@@ -20,18 +21,24 @@ class LengthsSection(ReportSection):
         """Return a row for each range of lengths, and one for the truncated rows."""
         metrics = report.metrics
         slices: list[tuple[str, SliceMetrics]] = [
-            (f"{part.low:,} to {part.high:,}", part) for part in metrics.by_length
+            (f"{part.low:,}" if part.low == part.high else f"{part.low:,} to {part.high:,}", part)
+            for part in metrics.by_length
         ]
         if metrics.truncated is not None:
             slices.append(("truncated", metrics.truncated))
         if report.positive is None:
             names, counts = ["recall", "accuracy", "f1"], ["rows"]
         else:
-            names, counts = ["recall", "precision", "average_precision"], ["rows", "positive rows"]
+            names, counts = (
+                ["recall", "precision", "average_precision"],
+                ["rows", f"rows of {shortened(report.positive, 20)}"],
+            )
         rows = [[title, *_cells(part, names)] for title, part in slices]
-        headings = [name.replace("_", " ") for name in names] + counts
-        table = Table({"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}, rows)
-        return Section("run/lengths.html", {"positive": report.positive, "table": table})
+        label = None if report.positive is None else shortened(report.positive, 20)
+        headings = [metric_title(name, label) for name in names] + counts
+        columns = {"tokens": "text", " ": "bar", **dict.fromkeys(headings, "number")}
+        table = Table(columns, rows, caption=f"Scores on {report.split} by number of tokens, before truncation")
+        return Section("run/table.html", {"heading": "By length", "text": None, "table": table})
 
 
 def _cells(part: SliceMetrics, names: list[str]) -> list[object]:

@@ -1,4 +1,4 @@
-"""Threshold slider of a report: recall, precision and alerts at every threshold, and the precision-recall curve."""
+"""Threshold slider of a report: recall, precision and alerts at every threshold, on two curves."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from seqclf.evaluation.metrics import PositiveMetrics
 from seqclf.reporting.formatting import probability_text
+from seqclf.reporting.formatting import score as score_text
 from seqclf.reporting.html import Section
-from seqclf.reporting.run.figures import CURVE_IN, MARGIN, precision_recall
+from seqclf.reporting.run.figures import CURVE_IN, MARGIN, precision_recall, roc
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
 
@@ -23,12 +25,16 @@ BOX = {
 
 
 class OperatingPoint(NamedTuple):
-    """Metrics at a threshold. `precision` is None without alerts. `alerts` is their share of all rows."""
+    """Metrics at a threshold. `precision` is None without alerts. `alerts` is their share of all rows.
+
+    `false_alarms`: the share of the rows of the other class that are alerts.
+    """
 
     threshold: float
     recall: float
     precision: float | None
     alerts: float
+    false_alarms: float
 
 
 class ThresholdSection(ReportSection):
@@ -48,8 +54,7 @@ class ThresholdSection(ReportSection):
             "last": len(points) - 1,
             "current": current,
             "point": points[current],
-            "curve": precision_recall(is_positive, score, CURVE_IN),
-            "dot": _dot(points[current]),
+            "curves": _curves(is_positive, score, points[current], positive),
             "state": _script_state(points),
         }
         return Section("run/threshold.html", context, script="run/threshold.js")
@@ -71,15 +76,45 @@ def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: floa
         is_alert = score >= value
         alerts, hits = int(is_alert.sum()), int((is_alert & is_positive).sum())
         recall = hits / max(1, int(is_positive.sum()))
-        points.append(OperatingPoint(value, recall, hits / alerts if alerts else None, alerts / len(score)))
+        false_alarms = (alerts - hits) / max(1, int((~is_positive).sum()))
+        precision = hits / alerts if alerts else None
+        points.append(OperatingPoint(value, recall, precision, alerts / len(score), false_alarms))
     return points, int(np.searchsorted(thresholds, threshold))
 
 
-def _dot(point: OperatingPoint) -> dict[str, str]:
-    """Return where the point lies on the curve, as CSS lengths from the figure's left and top."""
+def _curves(
+    is_positive: np.ndarray, score: np.ndarray, point: OperatingPoint, metrics: PositiveMetrics
+) -> list[dict[str, Any]]:
+    """Return the precision-recall and the ROC curve, each with its caption and the place of its dot.
+
+    `name`: the script knows the axes of a curve by it.
+    """
     precision = 1.0 if point.precision is None else point.precision
-    left = BOX["left"] + point.recall * BOX["width"]
-    up = BOX["bottom"] + precision * BOX["height"]
+    share = score_text(float(is_positive.mean()))
+    average_precision = f"Average precision {score_text(metrics.average_precision)}; alerts at random have {share}."
+    area = f"AUROC {score_text(metrics.auroc)}; alerts at random have 0.5."
+    return [
+        {
+            "name": "precision-recall",
+            "title": "Precision and recall",
+            "drawing": precision_recall(is_positive, score, CURVE_IN),
+            "caption": average_precision,
+            "dot": _dot(point.recall, precision),
+        },
+        {
+            "name": "roc",
+            "title": "ROC: recall and false alarms",
+            "drawing": roc(is_positive, score, CURVE_IN),
+            "caption": area,
+            "dot": _dot(point.false_alarms, point.recall),
+        },
+    ]
+
+
+def _dot(x: float, y: float) -> dict[str, str]:
+    """Return where a point lies in a figure, as CSS lengths from its left and top. `x`, `y`: from 0 to 1."""
+    left = BOX["left"] + x * BOX["width"]
+    up = BOX["bottom"] + y * BOX["height"]
     return {"left": f"{100 * left:.2f}%", "top": f"{100 * (1 - up):.2f}%"}
 
 

@@ -1,0 +1,108 @@
+"""A finished training run: its folder, metrics, report and classifier."""
+
+from __future__ import annotations
+
+import html
+import json
+from functools import cached_property
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqclf.errors import InputError
+from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.system.json_result import JsonObject
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from seqclf.bundle.runtime import Classifier
+
+REPORT_HEIGHT = 640  # pixels in a notebook
+
+
+class Run:
+    """The folder of a training run, opened.
+
+    ```python
+    run = seqclf.Run("runs/fraud/2026-05-01_10-00-00")
+    run.metrics["test"]["recall"]   # the content of metrics.json
+    run.predict(frame)              # with the bundle of the run
+    ```
+
+    As the last value of a notebook cell it shows the report. Raises InputError if the folder holds no run.
+    """
+
+    def __init__(self, folder: str | PathLike[str]):
+        self.folder = Path(folder).expanduser()
+        if not (self.folder / "config.yaml").is_file():
+            raise InputError(f"{self.folder}: holds no run; give the folder with its config.yaml and metrics.json")
+
+    @property
+    def bundle(self) -> Path | None:
+        """Folder of the bundle, None without an export."""
+        path = self.folder / "bundle"
+        return path if path.is_dir() else None
+
+    @property
+    def report(self) -> Path:
+        """Path of report.html."""
+        return self.folder / "report.html"
+
+    @cached_property
+    def metrics(self) -> JsonObject:
+        """Content of metrics.json: `metrics["test"]["recall"]`. Raises InputError for a run that was not scored."""
+        path = self.folder / "metrics.json"
+        if not path.is_file():
+            raise InputError(f"{path}: is missing, so the run did not end; train again, or resume its last checkpoint")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    @cached_property
+    def classifier(self) -> Classifier:
+        """Classifier of the run's bundle, on ONNX Runtime. Raises InputError without a bundle."""
+        from seqclf.bundle.runtime import Classifier
+
+        if self.bundle is None:
+            checkpoint = self.folder / "checkpoints" / "best.ckpt"
+            raise InputError(
+                f"{self.folder}: has no bundle; export one: python -m seqclf.export checkpoint={checkpoint} "
+                f"bundle={self.folder / 'bundle'}"
+            )
+        return Classifier(self.bundle)
+
+    def predict(self, data: Any) -> Any:
+        """Return predictions of the same kind as the data (see `Classifier.predict`)."""
+        return self.classifier.predict(data)
+
+    def predict_proba(self, data: Any) -> np.ndarray:
+        """(N, C) probabilities in the order of `classifier.classes_`, NaN in refused rows."""
+        return self.classifier.predict_proba(data)
+
+    def __repr__(self) -> str:
+        return f"Run('{self.folder}'{self._scores()})"
+
+    def _scores(self) -> str:
+        """Return the main metrics of the split that the run is judged by, the last one."""
+        splits = [name for name in ("test", "validation") if name in self._known_metrics()]
+        if not splits:
+            return ": not scored"
+        scores = self._known_metrics()[splits[0]]
+        words = {name: "macro " + name if name in ("recall", "precision", "f1") else name for name in MAIN_METRICS}
+        words["f1"] = "macro F1"
+        return f": {splits[0]} " + ", ".join(f"{words[name]} {scores[name]:.4g}" for name in MAIN_METRICS)
+
+    def _known_metrics(self) -> JsonObject:
+        return self.metrics if (self.folder / "metrics.json").is_file() else {}
+
+    def _repr_html_(self) -> str:
+        """Return the report in a frame, whose styles stay apart from those of the notebook."""
+        title = f"<code>{html.escape(repr(self))}</code>"
+        if not self.report.is_file():
+            return title
+        page = self.report.read_text(encoding="utf-8")
+        # Links to a heading are relative to the page of the notebook otherwise, which the frame would open.
+        page = page.replace("<head>", '<head><base href="about:srcdoc">', 1)
+        return (
+            f'{title}<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {REPORT_HEIGHT}px; border: 0" '
+            'title="Report of the run"></iframe>'
+        )

@@ -1,0 +1,103 @@
+"""Predictions of tables in memory: data frames of pandas and polars, and Arrow tables."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.bundle.predictions import predictions_schema, predictions_table, without_id
+from seqclf.data.reading.sources import Source
+from seqclf.data.reading.tables import column_names, like, to_arrow
+from seqclf.data.schema.schema import Schema, require_columns
+
+if TYPE_CHECKING:
+    from seqclf.bundle.runtime import Classifier
+
+NAME = "data"  # of the table in error messages, as the argument is called
+
+
+def predict_table(classifier: Classifier, data: Any) -> Any:
+    """Return the predictions of a table as a table of the same library, with the columns of the predict command.
+
+    There is an `id` where the bundle knows one and the table has it, for event tables (the group), and where the query
+    of the bundle may have changed the rows (their number in its result). A reader of record batches gives a reader,
+    which predicts while it is read.
+    """
+    source = _source(classifier, data)
+    record_batches = _record_batches(classifier, source)
+    first = next(record_batches, None)
+    if first is None:
+        schema = _empty_schema(classifier, source)
+        first = pa.RecordBatch.from_pylist([], schema)
+    if isinstance(data, pa.RecordBatchReader):
+        return pa.RecordBatchReader.from_batches(first.schema, _chain(first, record_batches))
+    table = pa.Table.from_batches([first, *record_batches])
+    return like(table, data, same_rows=source.query is None and not classifier.schema.group_by)
+
+
+def table_probabilities(classifier: Classifier, data: Any) -> np.ndarray:
+    """(N, C) probabilities of the rows of a table, NaN in refused rows."""
+    windows = classifier.predict_source(_source(classifier, data))
+    parts = [predictions.probabilities for _, predictions in windows]
+    return np.concatenate(parts) if parts else np.empty((0, len(classifier.classes)))
+
+
+def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
+    """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
+
+    >>> from seqclf.data.schema.fields import Field
+    >>> schema = Schema((Field("words", "text", ("column1",)),))
+    >>> by_field_names(schema, ["words"]).columns, by_field_names(schema, ["words", "column1"]).columns
+    ([('data.fields.words', 'words')], [('data.fields.words', 'column1')])
+    """
+    fields = tuple(
+        replace(field, columns=(field.name,))
+        if len(field.columns) == 1 and field.columns[0] not in available and field.name in available
+        else field
+        for field in schema.fields
+    )
+    return replace(schema, fields=fields)
+
+
+def _source(classifier: Classifier, data: Any) -> Source:
+    """Return the source that reads a table. Raises InputError if it lacks a column."""
+    query = classifier.manifest["reader"]["query"]
+    available = column_names(data)
+    if query is not None:  # it may read any column, under any name
+        return Source(NAME, NAME, query=query, table=to_arrow(data, NAME, index_levels=available))
+    schema = by_field_names(classifier.schema, available)
+    require_columns(required_columns(schema), available, NAME)
+    needed = {column for _, column in schema.columns} | ({schema.id} if schema.id is not None else set())
+    return Source(NAME, NAME, table=to_arrow(data, NAME, index_levels=needed, columns=needed))
+
+
+def required_columns(schema: Schema) -> list[tuple[str, str]]:
+    """(words for errors, column) of the columns that a bundle reads."""
+    return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]
+
+
+def _record_batches(classifier: Classifier, source: Source) -> Iterator[pa.RecordBatch]:
+    first_row = 1
+    for rows, predictions in classifier.predict_source(source):
+        ids = rows.columns.column("id") if "id" in rows.columns.schema.names else None
+        table = predictions_table(predictions, classifier.classes, ids, first_row)
+        first_row += len(predictions.errors)
+        yield without_id(table) if ids is None and source.query is None else table
+
+
+def _empty_schema(classifier: Classifier, source: Source) -> pa.Schema:
+    """Return the schema of the predictions of no rows."""
+    names, id = source.table.schema.names, classifier.schema.id
+    id_type = source.table.schema.field(id).type if id in names else None
+    schema = predictions_schema(classifier.classes, id_type)
+    has_id = id in names or bool(classifier.schema.group_by) or source.query is not None
+    return schema if has_id else schema.remove(0)
+
+
+def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from others

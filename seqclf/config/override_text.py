@@ -1,0 +1,58 @@
+"""Arguments as a user can type them: quoted for Hydra's grammar and for the shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+# Values that Hydra reads as the same text. Others hold its grammar (commas, brackets, quotes) or letters outside ASCII.
+PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
+WHOLE = re.compile(r"-?(0|[1-9]\d*)")
+
+
+def argument(key: str, value: str) -> str:
+    """Return an argument that sets a key to a text, quoted for bash and zsh where that is needed.
+
+    >>> print(argument("data.positive", "yes"), argument("data.positive", "a,b"), argument("data.label", "my label"))
+    data.positive=yes "data.positive='a,b'" 'data.label=my label'
+    """
+    return shell_word(f"{key}={value if _is_plain(value) else quoted(value)}")
+
+
+def quoted(value: str) -> str:
+    r"""Return a text in quotes, as Hydra's grammar reads it back unchanged.
+
+    >>> print(quoted("a, b"), quoted("it's ${x}"))
+    'a, b' "it's \${x}"
+    """
+    mark = '"' if "'" in value else "'"
+    text = re.sub(rf"(\\*){mark}", lambda match: f"{match[1] * 2}\\{mark}", value)
+    text = re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", text)  # or OmegaConf would look a key up
+    text = re.sub(r"\\+$", lambda match: match[0] * 2, text)
+    return f"{mark}{text}{mark}"
+
+
+def shell_word(text: str) -> str:
+    """Return a text as one word of bash and zsh.
+
+    >>> print(shell_word("model.layers=2"), shell_word("data.fields={items: category}"))
+    model.layers=2 'data.fields={items: category}'
+    """
+    if "'" in text and not re.search(r'["$`\\!]', text):
+        return f'"{text}"'
+    return shlex.quote(text)
+
+
+def _is_plain(value: str) -> bool:
+    """Return True for a text that Hydra reads as itself, not as a number, a boolean or null."""
+    if not PLAIN.fullmatch(value) or value.endswith("\\"):
+        return False
+    if value in ("true", "false") or WHOLE.fullmatch(value):
+        return True  # a label, whatever its type
+    if value.lower() in ("true", "false", "null", "nan", "inf", "+inf", "-inf", "+nan", "-nan"):
+        return False
+    try:
+        float(value)
+    except ValueError:
+        return True
+    return False

@@ -1,0 +1,195 @@
+"""Arguments of a command line, checked before Hydra reads them, and the remedies for what Hydra refuses.
+
+Hydra explains its grammar on a page of text. Here, each mistake is one line with the argument to type instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
+
+from seqclf.config.command_line import chosen_groups, typed_command
+from seqclf.config.documentation import GLOBAL_GROUP
+from seqclf.config.instantiate import locate
+from seqclf.config.key_advice import advise_choice, advise_key
+from seqclf.config.override_text import argument, quoted, shell_word
+from seqclf.config.suggestions import must_be_one_of
+from seqclf.errors import InputError
+
+OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
+FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
+GENERAL = "--help lists groups and keys"
+
+
+class TypedArguments:
+    """The arguments of a command, as they were typed. `options`: dotted path of the model of its config.
+
+    >>> TypedArguments("train", ["lr=0.1"]).unknown_key("lr")
+    'lr: no such key; write optimizer.lr=0.1'
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str], options: str | None = None):
+        self.arguments = list(arguments)
+        self.options = options
+        self.command = typed_command(name, arguments)
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """Choice by group."""
+        return chosen_groups(self.command, self.arguments)
+
+    def check(self) -> None:
+        """Raise InputError for the first argument that Hydra cannot read, or that would mean something else."""
+        parsed = self._options()
+        self._check_split_values(parsed.overrides)
+        for text in parsed.overrides:
+            self._check_override(text, multirun=parsed.multirun)
+        self._check_data_files(parsed.overrides)
+
+    def unknown_key(self, key: str) -> str:
+        """Return the error line of a key that the command does not have."""
+        value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), None)
+        known = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
+        if key in known and value is not None:
+            return f"{key}: {self._refused_mapping(key, value, is_block=known[key].value is None)}"
+        if key in self.command.groups:
+            return f"{key}: is a group; choose {' or '.join(f'{key}={name}' for name in self.command.choices(key))}"
+        advice = advise_key(self.command, key, value, self.chosen, self._declared(key))
+        return f"{key}: no such key; {advice or GENERAL}"
+
+    def unknown_choice(self, group: str, value: str) -> str:
+        """Return the error line of a choice that a group does not have."""
+        advice = advise_choice(self.command, group, value)
+        allowed = must_be_one_of("", self.command.choices(group))
+        return f"{group}={value}: {allowed}{f'; {advice}' if advice else ''}"
+
+    def bad_group_value(self) -> str:
+        """Return the error line for a group that was set to a value that cannot name a choice, such as 3."""
+        for text in self.arguments:
+            key, _, value = text.partition("=")
+            if key in self.command.groups and value not in self.command.choices(key):
+                return f"{self.unknown_choice(key, value)}; --help {key} lists its keys"
+        return f"a group takes the name of a choice: GROUP=CHOICE; {GENERAL}"
+
+    def _declared(self, key: str) -> list[str]:
+        """Return the keys that the options have beside those of the config, in the group of a key."""
+        if self.options is None or "." not in key:
+            return []
+        from seqclf.config.validation_errors import declared_keys  # pydantic, which only checks need
+
+        return declared_keys(locate(self.options), key.rpartition(".")[0])
+
+    def _options(self) -> Any:
+        parser = get_args_parser()
+
+        def refuse(message: str) -> NoReturn:
+            raise InputError(f"{message}; --hydra-help lists the options")
+
+        parser.error = refuse  # type: ignore[method-assign]
+        parsed, unknown = parser.parse_known_args(self.arguments)
+        for option in unknown:
+            name, equals, value = option.lstrip("-").partition("=")
+            position = self.arguments.index(option)
+            following = self.arguments[position + 1 : position + 2]
+            if not equals and following and "=" not in following[0] and not following[0].startswith("-"):
+                value = following[0]
+            known = {key.path for key in self.command.all_keys(self.chosen)} | self.command.groups.keys()
+            if name in known:
+                typed = shell_word(f"{name}={value or 'VALUE'}")
+                raise InputError(f"{option}: keys have no dashes; write {typed}")
+            advice = advise_key(self.command, name.replace("-", "_"), value or None, self.chosen)
+            raise InputError(f"{option}: no such option; {advice or GENERAL}")
+        return parsed
+
+    def _check_split_values(self, overrides: Sequence[str]) -> None:
+        """Refuse a value in braces or brackets that the shell has split at its spaces, and spaces around `=`."""
+        for position, text in enumerate(overrides):
+            if "=" in overrides[position + 1 : position + 2]:
+                value = "".join(overrides[position + 2 : position + 3])
+                raise InputError(f"{text} = {value}: has spaces around the =; write {shell_word(f'{text}={value}')}")
+            if "=" in text and _open_brackets(text) > 0:
+                rest = list(_until_closed(overrides[position:]))
+                if len(rest) > 1 and _open_brackets(" ".join(rest)) == 0:
+                    raise InputError(f"{text}: the shell splits it at its spaces; write {shell_word(' '.join(rest))}")
+                raise InputError(f"{text}: has a bracket or brace that is not closed; close it, and quote the argument")
+
+    def _check_override(self, text: str, multirun: bool) -> None:
+        key, equals, value = text.partition("=")
+        if not equals and not text.startswith("~"):
+            raise InputError(f"{text}: is no KEY=VALUE; {self._for_value(text)}")
+        if key != key.rstrip() or value != value.lstrip():
+            raise InputError(f"{text}: has spaces around the =; write {shell_word(f'{key.rstrip()}={value.lstrip()}')}")
+        try:
+            override = OverridesParser.create().parse_override(text)
+        except HydraException:
+            if not value or value[0] in "{[":
+                remedy = "quote the parts that hold punctuation: key={a: 'b, c'}" if value else f"write {key}=VALUE"
+            else:
+                remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
+            raise InputError(f"{text}: cannot be read; {remedy}") from None
+        if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
+            one = argument(key, value)
+            raise InputError(f"{text}: several values are several runs, by -m; for one value, write {one}")
+
+    def _check_data_files(self, overrides: Sequence[str]) -> None:
+        """Refuse files of the user's beside a dataset that brings files of its own."""
+        if self.command.groups.get("data", "files") == "files":
+            return
+        groups = {_key(text) for text in overrides}
+        if {"data", GLOBAL_GROUP} & groups or any(text.split("=")[0] in OWN_FILES for text in self.arguments):
+            return
+        typed = next((text for text in overrides if _key(text) in FILE_KEYS), None)
+        if typed is not None:
+            raise InputError(f"{typed}: is a key of data=files; add data=files")
+
+    def _for_value(self, text: str) -> str:
+        """Return the remedy for an argument without a key: its key, where it looks like a file, or its value."""
+        looks_like_file = "/" in text or Path(text).exists() or re.search(r"\.\w{2,8}$", text)
+        known = {key.path for key in self.command.all_keys(self.chosen)}
+        if text in known or text in self.command.groups:
+            return f"write {text}=VALUE"
+        if not looks_like_file or "=" in text:
+            return advise_key(self.command, text, None, self.chosen) or f"write KEY=VALUE; {GENERAL}"
+        return advise_key(self.command, "bundle" if _is_bundle(text) else "input", text, self.chosen) or (
+            f"write {argument('bundle' if _is_bundle(text) and 'bundle' in known else 'input', text)}"
+        )
+
+    def _refused_mapping(self, key: str, value: str, is_block: bool) -> str:
+        """Return the remedy for a mapping with keys that the key's mapping does not have."""
+        if is_block:
+            override: Any = OverridesParser.create().parse_override(f"{key}={value}").value()
+            if not isinstance(override, dict):
+                return f"is a block of keys; set one of them: --help {key}"
+            added = " ".join(shell_word(f"+{key}.{name}={part}") for name, part in override.items())
+            return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
+        # Hydra merges mappings. One that brings other keys has to take the place of the first.
+        return f"is set already; to replace it, write '~{key}' {shell_word(f'+{key}={value}')}"
+
+
+def _key(text: str) -> str:
+    return text.lstrip("+~").partition("=")[0].partition("@")[0]
+
+
+def _open_brackets(text: str) -> int:
+    """Return how many braces and brackets a text leaves open, outside of quotes."""
+    bare = re.sub(r"'(\\.|[^'\\])*'|\"(\\.|[^\"\\])*\"", "", text)
+    return sum(bare.count(mark) for mark in "{[") - sum(bare.count(mark) for mark in "}]")
+
+
+def _until_closed(texts: Sequence[str]) -> Iterator[str]:
+    opened = 0
+    for text in texts:
+        yield text
+        opened += _open_brackets(text)
+        if opened <= 0:
+            return
+
+
+def _is_bundle(text: str) -> bool:
+    return (Path(text) / "manifest.json").is_file()

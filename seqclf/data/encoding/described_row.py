@@ -1,0 +1,63 @@
+"""One sequence for readers: its original texts, one line of tokens, and a table of tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import decode
+
+MOST_TOKENS = 40  # rows of a table
+FEWEST_TOKENS = 10  # rows of a table with many columns
+MOST_CELLS = 600  # which bounds the size of a page
+
+
+class TokenTable(NamedTuple):
+    """Tokens of a sequence. `positions`: of the tokens shown, from 0. `columns`: heading → a text for each of them.
+
+    `length`: tokens of the sequence, those that truncation cut not counted. `empty`: headings of the columns that hold
+    no value in these tokens, and are left out.
+    """
+
+    positions: list[int]
+    columns: dict[str, list[str]]
+    length: int
+    empty: list[str]
+
+
+class DescribedRow(NamedTuple):
+    """A sequence for readers. `texts`: field → original text, for fields of texts. `tokens`: what a model reads."""
+
+    id: str
+    tokens: str
+    texts: Mapping[str, str]
+    table: TokenTable
+
+
+def describe_row(
+    encoders: Mapping[str, Encoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
+) -> DescribedRow:
+    """Describe one encoded sequence. `fields`: name → (T,) or (T, D). `texts`: field → original text, if it is kept."""
+    return DescribedRow(id, decode(encoders, fields), texts, token_table(encoders, fields))
+
+
+def token_table(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
+    """Return the first and the last tokens of one encoded sequence, fewer of them where there are many columns."""
+    length = len(next(iter(fields.values())))
+    shown = _ends(length, MOST_TOKENS)
+    columns: dict[str, list[str]] = {}
+    for encoder in encoders.values():
+        columns |= encoder.token_columns(fields, shown)
+    empty = [heading for heading, texts in columns.items() if not any(texts)]
+    kept = {heading: texts for heading, texts in columns.items() if heading not in empty}
+    rows = _ends(len(shown), max(FEWEST_TOKENS, MOST_CELLS // max(1, len(kept))))
+    cells = {heading: [texts[row] for row in rows] for heading, texts in kept.items()}
+    return TokenTable(shown[rows].tolist(), cells, length, empty)
+
+
+def _ends(count: int, most: int) -> np.ndarray:
+    """Return the positions of `count` items, or of the first and last `most` of them."""
+    return np.arange(count) if count <= most else np.r_[: most // 2, count - (most + 1) // 2 : count]

@@ -1,0 +1,239 @@
+"""Tables in memory: data frames of pandas and polars, and Arrow tables, as Arrow with plain types.
+
+Neither pandas nor polars is imported here. A frame knows its library, and everything else with an Arrow stream
+(`__arrow_c_stream__`), such as a relation of DuckDB, is read by that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.schema.schema import check_names
+from seqclf.errors import InputError
+
+Table: TypeAlias = pa.Table | pa.RecordBatchReader
+COLUMNS = (str, bytes, Mapping, list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)  # have no table's columns
+UNITS_PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
+
+
+def is_table(data: Any) -> bool:
+    """Return True for a data frame, an Arrow table or a reader of record batches, False for a single column.
+
+    >>> is_table(pa.table({"x": [1]})), is_table(pa.array([1])), is_table([{"x": 1}])
+    (True, False, False)
+    """
+    if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        return True
+    if isinstance(data, COLUMNS):
+        return False
+    # In this order: the columns of a lazy frame of polars take a query.
+    return (hasattr(data, "__arrow_c_stream__") or is_pandas(data)) and hasattr(data, "columns")
+
+
+def is_pandas(data: Any) -> bool:
+    """Return True for an object of pandas, or of a package that extends it."""
+    return any(kind.__module__.partition(".")[0] == "pandas" for kind in type(data).__mro__)
+
+
+def is_polars(data: Any) -> bool:
+    """Return True for an object of polars."""
+    return type(data).__module__.partition(".")[0] == "polars"
+
+
+def column_names(data: Any) -> list[str]:
+    """Return the names of a table's columns, and those of the levels of a pandas index, which `to_arrow` may add."""
+    if isinstance(data, (pa.Table, pa.RecordBatch, pa.RecordBatchReader)):
+        return data.schema.names
+    levels = data.index.names if is_pandas(data) else []
+    return [*map(str, data.columns), *(str(name) for name in levels if name is not None)]
+
+
+def to_arrow(
+    data: Any, where: str, index_levels: Collection[str] = (), columns: Collection[str] | None = None
+) -> Table:
+    """Return a table as Arrow, with types that DuckDB and Parquet have.
+
+    Categories become their values, and durations seconds. `where`: name of the table, for errors. `index_levels`: named
+    levels of a pandas index that become columns, where no column has the name. `columns`: the only ones that are read,
+    where a table has them. A reader of record batches stays one and is read once. Raises InputError, which names the
+    column, for cells that have no Arrow type.
+
+    >>> to_arrow(pa.table({"colour": pa.array(["red", "red"]).dictionary_encode()}), "data").schema.field("colour").type
+    DataType(string)
+    """
+    if isinstance(data, pa.RecordBatchReader):
+        return _plain_reader(data, where, columns)
+    pandas = is_pandas(data)
+    table = _from_pandas(data, where, index_levels, columns) if pandas else _from_stream(data, where, columns)
+    arrays = {name: _plain_column(table.column(name), name, where) for name in table.column_names}
+    return pa.table(arrays) if arrays else table
+
+
+def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.Table:
+    """Return a table of any library but pandas with the columns in `columns`."""
+    check_names(column_names(data), where)
+    names = [name for name in column_names(data) if columns is None or name in columns]
+    try:
+        if isinstance(data, pa.RecordBatch):
+            return pa.Table.from_batches([data]).select(names)
+        if is_polars(data):
+            return data.select(names).to_arrow()
+        return (data if isinstance(data, pa.Table) else pa.table(data)).select(names)
+    except Exception as error:  # each library has its own for columns of Python objects
+        raise InputError(f"{where}: cannot be read as Arrow ({_first_line(error)}); convert or drop it") from None
+
+
+def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
+    """Return `table` as a table of the library that `data` is of: pandas, polars or Arrow.
+
+    `same_rows`: the rows are those of `data`, so that a pandas frame keeps its index.
+    """
+    if is_pandas(data):
+        frame = table.to_pandas()
+        if same_rows:
+            frame.index = data.index
+        return frame
+    return sys.modules["polars"].from_arrow(table) if is_polars(data) else table
+
+
+def _from_pandas(frame: Any, where: str, index_levels: Collection[str], columns: Collection[str] | None) -> pa.Table:
+    names = [str(name) for name in frame.columns]
+    check_names(names, where)
+    arrays = {
+        name: _series(frame.iloc[:, position], name, where)
+        for position, name in enumerate(names)
+        if columns is None or name in columns
+    }
+    for level in range(frame.index.nlevels):
+        name = str(frame.index.names[level])
+        if name in index_levels and name not in names:
+            arrays[name] = _series(frame.index.get_level_values(level).to_series(), name, where)
+    return pa.table(arrays)
+
+
+def _series(series: Any, name: str, where: str) -> pa.Array | pa.ChunkedArray:
+    return cells_to_arrow(series, name, where, str(series.dtype))
+
+
+def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> pa.Array | pa.ChunkedArray:
+    """Convert a list, or a column of pandas. Cells may be arrays of several dimensions, which Arrow itself refuses.
+
+    `kind`: dtype of the cells. Raises InputError, which names the column, for cells that have no Arrow type.
+
+    >>> cells_to_arrow([np.zeros((2, 3))], "x", "data").type
+    ListType(list<item: list<item: double>>)
+    """
+    try:
+        try:
+            return pa.array(cells, from_pandas=True)
+        except pa.ArrowInvalid:
+            if kind != "object":
+                raise
+            return pa.array([_as_list(cell) for cell in cells], from_pandas=True)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise InputError(
+            f"{where}: column '{name}' (dtype {kind}) has no Arrow type ({_first_line(error)}); convert it, or drop it"
+        ) from None
+
+
+def _as_list(cell: Any) -> Any:
+    """Return a cell with lists in place of arrays, series and tuples."""
+    if isinstance(cell, np.ndarray) and cell.ndim > 1:
+        return [_as_list(entry) for entry in cell]
+    if isinstance(cell, (list, tuple)) or (is_pandas(cell) and hasattr(cell, "tolist")):
+        return [_as_list(entry) for entry in cell]
+    return cell
+
+
+def _plain_reader(reader: pa.RecordBatchReader, where: str, columns: Collection[str] | None) -> pa.RecordBatchReader:
+    """Convert record batches one by one, so that they need not fit in memory together."""
+    check_names(reader.schema.names, where)
+    names = [name for name in reader.schema.names if columns is None or name in columns]
+    empty = pa.RecordBatch.from_pylist([], reader.schema)
+    schema = pa.schema([(name, _plain_column(empty.column(name), name, where).type) for name in names])
+
+    def record_batches() -> Iterator[pa.RecordBatch]:
+        for record_batch in reader:
+            arrays = [_plain_column(record_batch.column(name), name, where) for name in names]
+            yield pa.record_batch(arrays, schema=schema)
+
+    return pa.RecordBatchReader.from_batches(schema, record_batches())
+
+
+def _plain_column(column: Any, name: str, where: str) -> Any:
+    """Return a column, an array or a chunked one, of a plain type. Its buffers are checked, as DuckDB trusts them."""
+    try:
+        column.validate(full=True)
+        if pa.types.is_run_end_encoded(column.type):
+            column = pc.run_end_decode(column)
+        if _is_list_view(column.type):
+            chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+            parts = [_list_of_view(chunk) for chunk in chunks or [pa.array([], column.type)]]
+            column = pa.chunked_array(parts) if isinstance(column, pa.ChunkedArray) else parts[0]
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = _storage(column)
+        if pa.types.is_duration(column.type):
+            per_second = UNITS_PER_SECOND[column.type.unit]
+            return pc.divide(column.cast(pa.int64()).cast(pa.float64()), per_second)
+        kind = _plain_type(column.type)
+        return column if kind == column.type else column.cast(kind)
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{where}: column '{name}' of type {column.type} cannot be read ({_first_line(error)}); convert or drop it"
+        ) from None
+
+
+def _is_list_view(kind: pa.DataType) -> bool:
+    return pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+
+
+def _list_of_view(views: Any) -> pa.Array:
+    """Return list views as lists. Arrow's cast loses the tokens of all but the first (pyarrow 26)."""
+    lengths = pc.fill_null(pc.list_value_length(views), 0).to_numpy(zero_copy_only=False)
+    offsets = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int64())
+    return pa.LargeListArray.from_arrays(offsets, views.flatten(), mask=views.is_null())
+
+
+def _storage(column: Any) -> Any:
+    """Return the values of an extension type. Those of pandas mean nothing without pandas."""
+    if column.type.extension_name.startswith("pandas."):
+        raise pa.ArrowInvalid("only pandas knows its meaning")
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+    return column.storage
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the nearest type that DuckDB reads and Parquet holds."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _plain_type(kind.value_type)
+    if types.is_string_view(kind):
+        return pa.large_string()
+    if types.is_binary_view(kind):
+        return pa.large_binary()
+    if types.is_float16(kind):
+        return pa.float32()
+    if types.is_fixed_size_list(kind):
+        return pa.list_(_plain_type(kind.value_type), kind.list_size)
+    if types.is_list(kind):
+        return pa.list_(_plain_type(kind.value_type))
+    if _is_list_view(kind):
+        raise pa.ArrowInvalid("list views inside of another type")
+    if types.is_large_list(kind):
+        return pa.large_list(_plain_type(kind.value_type))
+    if types.is_struct(kind):
+        return pa.struct([(field.name, _plain_type(field.type)) for field in kind])
+    return kind
+
+
+def _first_line(error: BaseException) -> str:
+    """Return the first line of an error. Arrow gives some of them as a tuple of texts."""
+    text = str(error.args[0]) if error.args else str(error)
+    return (text.splitlines() or [type(error).__name__])[0].rstrip(" .")

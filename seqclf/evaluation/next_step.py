@@ -1,0 +1,168 @@
+"""The next step after a verdict: one concrete thing to do, derived from the facts of a run."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from seqclf.evaluation.alarms import NOT_BETTER, Alarm
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+
+MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice
+FEWEST_EPOCHS = 30  # as in conf/trainer/default.yaml
+RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
+PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
+ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
+PREDICT = "python -m seqclf.predict bundle={bundle} input=new.parquet output=scores.parquet"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Facts of a training that advice depends on, all unknown by default.
+
+    `settings`: its config as plain values. `epochs`: those trained. `best_epoch`: the one that was exported, from 0.
+    `bundle`: path of the exported model.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int | None = None
+    best_epoch: int | None = None
+    bundle: str | None = None
+
+
+def untried_overrides(training: Training) -> list[str]:
+    """Overrides that may help a model that has learned too little, without those that the run had.
+
+    >>> untried_overrides(Training(settings={"model": {"cell": "gru"}, "optimizer": {"lr": 0.001}}))
+    ['model.pooling=mean+max+last', 'model.hidden_size=192']
+    """
+    model = training.settings.get("model", {})
+    most_epochs = training.settings.get("trainer", {}).get("max_epochs") or 0
+    # The last epoch was the best: the training was cut short.
+    is_short = training.epochs is not None and 0 < most_epochs == training.epochs == (training.best_epoch or 0) + 1
+    candidates = [
+        (f"trainer.max_epochs={max(FEWEST_EPOCHS, 2 * most_epochs)}", is_short),
+        ("optimizer.lr=1e-3", training.settings.get("optimizer", {}).get("lr") != 1e-3),
+        ("model=gru", model.get("cell") != "gru"),
+        ("model.pooling=mean+max+last", model.get("pooling") != "mean+max+last"),
+        ("model.hidden_size=192", model.get("hidden_size") != 192),
+    ]
+    return [override for override, is_untried in candidates if is_untried]
+
+
+def untried_weights(training: Training, decision: Decision) -> list[str]:
+    """Overrides that raise the recall of rare classes, without those that the run had."""
+    candidates = [
+        ("loss=balanced", training.settings.get("loss", {}).get("class_weights") != "balanced"),
+        ("batching=balanced", not training.settings.get("batching", {}).get("balance")),
+        ("decision.min_recall=0.8", decision.positive is not None and decision.rule == "argmax"),
+    ]
+    return [override for override, is_untried in candidates if is_untried]
+
+
+def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training: Training) -> Alarm | None:
+    """Alarm about a model that is worse than the baseline, or not shown to be better. `rows`: those compared."""
+    if not comparisons or comparisons[0].is_better:
+        return None
+    first = comparisons[0]
+    verdict = "worse than" if first.is_worse else "not shown to be better than"
+    text = (
+        f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
+        f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
+    )
+    remedy = " or ".join(untried_overrides(training)[:2]) or "another model"
+    if (needed := _rows_to_tell(first, rows)) is not None:
+        remedy = f"about {needed:,} rows instead of {rows:,}, which would show a difference of this size, or {remedy}"
+    return Alarm(NOT_BETTER, text, remedy)
+
+
+def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
+    """About how many rows would show the observed difference, None if it is not positive or they are too many."""
+    if comparison.is_better or comparison.difference <= 0:
+        return None
+    # The width of an interval falls with the square root of the rows.
+    times = ((comparison.difference - comparison.low) / comparison.difference) ** 2
+    return _rounded_up(times * rows) if times <= MOST_TIMES_THE_ROWS else None
+
+
+def next_step(
+    metrics: SplitMetrics,
+    split: str,
+    decision: Decision,
+    baseline: BaselineMetrics | None,
+    training: Training | None = None,
+) -> str:
+    """The most useful thing to do next, as a sentence.
+
+    `metrics`: those of the `split` that the model is judged by. `training`: its facts, where they are known.
+    """
+    steps = _steps(metrics, split, decision, baseline, training or Training())
+    return next(steps)
+
+
+def _steps(
+    metrics: SplitMetrics, split: str, decision: Decision, baseline: BaselineMetrics | None, training: Training
+) -> Iterator[str]:
+    """Yield steps, the most urgent first. The last one always applies."""
+    kinds = {alarm.kind for alarm in metrics.alarms}
+    if kinds & {"never_predicted", "hidden_recall"}:
+        yield from map(_train_again, untried_weights(training, decision)[:1])
+    if kinds & {"no_better_than_chance", "below_majority"}:
+        yield from map(_train_again, untried_overrides(training)[:1])
+    compared = None if baseline is None or not baseline.comparison else baseline.comparison[0]
+    if baseline is not None and compared is not None and not compared.is_better:
+        if (needed := _rows_to_tell(compared, baseline.rows)) is not None:
+            yield (
+                f"judge it on about {needed:,} rows of {split} instead of {baseline.rows:,}: as many would show a "
+                "difference of this size."
+            )
+        yield from map(_train_again, untried_overrides(training)[:1])
+    if metrics.alarms:
+        yield "look at the worst errors in the report: do the labels follow from the sequences?"
+    if metrics.used_for:
+        yield _train_again("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
+    for guarantee in decision.targets:
+        if guarantee.rule != "cost" and not guarantee.backed:
+            yield _back_promise(guarantee, training)
+    if training.settings and baseline is None:
+        yield _train_again("baseline=true", "which compares it with a model that ignores the order")
+    positive = metrics.positive
+    if positive is not None and decision.rule == "argmax" and positive.rows < RARE_SHARE * metrics.rows:
+        yield _train_again(
+            "decision.min_recall=0.8", f"which promises a recall of {positive.label} and sets the threshold"
+        )
+    bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
+    yield f"use it: {PREDICT.format(bundle=bundle)}"
+
+
+def _train_again(override: str, reason: str | None = None) -> str:
+    return f"train again with {override}" + ("." if reason is None else f", {reason}.")
+
+
+def _back_promise(guarantee: Guarantee, training: Training) -> str:
+    """The step that would make a guarantee hold."""
+    key = f"decision.{guarantee.rule}"
+    if guarantee.provisional:
+        return _train_again("decision.provisional=false decision.holdout=0.5", "so that held-out rows back the promise")
+    if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
+        return f"lower {key}={guarantee.target:g}, or improve the model: it does not separate the classes well enough."
+    rows = ROWS_OF_RULE.get(guarantee.rule, "validation rows").format(label=guarantee.label)
+    holdout = training.settings.get("decision", {}).get("holdout")
+    if holdout:
+        now, needed = round(guarantee.rows / holdout), _rounded_up(guarantee.needed / holdout)
+        share = f"; decision.holdout={holdout:g} sets the threshold on that share of them"
+    else:
+        now, needed, share = guarantee.rows, _rounded_up(guarantee.needed), ""
+    return f"get about {needed:,} {rows} instead of {now:,}, which would back {key}={guarantee.target:g}{share}."
+
+
+def _rounded_up(rows: float) -> int:
+    """Round up to two digits, as more would look exact."""
+    unit = 10 ** max(0, math.floor(math.log10(max(rows, 1))) - 1)
+    return math.ceil(rows / unit) * unit

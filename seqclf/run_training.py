@@ -1,0 +1,48 @@
+"""One training: a checked config becomes a run folder. The train command and `seqclf.fit` both call it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seqclf.data.prepare import prepare
+from seqclf.reporting.console import console, show_dataset, show_warnings
+from seqclf.survey.survey import survey_dataset
+from seqclf.system import progress
+from seqclf.system.run_lock import claim_run_folder
+
+if TYPE_CHECKING:
+    from seqclf.pipeline import FastDevRunResult, TrainResult
+    from seqclf.training.options import TrainConfig
+
+
+def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> TrainResult | FastDevRunResult | None:
+    """Prepare the data, train, evaluate and export into the folder `run`.
+
+    `written`: keys of the config that the user wrote (see `written_keys`). Returns None on ranks other than 0. Raises
+    InputError if the folder holds another run, and for data or settings that cannot be used.
+    """
+    with claim_run_folder(run, config.checkpoint, config.overwrite):
+        return _train(config, run, written)
+
+
+def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainResult | FastDevRunResult | None:
+    # A wrong argument must not come up after hours of preparation.
+    with progress.stage("loading PyTorch"):
+        from seqclf.training.check_targets import resolve_targets
+
+        config = resolve_targets(config, written)
+    dataset = prepare(config.data)
+    show_dataset(dataset)
+    survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
+    show_warnings(survey)
+    with progress.stage("loading Lightning"):
+        from seqclf import pipeline  # which only good data needs
+        from seqclf.training.process_settings import process_settings
+
+    with process_settings(config.runtime, config.seed):
+        result = pipeline.train(config, dataset, run, survey.warnings)
+    if result is not None:
+        console.print(f"run: {run}", soft_wrap=True)
+    return result

@@ -1,0 +1,129 @@
+"""MLflow. A server that fails during a run ends the logging with one warning, and the run goes on."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.loggers import MLFlowLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from seqclf.config.instantiate import Config
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, warn_without
+from seqclf.training.loggers.score_names import shown_names
+
+SERVICE = "MLflow"
+FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
+PARAMETERS_PER_CALL = 100  # the most that MLflow takes
+LONGEST_KEY, LONGEST_VALUE = 250, 500
+# MLflow retries a failing request for minutes, and waits for a reply for two. Training would stand still meanwhile.
+PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
+
+
+class _Curves(MLFlowLogger):
+    """Lightning's logger, which stops to log at the first error."""
+
+    has_failed = False
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        if self.has_failed:
+            return
+        try:
+            super().log_metrics({mlflow_key(name): value for name, value in shown_names(metrics).items()}, step)
+        except Exception as error:
+            self.has_failed = True
+            warn_without(SERVICE, error)
+
+    @rank_zero_only
+    def finalize(self, status: str = "success") -> None:
+        """Leave the run open: Lightning calls this after the last epoch, before the result is logged."""
+
+
+class MlflowRun(RunLogger):
+    """A run of MLflow, on a server or in a local store."""
+
+    service = SERVICE
+
+    def __init__(self, curves: _Curves, log_bundle: bool):
+        self.curves: _Curves = curves
+        self.log_bundle = log_bundle
+
+    @classmethod
+    def open(cls, settings: Config, run: Path, config: Config) -> MlflowRun:
+        import mlflow
+
+        for name, value in PATIENCE.items():
+            os.environ.setdefault(name, value)
+        for name in ("mlflow", "alembic"):  # they report every table of a new database
+            logging.getLogger(name).setLevel(logging.WARNING)
+        logging.getLogger("lightning.pytorch.loggers.mlflow").setLevel(logging.ERROR)  # "experiment not found"
+        address = settings["tracking_uri"] or os.environ.get("MLFLOW_TRACKING_URI") or mlflow.get_tracking_uri()
+        if address.startswith("http") and not answers(address, settings["timeout"]):
+            raise ConnectionError(f"{address} does not answer")
+        tags = {**(settings["tags"] or {}), "run_folder": str(run)}
+        if settings["group"] is not None:
+            tags["group"] = settings["group"]
+        curves = _Curves(settings["experiment_name"], settings["run_name"], address, tags)
+        logger = cls(curves, settings["log_bundle"])
+        logger._log_parameters(config)
+        return logger
+
+    def _log_parameters(self, config: Config) -> None:
+        from mlflow.entities import Param
+
+        parameters = [
+            Param(_encoded(key, r"[^a-zA-Z0-9_. -]")[:LONGEST_KEY], str(value)[:LONGEST_VALUE])
+            for key, value in dotted(config)
+        ]
+        client, run_id = self.curves.experiment, self.curves.run_id
+        for start in range(0, len(parameters), PARAMETERS_PER_CALL):
+            client.log_batch(run_id, params=parameters[start : start + PARAMETERS_PER_CALL])
+
+    def _log_result(self, result: FinishedRun) -> None:
+        if self.curves.has_failed:
+            return
+        self.curves.log_metrics(result.scores_beside_curves(), result.metrics.trained_steps)
+        client, run_id = self.curves.experiment, self.curves.run_id
+        client.set_tag(run_id, "dataset.name", result.name)
+        client.set_tag(run_id, "dataset.digest", result.dataset.digest)
+        for name in FILES:
+            if (result.folder / name).is_file():
+                client.log_artifact(run_id, str(result.folder / name))
+        if result.bundle is not None and self.log_bundle:
+            client.log_artifacts(run_id, str(result.bundle), "bundle")
+
+    def _close(self, failed: bool) -> None:
+        if not self.curves.has_failed:
+            self.curves.experiment.set_terminated(self.curves.run_id, "FAILED" if failed else "FINISHED")
+
+
+def mlflow_key(name: str) -> str:
+    """Return a name with each character that MLflow or Lightning refuses as its code, and so a slash in a label.
+
+    >>> mlflow_key("validation/recall_of_a/b"), mlflow_key("test/recall_of_yes!")
+    ('validation/recall_of_a_2f_b', 'test/recall_of_yes_21_')
+    """
+    score, of, label = name.partition("_of_")
+    return (_encoded(score, r"[^a-zA-Z0-9_. /-]") + of + _encoded(label, r"[^a-zA-Z0-9_. -]"))[:LONGEST_KEY]
+
+
+def _encoded(text: str, refused: str) -> str:
+    return re.sub(refused, lambda match: f"_{ord(match[0]):x}_", text)
+
+
+def dotted(config: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a config by key, as it is typed on the command line.
+
+    >>> list(dotted({"model": {"hidden_size": 64}, "seed": 0}))
+    [('model.hidden_size', 64), ('seed', 0)]
+    """
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from dotted(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value

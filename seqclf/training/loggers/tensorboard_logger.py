@@ -1,0 +1,36 @@
+"""TensorBoard, in RUN/tensorboard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities.rank_zero import rank_zero_only
+
+from seqclf.config.instantiate import Config
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
+from seqclf.training.loggers.score_names import shown_names
+
+
+class _Curves(TensorBoardLogger):
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        super().log_metrics(shown_names(metrics), step)
+
+
+class TensorBoardRun(RunLogger):
+    """Curves and final scores in TensorBoard."""
+
+    service = "TensorBoard"
+
+    def __init__(self, curves: TensorBoardLogger):
+        self.curves = curves
+
+    @classmethod
+    def open(cls, settings: Config, run: Path, config: Config) -> TensorBoardRun:
+        return cls(_Curves(run, name="tensorboard", version=""))
+
+    def _log_result(self, result: FinishedRun) -> None:
+        self.curves.log_metrics(result.scores_beside_curves())
+        self.curves.save()

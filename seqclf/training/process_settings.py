@@ -1,0 +1,86 @@
+"""Settings of the process that a training needs, put back at its end: seeds, threads, warnings, denormal numbers."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+
+from seqclf.training.options import RuntimeOptions
+
+# Warnings of Lightning that do not concern the user.
+IGNORED_WARNINGS = (
+    ".*does not have many workers.*",
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory.*",
+    ".*The number of training batches.*",
+    ".*dirpath has changed.*",
+    ".*could not find the monitored key.*",
+    ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
+)
+SEED_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")
+LOGGER = "lightning.pytorch"
+
+
+@contextmanager
+def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
+    """Apply the settings of a training inside the block, and restore those of the caller after it.
+
+    They belong to the process, or for denormal numbers to the thread: trainings must not run side by side in one.
+    """
+    threads, flushing = torch.get_num_threads(), flushes_denormal()
+    deterministic = torch.are_deterministic_algorithms_enabled()
+    benchmark = torch.backends.cudnn.benchmark
+    level = logging.getLogger(LOGGER).level
+    variables = {name: os.environ.get(name) for name in SEED_VARIABLES}
+    with warnings.catch_warnings(), _random_states():
+        try:
+            _apply(runtime, seed)
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.set_flush_denormal(flushing)
+            torch.use_deterministic_algorithms(deterministic)
+            torch.backends.cudnn.benchmark = benchmark
+            logging.getLogger(LOGGER).setLevel(level)
+            for name, value in variables.items():
+                os.environ.pop(name, None)
+                if value is not None:
+                    os.environ[name] = value
+
+
+@contextmanager
+def _random_states() -> Iterator[None]:
+    """Restore all random generators at the end, after an error too, unlike Lightning's `isolate_rng`."""
+    python, numpy, cpu = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        torch.set_rng_state(cpu)
+        torch.cuda.set_rng_state_all(devices)
+
+
+def _apply(runtime: RuntimeOptions, seed: int) -> None:
+    logging.getLogger(LOGGER).setLevel(logging.WARNING)
+    for pattern in IGNORED_WARNINGS:
+        warnings.filterwarnings("ignore", pattern)
+    if runtime.threads:
+        torch.set_num_threads(runtime.threads)
+    # Back-propagation through 200 and more tokens makes denormal gradients, which CPUs compute 7 to 10 times as slowly.
+    torch.set_flush_denormal(runtime.flush_denormal)
+    pl.seed_everything(seed, workers=True, verbose=False)
+
+
+def flushes_denormal() -> bool:
+    """Return True if this thread rounds denormal numbers to 0. PyTorch can set this, but not say it."""
+    return float(torch.tensor(1e-310, dtype=torch.float64) * 0.5) == 0.0

@@ -1,0 +1,186 @@
+"""The estimator under scikit-learn's tools."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+import seqclf
+from seqclf import InputError
+from seqclf.api import estimator
+from seqclf.api.estimator import SequenceClassifier
+
+from .conftest import FAST, make_frame
+
+
+@pytest.fixture(scope="module")
+def sequences():
+    """Lists of integers, and their labels."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 2, 40)
+    return [(generator.integers(1, 5, generator.integers(2, 7)) + 4 * label).tolist() for label in labels], labels
+
+
+@pytest.fixture(scope="module")
+def fitted(sequences):
+    return SequenceClassifier(FAST).fit(*sequences)
+
+
+@pytest.fixture
+def quick(monkeypatch, run):
+    """Replaces each training by the run of the session, and records the arguments."""
+    calls = []
+
+    def fit(data, **arguments):
+        calls.append((data, arguments))
+        return run
+
+    monkeypatch.setattr(estimator, "fit", fit)
+    return calls
+
+
+def test_labels_and_probabilities_agree(fitted, sequences):
+    rows, labels = sequences
+    probabilities = fitted.predict_proba(rows)
+    assert fitted.classes_.tolist() == [0, 1] and fitted.predict(rows).dtype == labels.dtype
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+    np.testing.assert_array_equal(fitted.predict(rows), fitted.classes_[probabilities.argmax(axis=1)])
+    assert fitted.score(rows, labels) == (fitted.predict(rows) == labels).mean()
+    assert fitted.metrics_["validation"]["rows"] == 8 and fitted.run_ is None
+
+
+def test_a_pickled_estimator_predicts_the_same(fitted, sequences):
+    copy = pickle.loads(pickle.dumps(fitted))
+    np.testing.assert_array_equal(copy.predict_proba(sequences[0]), fitted.predict_proba(sequences[0]))
+
+
+def test_nothing_is_left_of_a_fit_without_a_folder(sequences, cache, tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = set(cache.rglob("*"))
+    monkeypatch.setattr(estimator, "fit", lambda *arguments, **settings: fail(settings["folder"]))
+
+    def fail(folder):
+        assert tmp_path in folder.parents
+        raise InputError("no")
+
+    with pytest.raises(InputError, match=r"^no$"):
+        SequenceClassifier().fit(*sequences)
+    assert not list(tmp_path.iterdir()) and set(cache.rglob("*")) == before
+
+
+def test_a_folder_keeps_each_run_apart(quick, frame, tmp_path):
+    classifier = SequenceClassifier(folder=tmp_path)
+    for _ in range(2):
+        classifier.fit(frame[["shops", "amounts"]], frame["label"])
+    folders = [arguments["folder"] for _, arguments in quick]
+    assert len(set(folders)) == 2 and {folder.parent for folder in folders} == {tmp_path}
+    assert isinstance(classifier.run_, seqclf.Run)
+
+
+def test_settings_of_the_user_come_before_the_usual_ones(quick, frame):
+    SequenceClassifier(["logger=csv", "data.cache_dir=mine"]).fit(frame[["shops", "amounts"]], frame["label"])
+    assert quick[0][1]["overrides"] == ["baseline=false", "logger=csv", "data.cache_dir=mine"]
+
+
+def test_the_label_gets_a_name_that_no_column_has(quick, frame):
+    SequenceClassifier().fit(frame.rename(columns={"card": "Label_"}), frame["label"])
+    data, arguments = quick[0]
+    assert arguments["label"] == "label__" and data.column("label__").to_pylist() == frame["label"].tolist()
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [[True, False], [7, -1], ["b", "a"], [0.5, 1.5], pd.Series(["x", "y"]), np.array([["n"], ["m"]])],
+    ids=repr,
+)
+def test_labels_keep_their_type(quick, frame, labels):
+    values = np.ravel(labels).tolist()
+    classifier = SequenceClassifier().fit(frame[["shops", "amounts"]][:2], labels)
+    assert classifier.classes_.tolist() == sorted(values)
+    assert all(type(label) is type(values[0]) for label in classifier.classes_.tolist())
+    assert quick[0][0].column("label").to_pylist() == [str(value) for value in values]
+
+
+def test_a_class_that_no_row_trained_has_the_probability_zero(quick, frame):
+    rows = frame[["shops", "amounts"]]
+    classifier = SequenceClassifier().fit(rows, [*frame["label"][:-1], "gone"])
+    assert classifier.classes_.tolist() == ["fair", "fraud", "gone"]
+    assert (classifier.predict_proba(rows)[:, 2] == 0).all() and set(classifier.predict(rows)) <= {"fair", "fraud"}
+
+
+KINDS = {
+    "lists": [[1, 2], [3]],
+    "texts": ["red green", "blue"],
+    "arrays of objects": np.array([[1, 2], [3]], dtype=object),
+    "matrices": [np.ones((2, 3)), np.zeros((1, 3))],
+    "a tensor": np.ones((2, 4, 3)),
+    "a series": pd.Series([["a"], ["b", "c"]], index=[5, 5]),
+    "mappings": [{"shop": ["a"], "amount": [1.0]}, {"shop": ["b"], "amount": [2.0]}],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_of_many_kinds_become_rows(kind):
+    table = estimator._table(KINDS[kind])
+    assert table.num_rows == 2
+    assert table.column_names == (["shop", "amount"] if kind == "mappings" else ["sequence"])
+
+
+REFUSED = {
+    "one text": ("red", [1], "X: is of type str; give a data frame or a list"),
+    "too few labels": ([[1], [2]], [1], "y: has 1 labels for the 2 rows of X"),
+    "a missing label": ([[1], [2]], [1, None], "y: the label of row 1 is missing"),
+    "two columns of labels": ([[1], [2]], [[1, 2], [3, 4]], r"y: has the shape \(2, 2\)"),
+    "cells of no type": ([[object()], [2]], [1, 2], "X: column 'sequence' .* has no Arrow type"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_used_is_refused_in_one_line(case):
+    rows, labels, expected = REFUSED[case]
+    with pytest.raises(InputError, match=expected):
+        SequenceClassifier().fit(rows, labels)
+
+
+@pytest.mark.parametrize("overrides", ["model=gru", ["data.group_by=card"]])
+def test_overrides_that_cannot_be_used_are_refused(overrides, frame):
+    with pytest.raises(InputError, match=r"list of texts|use seqclf\.fit"):
+        SequenceClassifier(overrides).fit(frame[["shops", "amounts"]], frame["label"])
+
+
+def test_an_estimator_that_is_not_fitted_says_so(sequences):
+    for method in ("predict", "predict_proba"):
+        with pytest.raises(NotFittedError):
+            getattr(SequenceClassifier(), method)(sequences[0])
+
+
+def test_a_refused_row_raises_an_error_that_names_it(fitted):
+    with pytest.raises(InputError, match=r"X: row 1: sequence has no tokens.* \(1 of 3 rows are refused\)"):
+        fitted.predict([[1, 2], [], [3]])
+
+
+def test_scikit_learn_clones_searches_and_pipes(quick):
+    table = make_frame(12, seed=4)
+    rows, labels = table[["shops", "amounts"]], table["label"]
+    classifier = SequenceClassifier(["model=gru"], verbose=True)
+    assert clone(classifier).get_params() == {"overrides": ["model=gru"], "folder": None, "verbose": True}
+    assert cross_val_score(classifier, rows, labels, cv=2).shape == (2,)
+    search = GridSearchCV(classifier, {"overrides": [["model=lstm"], ["model=gru"]]}, cv=2).fit(rows, labels)
+    assert search.best_params_["overrides"] in (["model=lstm"], ["model=gru"])
+    assert [arguments["overrides"][-1] for _, arguments in quick].count("model=lstm") >= 2
+    cut = FunctionTransformer(lambda frame: frame.map(lambda tokens: tokens[:2]))
+    assert make_pipeline(cut, classifier).fit(rows, labels).score(rows, labels) >= 0
+    assert quick[-1][0].column("shops").to_pylist() == [shops[:2] for shops in rows["shops"]]
+
+
+def test_the_console_is_silent_unless_it_is_asked(sequences, capsys):
+    for verbose in (False, True):
+        with estimator._console(verbose):
+            estimator.console.print("epoch 1")
+        assert ("epoch 1" in capsys.readouterr().err) is verbose

@@ -1,0 +1,236 @@
+"""Training from Python: the same run as the command's, the same errors, and nothing left behind in the process."""
+
+import os
+import random
+import signal
+import threading
+import warnings
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from hydra.core.global_hydra import GlobalHydra
+
+import seqclf
+import seqclf.pipeline  # its packages add warning filters, and draw random numbers, when they are first imported
+from seqclf import InputError
+from seqclf.api import fit as fit_module
+from seqclf.api.data_config import training_setup
+
+from .conftest import FAST, make_frame
+
+
+def test_a_run_holds_what_the_command_writes(run):
+    names = {path.name for path in run.folder.iterdir()}
+    assert {"config.yaml", "metrics.json", "metrics.csv", "report.html", "bundle", "checkpoints"} <= names
+    assert run.metrics["test"]["rows"] == 20 and run.metrics["test"]["positive"]["label"] == "fraud"
+
+
+def test_the_config_of_a_run_names_the_rows_that_trained_it(run, frame):
+    config = yaml.safe_load((run.folder / "config.yaml").read_text())
+    stored = pq.read_table(config["data"]["train"])
+    assert stored.column("card").to_pylist() == frame["card"].tolist()
+    assert Path(config["data"]["train"]).stat().st_mode & 0o077 == 0, "only the user reads the table"
+    assert config["data"]["label"] == "label" and config["data"]["id"] == "card"
+
+
+@pytest.mark.parametrize("library", ["polars", "arrow", "record batches", "parquet"])
+def test_the_same_rows_of_any_library_give_the_same_data(frame, library, tmp_path):
+    table = pa.Table.from_pandas(frame, preserve_index=False)
+    pq.write_table(table, tmp_path / "train.parquet")
+    data = {
+        "polars": lambda: pl.from_pandas(frame),
+        "arrow": lambda: table,
+        "record batches": lambda: table.to_reader(7),
+        "parquet": lambda: tmp_path / "train.parquet",
+    }[library]()
+    expected = seqclf.load_data(frame, label="label")
+    assert seqclf.load_data(data, label="label").digest == expected.digest
+
+
+def test_the_same_table_is_prepared_once(frame):
+    first = seqclf.load_data(frame, label="label")
+    again = seqclf.load_data(frame.copy(), label="label")
+    assert again.reused and again.folder == first.folder
+    assert not seqclf.load_data(frame.iloc[1:], label="label", overrides=["seed=1"]).reused
+
+
+def test_a_table_of_events_is_trained_by_group(frame):
+    events = frame[["card", "shops", "label"]].explode("shops").assign(order=range(frame["shops"].map(len).sum()))
+    dataset = seqclf.load_data(
+        events, label="label", overrides=["data.group_by=card", "data.order_by=order", "data.fields={shops: category}"]
+    )
+    assert sum(len(split.sequences) for split in dataset.splits.values()) == len(frame)
+
+
+def test_a_named_level_of_the_index_is_a_column_where_the_config_names_it(frame):
+    named = frame.set_index("card")
+    assert seqclf.load_data(named, label="label", overrides=["data.id=card"]).schema.id == "card"
+    assert "card" not in seqclf.load_data(named, label="label").schema.ignored
+
+
+ERRORS = {
+    "a label that is no column": ({"label": "lable"}, r"^data: no column 'lable' \(data.label\); did you mean 'label'"),
+    "a column of the test that is missing": (
+        {"label": "label", "test": {"shops": [["food"]]}},
+        r"^test: no column 'label' \(data.label\)",
+    ),
+    "an unknown key": (
+        {"label": "label", "overrides": ["model.hidden_sise=8"]},
+        r"^model.hidden_sise: no such key or group; did you mean 'model.hidden_size'",
+    ),
+    "a wrong value": ({"label": "label", "overrides": ["seed=-1"]}, "^seed=-1: must be at least 0"),
+    "overrides as one text": ({"label": "label", "overrides": "seed=1"}, "must be a list of texts"),
+    "an override of an argument": (
+        {"label": "label", "overrides": ["data.label=x"]},
+        "data.label=x: is what the argument label sets; remove one",
+    ),
+    "a bad row": ({"label": "label", "overrides": ["data.max_bad_share=0", "data.max_length=3"]}, r"^data: row \d+: "),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_an_error_is_one_line_that_names_the_argument(frame, case, tmp_path, capsys):
+    arguments, expected = ERRORS[case]
+    arguments = dict(arguments)
+    if "test" in arguments:
+        arguments["test"] = pa.table(arguments["test"])
+    with pytest.raises(InputError, match=expected) as raised:
+        seqclf.fit(frame, **arguments, folder=tmp_path / "runs" / "new")
+    assert "\n" not in str(raised.value) and not (tmp_path / "runs" / "new").exists()
+
+
+@pytest.mark.parametrize("data", [5, ["a"], {"shops": [["food"]]}, None], ids=lambda data: type(data).__name__)
+def test_data_that_is_no_table_and_no_path_is_refused(data):
+    with pytest.raises(InputError, match=r"^data"):
+        seqclf.fit(data, label="label")
+
+
+def test_a_table_without_rows_is_refused(frame):
+    with pytest.raises(InputError, match=r"^data: has no rows; give a table"):
+        seqclf.fit(frame[:0], label="label")
+
+
+def test_a_folder_that_holds_a_run_is_refused(run, frame):
+    with pytest.raises(InputError, match=r"holds a run already"):
+        seqclf.fit(frame, label="label", folder=run.folder)
+
+
+def test_the_run_folder_is_that_of_the_command_by_default(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    setup = training_setup({"data": "train.csv"}, "label", ())
+    assert setup.run_folder.parent == tmp_path / "runs" / "files"
+    assert training_setup({"data": "a.csv"}, "y", ["hydra.run.dir=mine"]).run_folder == tmp_path / "mine"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "devices"), [([], 1), (["trainer.devices=2"], 2), (["trainer.strategy=ddp"], "auto")]
+)
+def test_one_device_trains_unless_the_user_says_otherwise(overrides, devices):
+    setup = training_setup({"data": "train.csv"}, "label", overrides)
+    assert fit_module._one_device(setup.config, setup.written).trainer["devices"] == devices
+
+
+@pytest.fixture
+def training(monkeypatch):
+    """`training(act)` replaces the training by a function, for what `fit` does around it."""
+
+    def replace(act):
+        def run_training(config, folder, written):
+            from seqclf.training.process_settings import process_settings
+
+            folder.mkdir(parents=True)
+            with process_settings(config.runtime, config.seed):
+                act()
+            (folder / "config.yaml").write_text("{}")
+
+        monkeypatch.setattr("seqclf.run_training.run_training", run_training)
+
+    return replace
+
+
+def process_state():
+    return {
+        "random": random.getstate(),
+        "numpy": np.random.get_state()[1].tolist(),
+        "torch": torch.get_rng_state().tolist(),
+        "threads": torch.get_num_threads(),
+        "denormal": float(torch.tensor(1e-310, dtype=torch.float64) * 0.5),
+        "handlers": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+        "warnings": list(warnings.filters),
+        "seeds": [os.environ.get(name) for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")],
+        "hydra": GlobalHydra.instance().is_initialized(),
+        "folder": Path.cwd(),
+    }
+
+
+def test_the_process_is_as_before_after_a_training(frame, training, tmp_path):
+    def act():
+        changed = process_state()
+        assert changed["threads"] == 2 and changed["denormal"] == 0 and changed["seeds"] == ["3", "1"]
+        assert changed["warnings"] != before["warnings"] and changed["handlers"] != before["handlers"]
+        random.random(), np.random.rand(), torch.rand(1)
+
+    before = process_state()
+    assert before["denormal"] > 0
+    training(act)
+    seqclf.fit(frame, label="label", overrides=["seed=3", "runtime.threads=2"], folder=tmp_path / "run")
+    assert process_state() == before
+
+
+def test_the_process_is_as_before_after_an_error(frame, training, tmp_path):
+    def fail():
+        raise InputError("no")
+
+    before = process_state()
+    training(fail)
+    with pytest.raises(InputError, match=r"^no$"):
+        seqclf.fit(frame, label="label", folder=tmp_path / "run")
+    assert process_state() == before
+
+
+def test_an_interrupt_ends_the_training_and_is_a_keyboard_interrupt(frame, training, tmp_path):
+    before = process_state()
+    training(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt, match="stopped by SIGINT"):
+        seqclf.fit(frame, label="label", folder=tmp_path / "run")
+    assert process_state() == before and not (tmp_path / "run").exists()
+
+
+def test_threads_train_one_after_another(frame, training, tmp_path):
+    running, most, together = [], [], threading.Barrier(2)
+
+    def act():
+        running.append(1)
+        most.append(len(running))
+        threading.Event().wait(0.05)
+        running.pop()
+
+    training(act)
+
+    def work(name):
+        together.wait()
+        seqclf.fit(frame, label="label", folder=tmp_path / name)
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1] and (tmp_path / "a/config.yaml").exists() and (tmp_path / "b/config.yaml").exists()
+
+
+def test_a_dry_run_is_a_run_without_scores(frame, tmp_path):
+    run = seqclf.fit(
+        make_frame(20), label="label", overrides=[*FAST, "trainer.fast_dev_run=true"], folder=tmp_path / "run"
+    )
+    assert "not scored" in repr(run) and run.bundle is None
+    with pytest.raises(InputError, match=r"metrics\.json: is missing"):
+        run.metrics  # noqa: B018
+    with pytest.raises(InputError, match=r"has no bundle; export one: python -m seqclf.export checkpoint="):
+        run.predict([["food"]])

@@ -1,0 +1,54 @@
+"""A finished run: metrics, predictions, and the report in a notebook."""
+
+import html
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+
+import seqclf
+from seqclf import InputError
+
+from .conftest import make_frame
+
+
+def test_a_run_is_opened_by_its_folder(run, frame):
+    opened = seqclf.Run(str(run.folder))
+    assert opened.metrics == run.metrics and opened.bundle == run.folder / "bundle"
+    np.testing.assert_array_equal(opened.predict_proba(frame), run.predict_proba(frame))
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(InputError, match=re.escape(f"{tmp_path}: holds no run")):
+        seqclf.Run(tmp_path)
+
+
+def test_a_run_says_its_scores_in_one_line(run):
+    scores = run.metrics["test"]
+    assert f"test loss {scores['loss']:.4g}" in repr(run) and f"macro recall {scores['recall']:.4g}" in repr(run)
+    assert str(run.folder) in repr(run) and "\n" not in repr(run)
+
+
+def test_predictions_are_those_of_the_bundle(run):
+    new = make_frame(9, seed=2).drop(columns="label")
+    predictions = run.predict(new)
+    assert predictions.index.equals(new.index) and predictions["id"].tolist() == new["card"].tolist()
+    probabilities = run.predict_proba(pl.from_pandas(new))
+    by_column = predictions[[f"probability_{label}" for label in run.classifier.classes_]].to_numpy()
+    np.testing.assert_array_equal(by_column, probabilities)
+    assert run.predict({"shops": ["food"], "amounts": [1.0]})["prediction"] in ("fraud", "fair")
+
+
+def test_a_notebook_shows_the_report_in_a_frame(run):
+    shown = run._repr_html_()
+    (page,) = re.findall(r'srcdoc="([^"]*)"', shown)
+    report = run.report.read_text(encoding="utf-8")
+    assert html.unescape(page).replace('<base href="about:srcdoc">', "") == report
+    assert "<base" in html.unescape(page), "links to headings stay in the frame"
+    assert re.search(r"height: \d+px", shown) and shown.count("<iframe") == shown.count("</iframe>") == 1
+
+
+def test_a_run_without_a_report_shows_its_line(run, tmp_path):
+    (tmp_path / "config.yaml").write_text("{}")
+    assert seqclf.Run(tmp_path)._repr_html_().startswith("<code>Run(")

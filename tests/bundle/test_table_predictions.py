@@ -1,0 +1,159 @@
+"""Predictions of tables in memory: those of the rows one by one, in the library of the table."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle import runtime
+from seqclf.bundle.runtime import Classifier
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+from seqclf.export_bundle import write_bundle
+
+KINDS = ["events", "text", "position", "visits", "card"]
+
+
+def table_of(kind, sequences):
+    """Arrow table with the columns that the bundle of a kind was trained on."""
+    return pa.Table.from_pylist(sequences) if kind == "card" else pa.table({kind: sequences})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "reader"])
+def test_a_table_gives_the_predictions_of_its_rows(exported, classifier, kind, library, monkeypatch):
+    monkeypatch.setattr(runtime, "WINDOW_ROWS", 7)
+    sequences, loaded = exported(kind).sequences, classifier(kind)
+    table = table_of(kind, sequences)
+    convert = {"pandas": pa.Table.to_pandas, "polars": pl.from_arrow, "arrow": lambda table: table}
+    data = table.to_reader(9) if library == "reader" else convert[library](table)
+    predictions = loaded.predict(data)
+    rows = loaded.predict(sequences)
+    as_arrow = predictions.read_all() if library == "reader" else pa.table(predictions)
+    names = ["prediction", "probability", *(f"probability_{label}" for label in loaded.classes), "error"]
+    assert as_arrow.column_names[: len(names)] == names
+    assert as_arrow.column("prediction").to_pylist() == [row["prediction"] for row in rows]
+    expected = [list(row["probabilities"].values()) for row in rows]
+    np.testing.assert_allclose(np.stack([as_arrow.column(name) for name in names[2:-1]], 1), expected, atol=1e-6)
+    if library != "reader":
+        assert type(predictions) is type(data)
+        np.testing.assert_allclose(loaded.predict_proba(data), expected, atol=1e-6)
+    np.testing.assert_allclose(loaded.predict_proba(sequences), expected, atol=1e-6)
+
+
+def test_a_pandas_frame_keeps_its_index_and_refused_rows(classifier):
+    frame = pd.DataFrame({"events": [[1, 2], None, []], "other": [object()] * 3}, index=[7, 7, 9])
+    predictions = classifier("events").predict(frame)
+    assert predictions.index.tolist() == [7, 7, 9] and "id" not in predictions
+    assert predictions["error"].notna().tolist() == [False, True, True]
+    assert np.isnan(classifier("events").predict_proba(frame)).any(axis=1).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("rows", [0, 3])
+def test_a_table_without_rows_has_the_same_columns(classifier, rows):
+    frame = pd.DataFrame({"text": ["rain"] * rows})
+    predictions = classifier("text").predict(frame)
+    assert list(predictions) == ["prediction", "probability", *(f"probability_k{n}" for n in range(3)), "error"]
+    assert len(predictions) == rows and classifier("text").predict_proba(frame).shape == (rows, 3)
+
+
+@pytest.mark.parametrize(
+    "data", [pd.DataFrame({"event": [[1]]}), pl.DataFrame({"event": [[1]]})], ids=["pandas", "polars"]
+)
+def test_a_table_without_a_needed_column_names_it(classifier, data):
+    expected = r"^data: no column 'events' \(field events of the bundle\); did you mean 'event'"
+    for method in (classifier("events").predict, classifier("events").predict_proba):
+        with pytest.raises(InputError, match=expected):
+            method(data)
+    with pytest.raises(InputError, match=r"its columns are other, more"):
+        classifier("events").predict(pa.table({"other": [1], "more": [2]}))
+
+
+@pytest.mark.parametrize("data", ["green house", b"green", 5, None, pl.LazyFrame({"text": ["a"]})], ids=["text", "bytes", "number", "none", "lazy frame"])
+def test_a_single_value_is_refused(classifier, data):
+    for method in (classifier("text").predict, classifier("text").predict_proba):
+        with pytest.raises(InputError, match=re.escape(f"got {type(data).__name__}, which is not a table")):
+            method(data)
+
+
+@pytest.mark.parametrize(
+    "column", [pd.Series, pl.Series, pa.array, np.array, tuple, iter], ids=lambda kind: kind.__name__
+)
+def test_a_column_is_a_list_of_rows(classifier, column):
+    rows = ["green house", "rain"]
+    assert classifier("text").predict(column(rows)) == classifier("text").predict(rows)
+
+
+def test_one_mapping_is_one_row(exported, classifier):
+    row = exported("card").sequences[0]
+    assert classifier("card").predict(row) == classifier("card").predict([row])[0]
+    assert classifier("card").predict_proba(row).shape == (1, 3)
+    assert classifier("card").predict({**row, "label": "k1"}) == classifier("card").predict(row), "the label is known"
+    assert "has the field shops" in classifier("card").predict({**row, "shops": []})["error"]
+
+
+@pytest.fixture(scope="module")
+def grouped(tmp_path_factory):
+    """Classifier of an event table with the columns `the amount` and `at`, grouped by `card`."""
+    folder = tmp_path_factory.mktemp("grouped")
+    generator = np.random.default_rng(0)
+    cards = np.repeat([f"c{card:02}" for card in range(30)], 4)
+    events = pa.table(
+        {
+            "card": cards,
+            "at": generator.permutation(120),
+            "the amount": generator.lognormal(size=120),
+            "label": [(f"k{card[-1]}"[:2] in ("k1", "k3", "k5", "k7", "k9") and "odd") or "even" for card in cards],
+        }
+    )
+    pq.write_table(events, folder / "train.parquet")
+    options = {"group_by": "card", "order_by": "at", "fields": {"amount": {"kind": "number", "column": "the amount"}}}
+    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), **options))
+    write_bundle(make_task(dataset.description()), folder / "bundle", {})
+    return Classifier(folder / "bundle", device="cpu", threads=1), events
+
+
+def test_a_table_of_events_gives_a_row_per_group(grouped):
+    classifier, events = grouped
+    shuffled = events.take(np.random.default_rng(1).permutation(len(events)))
+    predictions = classifier.predict(shuffled.to_pandas())
+    assert predictions["id"].tolist() == [f"c{card:02}" for card in range(30)]
+    ordered = events.sort_by([("card", "ascending"), ("at", "ascending")]).column("the amount").to_pylist()
+    rows = classifier.predict([{"amount": ordered[start : start + 4]} for start in range(0, 120, 4)])
+    assert predictions["prediction"].tolist() == [row["prediction"] for row in rows]
+    np.testing.assert_allclose(predictions["probability"], [row["probability"] for row in rows], atol=1e-6)
+
+
+def test_columns_may_be_named_as_the_fields(grouped):
+    classifier, events = grouped
+    renamed = events.rename_columns(["card", "at", "amount", "label"])
+    assert classifier.predict(renamed).equals(classifier.predict(events))
+    assert classifier.predict({"the amount": [1.0, 2.0]}) == classifier.predict({"amount": [1.0, 2.0]})
+
+
+def test_the_key_of_a_group_may_be_the_index(grouped):
+    classifier, events = grouped
+    frame = events.to_pandas()
+    assert classifier.predict(frame.set_index("card")).equals(classifier.predict(frame))
+
+
+def test_a_classifier_says_what_it_takes_and_predicts(grouped, classifier):
+    text = repr(grouped[0])
+    assert "amount (number, column 'the amount')" in text and "classes even, odd" in text and "bundle" in text
+    assert repr(classifier("alerts")).endswith("predicts k1 from a probability of 0.4)")
+    assert classifier("events").classes_.tolist() == ["k0", "k1", "k2"]
+
+
+def test_times_of_numpy_are_times():
+    """Nanoseconds would otherwise be read as seconds."""
+    from seqclf.data.encoding.kinds.time import TimeEncoder
+    from seqclf.data.schema.fields import Field
+
+    encoder = TimeEncoder(Field("at", "time", ("at",)))
+    times = np.array(["2020-01-01T00:00:01.5", "2020-01-01"], dtype="datetime64[ns]")
+    assert encoder.from_python(times) == [1577836801.5, 1577836800.0]

@@ -1,0 +1,79 @@
+"""Configs composed by a program: the values of the command, and no trace in the process."""
+
+import threading
+
+import pytest
+from hydra import compose, initialize_config_dir, version
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from seqclf.config.command import check_composition, error_text
+from seqclf.config.composition import CONF, compose_config, train_defaults
+from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.written_keys import keys_written_in
+
+OPTIONS = "seqclf.training.options.TrainConfig"
+OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]
+
+
+def test_the_values_are_those_of_hydra():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        expected = OmegaConf.to_container(compose("train", OVERRIDES), resolve=True)
+    assert compose_config("train", OVERRIDES).plain() == expected
+
+
+def test_an_application_keeps_its_hydra():
+    base = version.getbase()
+    compose_config("train")
+    assert not GlobalHydra.instance().is_initialized() and version.getbase() is base
+    with initialize_config_dir(str(CONF), version_base="1.2"):
+        mine = GlobalHydra.instance().hydra
+        compose_config("train", ["model=gru"])
+        assert GlobalHydra.instance().hydra is mine and str(version.getbase()) == "1.2"
+
+
+def test_threads_compose_side_by_side():
+    cells = {}
+
+    def work(model):
+        cells[model] = compose_config("train", [f"model={model}"]).plain()["model"]["cell"]
+
+    threads = [threading.Thread(target=work, args=(model,)) for model in ("lstm", "gru", "rnn")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cells == {"lstm": "lstm", "gru": "gru", "rnn": "rnn"}
+
+
+def test_every_composition_has_a_run_folder_of_its_time():
+    first, second = (compose_config("train").run_folder for _ in range(2))
+    assert first != second and first.parent == second.parent and first.is_absolute()
+
+
+def test_the_keys_that_the_user_wrote_are_known():
+    written = keys_written_in(compose_config("train", ["optimizer.lr=0.1", "data=toy"]))
+    assert written == {"optimizer", "optimizer.lr", "data"}
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("modle=gru", "modle: no such key; write model=gru"),
+        ("model.hiden_size=3", "model.hiden_size: no such key; write model.hidden_size=3"),
+        ("+other.key=1", "other: no such key"),
+        ("seed=x", "seed=x: must be a whole number"),
+        ("experiment=sms_spam", "path: is not set"),
+    ],
+)
+def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
+    with pytest.raises(Exception) as raised:
+        check_composition(compose_config("train", [override]), OPTIONS)
+    typed = TypedArguments("train", [override], OPTIONS)
+    assert error_text(raised.value, typed).startswith(expected)
+
+
+def test_defaults_are_those_of_conf_and_a_new_copy_each_time():
+    first = train_defaults()
+    first["model"]["hidden_size"] = 1
+    assert train_defaults() == {**compose_config("train").plain()}

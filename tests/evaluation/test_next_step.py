@@ -1,0 +1,125 @@
+"""The next step follows from the facts of a run, and its overrides are new to the run and can be typed."""
+
+import dataclasses
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from seqclf.config.command import CONF
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.metrics import ClassificationMetrics
+from seqclf.evaluation.next_step import Training, baseline_alarm, next_step, untried_overrides, untried_weights
+from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+
+CLASSES = ["no", "yes"]
+PROMISE = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=40, needed=None)
+
+
+def judged(recall=0.9, rows=200, positive="yes", used_for=None):
+    """Metrics of a split, half of it positive, on which the model finds a share of the positive rows."""
+    labels = np.repeat([0, 1], rows // 2)
+    found = np.arange(rows) % (rows // 2) < recall * rows // 2
+    predicted = np.where(found, labels, 0)
+    outputs = SplitOutputs(np.eye(2)[predicted] * 3.0, labels, np.full(rows, 5), np.zeros(rows, bool))
+    return evaluate_split(outputs, CLASSES, positive, Decision(), with_intervals=False, used_for=used_for)
+
+
+def compared(difference, half_width, metrics=None):
+    """Metrics of a baseline, and the model compared with it."""
+    comparison = MetricComparison(
+        metric="average_precision",
+        model=0.5 + difference,
+        baseline=0.5,
+        difference=difference,
+        low=difference - half_width,
+        high=difference + half_width,
+    )
+    metrics = judged() if metrics is None else metrics
+    fields = {field.name: getattr(metrics, field.name) for field in dataclasses.fields(ClassificationMetrics)}
+    return BaselineMetrics(**fields, model="logistic regression", split="test", comparison=[comparison])
+
+
+BETTER = compared(0.2, 0.05)
+SETTINGS = {
+    "model": {"cell": "lstm", "pooling": "max", "hidden_size": 96},
+    "optimizer": {"lr": 3e-3},
+    "trainer": {"max_epochs": 30},
+    "decision": {"holdout": 0.5},
+    "baseline": True,
+}
+
+
+def step(metrics=None, decision=Decision(), baseline=BETTER, **training):  # noqa: B008
+    metrics = judged() if metrics is None else metrics
+    return next_step(metrics, "test", decision, baseline, Training(settings=SETTINGS, **training))
+
+
+def test_a_good_model_is_to_be_used():
+    assert step(bundle="runs/a/bundle").startswith("use it: python -m seqclf.predict bundle=runs/a/bundle input=")
+    assert "bundle=BUNDLE" in step(bundle="runs/it's a run/bundle"), "a path that needs quotes"
+
+
+def test_a_class_that_is_never_predicted_comes_first():
+    assert step(judged(recall=0.0), baseline=compared(-0.2, 0.05)) == "train again with loss=balanced."
+
+
+def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
+    """Four times the rows make the interval half as wide."""
+    expected = "judge it on about 800 rows of test instead of 200: as many would show a difference of this size."
+    assert step(baseline=compared(0.05, 0.1)) == expected
+    alarm = baseline_alarm(compared(0.05, 0.1).comparison, 200, Training(settings=SETTINGS))
+    assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
+    assert "about 800 rows instead of 200" in alarm.remedy
+
+
+@pytest.mark.parametrize(("difference", "half_width"), [(-0.2, 0.05), (-0.01, 0.05), (0.001, 0.05), (0.0, 0.05)])
+def test_a_model_that_does_not_beat_the_baseline_is_trained_again(difference, half_width):
+    assert step(baseline=compared(difference, half_width)) == "train again with optimizer.lr=1e-3."
+    # The last epoch was the best.
+    assert step(baseline=compared(difference, half_width), epochs=30, best_epoch=29).endswith("trainer.max_epochs=60.")
+
+
+def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
+    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, 200, Training()) for d in (-0.2, -0.01))
+    assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")
+    assert unclear.text.startswith("not shown to be better than")
+    assert baseline_alarm(BETTER.comparison, 200, Training()) is None
+    assert baseline_alarm([], 200, Training()) is None, "nothing to compare"
+
+
+def test_a_promise_without_enough_rows_asks_for_validation_rows():
+    promise = replace(PROMISE, backed=False, rows=10, needed=14)
+    decision = Decision(rule="min_recall", positive="yes", targets=(promise,))
+    expected = "get about 28 validation rows of yes instead of 20, which would back decision.min_recall=0.8"
+    assert step(decision=decision).startswith(expected)
+    assert step(decision=replace(decision, targets=(PROMISE,))).startswith("use it")
+    unseparated = replace(decision, targets=(replace(promise, needed=5),))
+    assert step(decision=unseparated).startswith("lower decision.min_recall=0.8, or improve the model")
+
+
+def test_rows_that_chose_the_model_ask_for_a_test_split():
+    assert "data.split.test=0.2" in step(judged(used_for=["epoch"]))
+
+
+def test_a_run_without_a_baseline_asks_for_one_unless_nothing_is_known_of_the_run():
+    assert step(baseline=None).startswith("train again with baseline=true")
+    assert next_step(judged(), "test", Decision(), None).startswith("use it")
+
+
+def test_overrides_are_new_to_the_run_and_can_be_typed():
+    """Each is one word of a shell, is accepted, and changes the config."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        default = OmegaConf.to_container(compose("train"), resolve=False)
+        training = Training(settings=default, epochs=30, best_epoch=29)
+        overrides = [*untried_overrides(training), *untried_weights(training, Decision(positive="yes"))]
+        assert len(overrides) == 8
+        assert [word for override in overrides for word in shlex.split(override)] == overrides
+        assert not set("".join(overrides)) & set("*?[]{}~!$"), "special in bash or zsh"
+        changed = Training(settings=OmegaConf.to_container(compose("train", overrides), resolve=False))
+    assert changed.settings["trainer"]["max_epochs"] == 2 * default["trainer"]["max_epochs"]
+    assert untried_overrides(changed) == untried_weights(changed, Decision()) == []

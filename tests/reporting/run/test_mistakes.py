@@ -1,0 +1,79 @@
+"""Worst errors on the page: whole ids, original texts, and the end of what is cut."""
+
+import re
+from html import unescape
+from types import SimpleNamespace
+
+from seqclf.data.encoding.described_row import TokenTable
+from seqclf.reporting.html import render_section
+from seqclf.reporting.run.mistakes import Mistake
+from seqclf.reporting.run.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSection
+
+
+def page_of(**changes):
+    table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
+    mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
+    return render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake]))).markup
+
+
+def paragraphs(page, css_class):
+    return [unescape(text) for text in re.findall(rf'<p class="{css_class}".*?>(.*?)</p>', page, re.DOTALL)]
+
+
+def test_ids_are_never_cut():
+    id = "blk_-1608999687919862906" * 20
+    assert f"<dd>{id}</dd>" in page_of(id=id)
+
+
+def test_a_text_is_shown_as_it_is_in_the_file():
+    text = "  Two\n\tlines,  CAPITALS & <b>marks</b>\u202e reversed\x00"
+    (shown,) = paragraphs(page_of(texts={"text": text}), "original")
+    assert shown == text.replace("\u202e", "�").replace("\x00", "�")
+
+
+def test_a_long_text_shows_both_ends_and_opens_to_the_rest():
+    text = "".join(f"{number} " for number in range(1000))
+    short, whole = paragraphs(page_of(texts={"text": text}), "original")
+    assert whole == text and len(short) < SHORT_TEXT + 40
+    assert short.startswith("0 1 2 ") and short.endswith("998 999 ") and "characters…]" in short
+    short, whole = paragraphs(page_of(texts={"text": text * 10}), "original")
+    assert len(whole) < LONG_TEXT + 40 and whole.endswith("998 999 ")
+
+
+def test_a_long_line_of_tokens_keeps_the_first_and_the_last_ones():
+    names = [f"event number {number}" for number in range(40)]
+    table = TokenTable([*range(20), *range(480, 500)], {"event": names}, 500, [])
+    page = page_of(table=table)
+    (line,) = paragraphs(page, "line")
+    assert line.startswith("event number 0 | ") and line.endswith(" | event number 39") and len(line) < SHORT_TEXT + 40
+    hidden = int(re.search(r"… ([\d,]+) more …", line)[1])
+    assert line.count("event number") + hidden == 500
+    tokens = re.findall(r'scope="row">(.*?)<', page)
+    assert tokens == [*map(str, range(1, 21)), "… 460 more", *map(str, range(481, 501))]
+    assert "First and last tokens, 40 of 500" in page
+
+
+def test_tokens_of_several_fields_are_a_table_with_numbers_to_the_right():
+    columns = {
+        "at, since the first": ["0 s", "9 h 32 min"],
+        "shop": ["fuel", "cafe"],
+        "eur": ["", "-3.5"],
+        "x": ["", "?"],
+    }
+    page = page_of(table=TokenTable([0, 1], columns, 2, ["Temp"]))
+    headings = re.findall(r'<th class="(\w+)" scope="col">(.*?)</th>', page)
+    assert headings == [
+        ("number", "token"),
+        ("number", "at, since the first"),
+        ("text", "shop"),
+        ("number", "eur"),
+        ("text", "x"),
+    ]
+    assert "9 h 32 min" in page and "without a value in these tokens: Temp" in page
+    assert paragraphs(page, "line") == [], "four fields do not fit a line"
+
+
+def test_loggers_get_the_original_text_or_the_tokens():
+    table = TokenTable([0], {"t": ["a"]}, 1, [])
+    mistake = Mistake("7", "yes", "no", 0.01, 1, "a b", {"t": "A  b!"}, table)
+    assert mistake.sample.tokens == "A  b!" and mistake._replace(texts={}).sample.tokens == "a b"

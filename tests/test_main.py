@@ -1,0 +1,69 @@
+"""`seqclf` lists its commands, runs them as `python -m seqclf.COMMAND` does, and corrects a misspelled one."""
+
+import subprocess
+import sys
+
+import pytest
+
+import seqclf
+from seqclf import __main__ as command
+from seqclf.config.documentation import command_names
+
+
+def called(monkeypatch, capsys, *arguments):
+    """Return exit code, stdout and stderr of `seqclf ARGUMENTS…` in this process."""
+    monkeypatch.setattr(sys, "argv", ["seqclf", *arguments])
+    try:
+        command.main()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    return code, *capsys.readouterr()
+
+
+@pytest.mark.parametrize("arguments", [[], ["--help"], ["help"]])
+def test_without_a_command_all_are_listed(monkeypatch, capsys, arguments):
+    code, out, err = called(monkeypatch, capsys, *arguments)
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert all(any(line.startswith(f"  {name} ") for line in lines) for name in command_names())
+    assert sum(line.startswith("  seqclf ") for line in lines) == 2, "two examples"
+    assert max(map(len, lines)) <= 90
+
+
+def test_a_misspelled_command_is_corrected(monkeypatch, capsys):
+    assert called(monkeypatch, capsys, "trian") == (2, "", "error: trian: no such command; did you mean 'train'?\n")
+    code, _, err = called(monkeypatch, capsys, "data=toy")
+    assert code == 2 and "seqclf train data=toy" in err
+
+
+def test_the_version_is_that_of_the_package(monkeypatch, capsys):
+    assert called(monkeypatch, capsys, "--version") == (0, f"seqclf {seqclf.__version__}\n", "")
+
+
+def test_listing_and_help_load_neither_torch_nor_hydra():
+    script = (
+        "import sys; from seqclf.__main__ import main\n"
+        "for arguments in ([], ['train', '--help'], ['--complete', 'train', 'model=']):\n"
+        "    sys.argv = ['seqclf', *arguments]; main()\n"
+        "print('LOADED', *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    loaded = done.stdout.partition("LOADED")[2].split()
+    assert loaded and not {"torch", "hydra", "omegaconf", "pydantic", "numpy"} & set(loaded)
+
+
+def test_a_command_runs_as_its_module_so_that_processes_which_it_starts_do_too(tmp_path):
+    """Lightning starts the other ranks of ddp by the name of `__main__`."""
+    (tmp_path / "mine.py").write_text(
+        "import __main__, sys\n"
+        "def write(folder):\n"
+        "    print(__main__.__spec__.name, *sys.argv[1:], file=sys.stderr); sys.exit(7)\n"
+    )
+    arguments = ["data=toy", "data.generator={_target_: mine.write}", "logger=none", "hydra.run.dir=run"]
+    replaced = ["data=toy", "~data.generator", "+data.generator={_target_: mine.write}", *arguments[2:]]
+    done = subprocess.run(
+        [sys.executable, "-m", "seqclf", "train", *replaced], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 7, done.stderr
+    assert done.stderr.splitlines()[-1] == " ".join(["seqclf.train", *replaced])

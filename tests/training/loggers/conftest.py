@@ -1,0 +1,79 @@
+"""Settings of a logger as the config gives them, and a finished run without a training."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from pydantic import TypeAdapter
+
+from seqclf.config.command import CONF
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
+from seqclf.training.loggers.options import LoggerOptions
+from seqclf.training.loggers.run_logger import FinishedRun
+
+CLASSES = ["no", "yes"]
+COMPARISON = [
+    {"metric": "macro recall", "model": 0.8, "baseline": 0.7, "difference": 0.1, "low": 0.02, "high": 0.18},
+    {"metric": "accuracy", "model": 0.9, "baseline": 0.9, "difference": 0.0, "low": -0.04, "high": 0.04},
+]
+
+
+class Sample(NamedTuple):
+    id: str
+    label: str
+    predicted: str
+
+
+@pytest.fixture
+def settings() -> Callable[..., dict[str, Any]]:
+    """`settings("logger=mlflow", "logger.tags={a: b}")`: the checked block `logger` of a composed config."""
+
+    def compose_block(*overrides: str) -> dict[str, Any]:
+        with initialize_config_dir(str(CONF), version_base="1.3"):
+            block = OmegaConf.to_container(compose("train", list(overrides)).logger, resolve=True)
+        return TypeAdapter(LoggerOptions).validate_python(block).model_dump()
+
+    return compose_block
+
+
+@pytest.fixture
+def finished(tmp_path) -> FinishedRun:
+    """Two classes, of which `yes` is positive, on three splits, with a baseline that the model is compared with."""
+    generator = np.random.default_rng(0)
+    outputs = {}
+    for split in ("train", "validation", "test"):
+        labels = np.arange(40) % 2
+        logits = generator.standard_normal((40, 2)).astype(np.float32)
+        logits[np.arange(40), labels] += 1
+        outputs[split] = SplitOutputs(logits, labels, generator.integers(1, 30, 40), np.zeros(40, bool))
+    metrics = {
+        split: evaluate_split(rows, CLASSES, "yes", Decision(), with_intervals=False) for split, rows in outputs.items()
+    }
+    names = BaselineMetrics.__dataclass_fields__.keys() & vars(metrics["test"]).keys()
+    baseline = BaselineMetrics(
+        **{name: getattr(metrics["validation"], name) for name in names}, model="counts", split="test"
+    )
+    run_metrics = SimpleNamespace(
+        baseline=baseline, trained_steps=12, to_dict=lambda: {"baseline": {"comparison": COMPARISON}}
+    )
+    folder = tmp_path / "run"
+    (folder / "bundle").mkdir(parents=True)
+    for name in ("report.html", "metrics.json", "bundle/model.onnx"):
+        (folder / name).write_text(f"content of {name}")
+    dataset = SimpleNamespace(classes=CLASSES, digest="d1gest", splits={})
+    return FinishedRun(
+        name="cards",
+        folder=folder,
+        epochs=3,
+        dataset=dataset,
+        evaluation=Evaluation(outputs, Decision(), metrics),
+        metrics=run_metrics,
+        samples=[Sample("a", "yes", "no")],
+        report=folder / "report.html",
+        bundle=folder / "bundle",
+    )

@@ -1,0 +1,103 @@
+"""MLflow: what its store holds after a run, and servers that fail."""
+
+import re
+import socket
+import time
+
+import pytest
+from mlflow.tracking import MlflowClient
+
+from seqclf.training.loggers.mlflow_logger import MlflowRun, mlflow_key
+from seqclf.training.loggers.open_logger import open_logger
+
+CONFIG = {"model": {"hidden_size": 8, "cell": "gru"}, "data": {"fields": {"a/b (c)": "number"}}, "seed": 0}
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """Address of an empty store of files, which unlike a database takes no time to create."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file:{tmp_path}/store")
+    return f"file:{tmp_path}/store"
+
+
+def read_run(store):
+    client = MlflowClient(store)
+    (experiment,) = [entry for entry in client.search_experiments() if entry.name != "Default"]
+    (run,) = client.search_runs([experiment.experiment_id])
+    return client, experiment, run
+
+
+@pytest.fixture
+def logged(store, settings, finished):
+    """A run with two steps of curves and a result."""
+    logger = open_logger(settings("logger=mlflow", "logger.tags={owner: risk}"), finished.folder, CONFIG)
+    for epoch, recall in enumerate((0.5, 0.75)):
+        logger.curves.log_metrics({"validation/recall": recall, "validation/recall/so, so": 0.25}, step=10 * epoch)
+    logger.curves.finalize("success")  # as Lightning does before the result is known
+    logger.log_result(finished)
+    logger.close(failed=False)
+    return read_run(store)
+
+
+def test_store_holds_parameters_curves_scores_and_files(logged, finished):
+    client, experiment, run = logged
+    assert (experiment.name, run.info.status) == ("seqclf", "FINISHED")
+    assert run.data.params["model.hidden_size"] == "8" and run.data.params["data.fields.a_2f_b _28_c_29_"] == "number"
+    curve = client.get_metric_history(run.info.run_id, "validation/macro_recall")
+    assert [(point.step, point.value) for point in curve] == [(0, 0.5), (10, 0.75)]
+    assert run.data.metrics["validation/recall_of_so_2c_ so"] == 0.25
+    metrics = finished.evaluation.metrics
+    assert run.data.metrics["test/macro_recall"] == metrics["test"].recall
+    assert run.data.metrics["final/validation/recall_of_yes"] == metrics["validation"].positive.recall
+    assert run.data.metrics["baseline/average_precision"] == finished.metrics.baseline.positive.average_precision
+    assert run.data.tags["owner"] == "risk" and run.data.tags["dataset.digest"] == "d1gest"
+    assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"report.html", "metrics.json", "bundle"}
+
+
+def test_a_run_that_fails_is_marked_as_failed(store, settings, tmp_path):
+    logger = open_logger(settings("logger=mlflow", "logger.experiment_name=mine"), tmp_path, CONFIG)
+    logger.close(failed=True)
+    _, experiment, run = read_run(store)
+    assert (experiment.name, run.info.status) == ("mine", "FAILED")
+
+
+def test_an_error_during_the_run_ends_the_logging_with_one_warning(store, settings, finished, monkeypatch):
+    logger = open_logger(settings("logger=mlflow"), finished.folder, CONFIG)
+
+    def fail(*arguments, **options):
+        raise ConnectionError("the server is gone\nand more")
+
+    for name in ("log_batch", "log_artifact", "set_terminated"):
+        monkeypatch.setattr(MlflowClient, name, fail)
+    with pytest.warns(UserWarning, match="^MLflow: the server is gone; the run goes on without it$") as warned:
+        for step in range(3):
+            logger.curves.log_metrics({"train/step_loss": 1.0}, step)
+        logger.log_result(finished)
+        logger.close(failed=False)
+    assert len(warned) == 1
+
+
+def test_a_server_that_hangs_is_given_up_at_the_start(settings, tmp_path, monkeypatch):
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
+        start = time.monotonic()
+        message = f"MLflow: {address} does not answer; the run goes on without it"
+        with pytest.warns(UserWarning, match=re.escape(message)):
+            assert open_logger(settings("logger=mlflow", "logger.timeout=1"), tmp_path, CONFIG) is None
+        assert time.monotonic() - start < 4
+
+
+def test_typed_address_wins_over_the_environment(store, settings, tmp_path):
+    typed = f"file:{tmp_path}/other"
+    logger = MlflowRun.open(settings("logger=mlflow", f"logger.tracking_uri={typed}"), tmp_path, CONFIG)
+    logger.close(failed=False)
+    assert read_run(typed)[2].info.status == "FINISHED" and not (tmp_path / "store").exists()
+
+
+def test_keys_are_accepted_by_mlflow():
+    for label in ("a/b", "../x", "é", "//", "50 %", "x" * 400):
+        assert re.fullmatch(r"validation/recall_of_[a-zA-Z0-9_. -]+", mlflow_key(f"validation/recall_of_{label}"))

@@ -1,0 +1,174 @@
+"""Weights & Biases: its environment variables, what it gets, and servers that hang or refuse."""
+
+import socket
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from seqclf.training.loggers import run_logger, wandb_logger
+from seqclf.training.loggers.wandb_content import log_result
+from seqclf.training.loggers.wandb_logger import WandbRun
+
+SETTINGS = {
+    "name": "wandb",
+    "project": "seqclf",
+    "entity": None,
+    "run_name": None,
+    "group": None,
+    "job_type": "train",
+    "tags": None,
+    "notes": None,
+    "mode": "online",
+    "log_bundle": True,
+    "timeout": 1.0,
+    "finish_timeout": 1.0,
+}
+
+
+@contextmanager
+def server(kind):
+    """Yield the address of a server that `hangs` or `refuses`."""
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        if kind == "hangs":
+            listening.listen()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("kind", ["hangs", "refuses"])
+def test_a_server_that_does_not_answer_is_given_up_in_time(kind):
+    with server(kind) as url:
+        start = time.monotonic()
+        assert not run_logger.answers(url, 0.5)
+        assert time.monotonic() - start < 3
+
+
+def test_a_name_lookup_that_hangs_is_given_up_in_time(monkeypatch):
+    def slow(*arguments, **options):
+        time.sleep(3)
+        raise socket.gaierror
+
+    monkeypatch.setattr(socket, "getaddrinfo", slow)
+    start = time.monotonic()
+    assert not run_logger.answers("http://nowhere.invalid", 0.2)
+    assert time.monotonic() - start < 2
+
+
+class StartedError(Exception):
+    """Ends `open` where W&B would start."""
+
+
+@pytest.mark.parametrize("kind", ["hangs", "refuses"])
+def test_a_run_continues_offline_with_one_message(kind, tmp_path, monkeypatch, capsys):
+    modes = []
+
+    def init(settings, run, config, mode, seconds):
+        modes.append(mode)
+        raise StartedError
+
+    monkeypatch.setattr(wandb_logger, "_init", init)
+    monkeypatch.setattr(wandb_logger, "_has_key", lambda: True)
+    with server(kind) as url:
+        monkeypatch.setattr(wandb_logger, "_server", lambda: url)
+        with pytest.raises(StartedError):
+            WandbRun.open(SETTINGS, tmp_path, {})
+    assert modes == ["offline"]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Weights & Biases: {url} does not answer; the run is recorded offline, `wandb sync ")
+
+
+def test_a_server_that_answers_but_starts_no_run_is_given_up_in_time(tmp_path, monkeypatch, capsys):
+    modes = []
+
+    def init(settings, run, config, mode, seconds):
+        modes.append((mode, seconds <= SETTINGS["timeout"]))
+        raise TimeoutError("Timed out initializing run") if mode == "online" else StartedError
+
+    monkeypatch.setattr(wandb_logger, "_init", init)
+    monkeypatch.setattr(wandb_logger, "_has_key", lambda: True)
+    monkeypatch.setattr(wandb_logger, "_server", lambda: "http://server")
+    monkeypatch.setattr(wandb_logger, "answers", lambda url, seconds: True)
+    with pytest.raises(StartedError):
+        WandbRun.open(SETTINGS, tmp_path, {})
+    assert modes == [("online", True), ("offline", True)]
+    assert capsys.readouterr().err.startswith("Weights & Biases: Timed out initializing run; the run is recorded")
+
+
+VARIABLES = {
+    "WANDB_PROJECT": "env-project",
+    "WANDB_ENTITY": "env-team",
+    "WANDB_NAME": "007",
+    "WANDB_RUN_GROUP": "env-group",
+    "WANDB_TAGS": "one, two",
+    "WANDB_NOTES": "env notes",
+    "WANDB_JOB_TYPE": "env-job",
+}
+KEYS = ("project", "entity", "run_name", "group", "tags", "notes", "job_type")
+
+
+def test_environment_variables_are_obeyed_unless_the_key_was_typed(settings, monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    block = settings("logger=wandb")
+    assert [block[key] for key in KEYS] == ["seqclf", None, None, None, None, None, "train"]
+    for name, value in VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    block = settings("logger=wandb")
+    assert [block[key] for key in KEYS] == [
+        *("env-project", "env-team", "007", "env-group", ["one", "two"], "env notes", "env-job")
+    ]
+    block = settings("logger=wandb", "logger.project=mine", "logger.tags=[a]", "logger.run_name=null", "logger.group=g")
+    assert [block[key] for key in KEYS] == ["mine", "env-team", None, "g", ["a"], "env notes", "env-job"]
+
+
+def test_disabled_mode_of_the_environment_writes_nothing(settings, tmp_path, monkeypatch, finished):
+    monkeypatch.setenv("WANDB_MODE", "disabled")
+    logger = WandbRun.open(settings("logger=wandb"), tmp_path, {})
+    logger.curves.log_metrics({"validation/recall": 0.5}, 4)
+    log_result(logger.run, finished)
+    logger.close(failed=False)
+    assert not (tmp_path / "wandb").exists()
+
+
+class StubRun:
+    """Records what `log_result` hands to a run of W&B."""
+
+    def __init__(self):
+        self.logged, self.summary = {}, {}
+
+    def log(self, values):
+        self.logged |= values
+
+    def alert(self, title, text):
+        pass
+
+    def define_metric(self, name, **options):
+        pass
+
+    def finish(self, exit_code):
+        self.exit_code = exit_code
+
+
+def test_comparison_with_the_baseline_is_a_table_and_a_score_each(finished):
+    run = StubRun()
+    log_result(run, finished)
+    table = run.logged["baseline/comparison"]
+    assert table.columns == ["metric", "model", "baseline", "difference", "low", "high"]
+    assert [row[0] for row in table.data] == ["macro recall", "accuracy"]
+    assert run.summary["baseline/difference_in_macro_recall"] == 0.1
+    assert run.summary["baseline/model"] == "counts"
+
+
+def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
+    run = StubRun()
+    log_result(run, finished)
+    assert run.summary["validation/macro_recall"] == finished.evaluation.metrics["validation"].recall
+    assert "validation/macro_recall" not in run.logged, "a point of its own would bend the curve"
+
+
+@pytest.mark.parametrize("failed", [True, False])
+def test_a_run_that_fails_is_marked_as_failed(failed):
+    run = StubRun()
+    WandbRun(run, SETTINGS).close(failed)
+    assert run.exit_code == int(failed)
