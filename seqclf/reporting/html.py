@@ -134,16 +134,14 @@ def render_section(section: Section) -> RenderedSection:
     return RenderedSection(markup, read_template(section.script) if section.script else "")
 
 
-def render_sections(
-    template: str, sections: Sequence[RenderedSection], *, title: str, summary: str, **context: Any
-) -> str:
+def render_sections(template: str, sections: Sequence[RenderedSection], *, title: str, **context: Any) -> str:
     """Render a page whose template shows the `sections` in turn. `context`: other variables of the template."""
     script = "".join(section.script for section in sections)
     parts = [section.markup for section in sections]
-    return render_page(template, title=title, summary=summary, script=script, sections=parts, **context)
+    return render_page(template, title=title, script=script, sections=parts, **context)
 
 
-def render_page(template: str, *, title: str, summary: str, script: str = "", **context: Any) -> str:
+def render_page(template: str, *, title: str, script: str = "", **context: Any) -> str:
     """Render a template that extends `base.html`, which lists the sections of the page at its top.
 
     `script`: JavaScript at the end of the page. The page's policy names its hash, so that no other script can run.
@@ -152,7 +150,7 @@ def render_page(template: str, *, title: str, summary: str, script: str = "", **
     if script:
         digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
         policy = policy.replace("inline'\"", f"inline'; script-src 'sha256-{digest}'\"")
-    shell = {"title": title, "summary": summary, "policy": Markup(policy), "script": Markup(script)}
+    shell = {"title": title, "policy": Markup(policy), "script": Markup(script)}
     return environment().get_template(template).render(**shell, **context) + "\n"
 
 

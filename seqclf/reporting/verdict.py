@@ -19,6 +19,7 @@ from seqclf.reporting.guarantees import promise
 
 IGNORES_ORDER = "a model that ignores the order"
 LONGEST_LABEL = 40
+NEXT = "Next: "
 
 
 class Verdict(NamedTuple):
@@ -39,6 +40,17 @@ class Verdict(NamedTuple):
     def sentences(self) -> list[str]:
         """All sentences in their order, without the counts."""
         return [sentence for sentence in self[:-1] if sentence is not None]
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """All sentences but the result, by the question that each answers."""
+        answers = {
+            "Does it beat the baseline?": self.comparison,
+            "Does the promise hold?": self.promise,
+            "Are the scores independent?": self.caution,
+            "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
+        }
+        return {question: answer for question, answer in answers.items() if answer is not None}
 
     @property
     def text(self) -> str:
@@ -64,9 +76,14 @@ def verdict_of(
         caution=dependence(metrics, split),
         comparison=comparison_result(baseline, no_baseline),
         promise=promise(decision, metrics, split),
-        next_step=None if next_step is None else f"Next: {next_step}",
+        next_step=None if next_step is None else NEXT + next_step,
         counts=row_counts(metrics, split),
     )
+
+
+def capitalized(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
 
 
 def dependence(metrics: SplitMetrics, split: str) -> str | None:

@@ -28,7 +28,7 @@ def write_report(report: Report, path: Path) -> None:
     built += [_render_plugin(entry, report) for entry in installed_plugins(REPORT_SECTIONS).values()]
     ordered = [rendered for _, rendered in sorted(built, key=lambda entry: entry[0]) if rendered is not None]
     title, facts = shortened(report.title), report_facts(report)
-    write_output(path, render_sections("run.html", ordered, title=title, summary=report.verdict.text, facts=facts))
+    write_output(path, render_sections("run.html", ordered, title=title, verdict=report.verdict, facts=facts))
 
 
 @cache
