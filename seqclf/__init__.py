@@ -47,12 +47,14 @@ _MODULES = {
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'seqclf' has no attribute '{name}'")
-    value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
-    globals()[name] = value  # the next use finds it at once
-    return value
+if not TYPE_CHECKING:  # type checkers would take any name for one that exists
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'seqclf' has no attribute '{name}'")
+        value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
+        globals()[name] = value  # the next use finds it at once
+        return value
 
 
 def __dir__() -> list[str]:

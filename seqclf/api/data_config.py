@@ -103,6 +103,9 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> tuple[Composition, Config]:
     if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
         raise InputError(f'overrides={overrides!r}: must be a list of texts, such as ["model=gru", "seed=1"]')
+    for text in overrides:
+        if text.startswith("-"):
+            raise InputError(f"overrides: {text}: is an option of the command line; for several runs, call in a loop")
     given = {_key(name): name for name, source in sources.items() if source is not None}
     if label is not None:
         given["label"] = "label"

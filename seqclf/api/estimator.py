@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -21,6 +21,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.reading.tables import cells_to_arrow, is_table, to_arrow
 from seqclf.errors import InputError
 from seqclf.reporting.console import console
+from seqclf.system import progress
 
 COLUMN = "sequence"  # of a list of sequences
 USUAL = {"logger": "logger=none", "baseline": "baseline=false"}  # unless the user sets them
@@ -70,7 +71,12 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         label = _free_name(table.column_names)
         labelled = table.append_column(label, pa.array(texts).take(pa.array(codes)))
         with self._folder() as (folder, cache), _console(self.verbose):
-            run = fit(labelled, label=label, overrides=self._overrides(cache), folder=folder)
+            try:
+                run = fit(labelled, label=label, overrides=self._overrides(cache), folder=folder)
+            except KeyboardInterrupt:
+                if self.folder is not None:
+                    raise
+                raise KeyboardInterrupt("stopped; set folder to keep checkpoints that can be resumed") from None
             if run.bundle is None:
                 raise InputError("overrides: export=false leaves no classifier to predict with; remove it")
             self.metrics_ = run.metrics
@@ -166,15 +172,24 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
 
 def _labels(y: Any) -> np.ndarray:
     """(N,) labels. Raises InputError for a missing one, and for several columns."""
+    if isinstance(y, (pa.Array, pa.ChunkedArray)):
+        y = y.to_pylist()
     labels = np.asarray(y.to_numpy() if hasattr(y, "to_numpy") else y)
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
         raise InputError(f"y: has the shape {labels.shape}; give one label per row")
-    missing = [row for row, label in enumerate(labels.tolist()) if label is None or label != label]
+    missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
         raise InputError(f"y: the label of row {missing[0]} is missing; remove such rows")
     return labels
+
+
+def _is_missing(label: Any) -> bool:
+    try:
+        return label is None or bool(label != label)
+    except TypeError:  # the truth of pandas' NA is not defined
+        return True
 
 
 def _texts(classes: np.ndarray) -> list[str]:
@@ -212,6 +227,7 @@ def _console(shown: bool) -> Iterator[None]:
     quiet = console.quiet
     console.quiet = quiet or not shown
     try:
-        yield
+        with nullcontext() if shown else progress.hidden():
+            yield
     finally:
         console.quiet = quiet

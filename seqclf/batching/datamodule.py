@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -98,6 +98,8 @@ class SequenceDataModule(pl.LightningDataModule):
         **batching: Any,
     ):
         super().__init__()
+        if not isinstance(splits, Mapping):
+            raise InputError(f"splits: is of type {type(splits).__name__}; give Dataset.splits")
         if seed is None or not BatchingOptions.model_fields.keys() <= batching.keys():
             from seqclf.config.composition import train_defaults  # loads Hydra
 

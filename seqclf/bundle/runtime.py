@@ -24,7 +24,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
-from seqclf.data.reading.tables import is_table
+from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
@@ -138,23 +138,32 @@ class Classifier:
           or are named as the fields. Tables of events give a row per group.
         - A list of sequences gives a list of `SequencePrediction`. A sequence is a text, a list of tokens, or, with
           several fields, a mapping of lists by field.
-        - One mapping of fields gives one `SequencePrediction`.
+        - One mapping of fields, or one row of a pandas frame, gives one `SequencePrediction`.
 
         Raises InputError for a single text, and for a table that lacks a column.
         """
-        if isinstance(data, Mapping):
-            return self._predict_rows([data])[0]
+        if (row := self._single_row(data)) is not None:
+            return self._predict_rows([row])[0]
         if not isinstance(data, list) and is_table(data):
             return predict_table(self, data)
         return self._predict_rows(_rows(data))
 
     def predict_proba(self, data: Any) -> np.ndarray:
         """(N, C) probabilities in the order of `classes_`, NaN in refused rows. `data`: see `predict`."""
-        if not isinstance(data, (list, Mapping)) and is_table(data):
+        row = self._single_row(data)
+        if row is None and not isinstance(data, list) and is_table(data):
             return table_probabilities(self, data)
-        return self.predict_columns(
-            self._columns([data] if isinstance(data, Mapping) else _rows(data))[0]
-        ).probabilities
+        return self.predict_columns(self._columns(_rows(data) if row is None else [row])[0]).probabilities
+
+    def _single_row(self, data: Any) -> Mapping[str, Any] | None:
+        """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
+        if isinstance(data, Mapping):
+            return data
+        if isinstance(data, list) or not is_pandas(data) or is_table(data):
+            return None
+        known = {*self.encoders, *self._field_of_column}
+        cells = {name: cell for name, cell in data.items() if name in known}
+        return cells or None
 
     def _columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
         return to_columns(sequences, self.encoders, self._field_of_column, self._ignored)

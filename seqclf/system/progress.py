@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 DELAY_S = 1.5  # stages that end sooner show nothing
 INTERVAL_S = 0.2
 ERASE = "\r\x1b[K"
+USUAL_WIDTH = 80
+NOTEBOOK_LINE = "seqclf-progress"  # begins the name of an output of a notebook
 
 
 class Stage:
@@ -113,9 +115,19 @@ def advance(unit: str, amount: float) -> None:
 
 def is_shown() -> bool:
     """Return whether progress is shown: on a terminal or in a notebook, by the first process of a training run."""
-    if os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
+    if DISPLAY.hidden or os.environ.get("SEQCLF_PROGRESS") == "0" or os.environ.get("LOCAL_RANK", "0") != "0":
         return False
     return in_notebook() or (os.environ.get("TERM") != "dumb" and _is_terminal(sys.stderr))
+
+
+@contextmanager
+def hidden() -> Iterator[None]:
+    """Show no progress of the stages that begin inside the block, in any thread."""
+    DISPLAY.hidden += 1
+    try:
+        yield
+    finally:
+        DISPLAY.hidden -= 1
 
 
 def in_notebook() -> bool:
@@ -143,6 +155,9 @@ class Display:
         self.stream: Any = None  # the terminal, even while a library has redirected stderr
         self.drawn = ""  # the text that stands in the line
         self.guards: list[Guard] = []
+        self.hidden = 0  # blocks of `hidden`
+        self.outputs = 0  # of a notebook, each of which holds the line of one cell's stages
+        self.has_output = False
 
     def begin(self, current: Stage) -> None:
         """Add a stage. The thread starts with the first one."""
@@ -161,7 +176,7 @@ class Display:
             self.stages.remove(current)
             if current.shown:
                 self.erase()
-                if summary:
+                if summary and not in_notebook():
                     self._write(summary_line(current.title, current.completed, current.unit, current.seconds) + "\n")
             if not self.stages:
                 self._release()
@@ -170,8 +185,7 @@ class Display:
         """Remove the line, until the thread draws it again."""
         with self.lock:
             if self.drawn:
-                self._write("\r" + " " * len(self.drawn) + "\r" if in_notebook() else ERASE)
-                self.drawn = ""
+                self._replace("")
 
     def _run(self) -> None:
         while True:
@@ -201,34 +215,50 @@ class Display:
             current.note,
             self._width(),
         )
-        padding = " " * (len(self.drawn) - len(text)) if in_notebook() else "\x1b[K"
-        self._write(f"\r{text}{padding}")
+        self._replace(text)
+
+    def _replace(self, text: str) -> None:
+        """Show `text` in place of the line."""
         self.drawn = text
+        if not in_notebook():
+            self._write(f"\r{text}\x1b[K" if text else ERASE)
+            return
+        # An output that is replaced. A notebook would save every line that was written to a stream.
+        from IPython.display import display
+
+        if not self.has_output:
+            self.outputs += 1
+        display(
+            {"text/plain": text},
+            raw=True,
+            display_id=f"{NOTEBOOK_LINE}-{os.getpid()}-{self.outputs}",
+            update=self.has_output,
+        )
+        self.has_output = True
 
     def _write(self, text: str) -> None:
         # A broken pipe or a closed terminal must not stop the work.
         with suppress(OSError, ValueError):
             self.stream.flush()
-            if in_notebook():
-                self.stream.write(text)
-                self.stream.flush()
-            else:
-                # Not `stream.write`, which a logger may have wrapped to record the output.
-                os.write(self.stream.fileno(), text.encode(self.stream.encoding or "utf-8", "replace"))
+            # Not `stream.write`, which a logger may have wrapped to record the output.
+            os.write(self.stream.fileno(), text.encode(self.stream.encoding or "utf-8", "replace"))
 
     def _width(self) -> int:
         if in_notebook():
             return notebook_width()
         try:
-            return os.get_terminal_size(self.stream.fileno()).columns
+            columns = os.get_terminal_size(self.stream.fileno()).columns
         except (OSError, ValueError):
-            return 80
+            columns = 0
+        return columns or USUAL_WIDTH  # a terminal without a size says 0
 
     def _guard(self) -> None:
         """Let stderr, and stdout if it is the same terminal, erase the line before they write."""
+        if in_notebook():  # its line is an output of its own
+            return
         for name in ("stderr", "stdout"):
             stream = getattr(sys, name)
-            if in_notebook() or _is_terminal(stream):
+            if _is_terminal(stream):
                 self.guards.append(Guard(stream, self))
                 setattr(sys, name, self.guards[-1])
 
@@ -238,6 +268,7 @@ class Display:
             if isinstance(guard, Guard) and guard in self.guards:
                 setattr(sys, name, guard.stream)
         self.guards = []
+        self.has_output = False
 
 
 class Guard:

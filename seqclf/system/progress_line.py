@@ -44,7 +44,7 @@ def progress_line(
     parts += [note] if note else []
     parts.append(f"{clock(seconds / share - seconds)} left" if known and share else clock(seconds))
     title = _printable(title)
-    free = width - 1
+    free = max(0, width - 1)
     # The parts in the middle go first, then the end of the title.
     while len(parts) > 2 and _cells(title) + sum(2 + _cells(part) for part in parts) > free:
         del parts[-2]
@@ -111,6 +111,6 @@ def _cells(text: str) -> int:
 
 
 def _cut(text: str, most: int) -> str:
-    while _cells(text) > most:
+    while text and _cells(text) > most:
         text = text[:-1]
     return text

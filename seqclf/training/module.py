@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -64,14 +64,13 @@ class SequenceTask(pl.LightningModule):
         seed: int | None = None,
     ):
         super().__init__()
-        if None in (model, loss, optimizer, monitor, seed):
-            from seqclf.config.composition import train_defaults  # loads Hydra, which a checkpoint does not need
-
-            default = train_defaults()
-            model, loss = model or default["model"], loss or default["loss"]
-            optimizer, monitor = optimizer or default["optimizer"], monitor or default["monitor"]
-            seed = default["seed"] if seed is None else seed
-        assert model and loss and optimizer and monitor and seed is not None
+        if not isinstance(dataset, Mapping):
+            raise InputError(f"dataset: is of type {type(dataset).__name__}; give Dataset.description()")
+        model, loss, optimizer = (
+            _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
+        )
+        monitor = _default("monitor") if monitor is None else monitor
+        seed = _default("seed") if seed is None else seed
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
@@ -255,6 +254,23 @@ class SequenceTask(pl.LightningModule):
         factor = schedule_factor(steps, elapsed, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+
+
+def _with_defaults(name: str, settings: Config | None) -> Config:
+    """Return the settings of a group of conf/ with the defaults for those that are missing."""
+    if settings is None:
+        return _default(name)
+    if not isinstance(settings, Mapping):
+        raise InputError(
+            f'{name}={settings!r}: must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]'
+        )
+    return dict(settings) if "_target_" in settings else {**_default(name), **settings}
+
+
+def _default(name: str) -> Any:
+    from seqclf.config.composition import train_defaults  # loads Hydra, which a checkpoint does not need
+
+    return train_defaults()[name]
 
 
 def main_scores(split: str, result: EpochScores) -> dict[str, float]:

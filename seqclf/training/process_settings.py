@@ -1,4 +1,4 @@
-"""Settings of the process that a training needs, put back at its end: seeds, threads, warnings, denormal numbers."""
+"""Settings of the process that a training needs, put back at its end: seeds, threads, warnings, variables."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ IGNORED_WARNINGS = (
     ".*could not find the monitored key.*",
     ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
 )
-SEED_VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS")
+VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
 LOGGER = "lightning.pytorch"
 
 
@@ -39,7 +39,7 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
     deterministic = torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
     level = logging.getLogger(LOGGER).level
-    variables = {name: os.environ.get(name) for name in SEED_VARIABLES}
+    variables = {name: os.environ.get(name) for name in VARIABLES}
     with warnings.catch_warnings(), _random_states():
         try:
             _apply(runtime, seed)

@@ -4,6 +4,7 @@ import pickle
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -15,6 +16,7 @@ import seqclf
 from seqclf import InputError
 from seqclf.api import estimator
 from seqclf.api.estimator import SequenceClassifier
+from seqclf.system import progress
 
 from .conftest import FAST, make_frame
 
@@ -184,3 +186,53 @@ def test_the_console_is_silent_unless_it_is_asked(sequences, capsys):
         with estimator._console(verbose):
             estimator.console.print("epoch 1")
         assert ("epoch 1" in capsys.readouterr().err) is verbose
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        pd.array(["a", pd.NA], dtype="string"),
+        pd.array([True, pd.NA], dtype="boolean"),
+        pa.array(["a", None]),
+        [1.0, float("nan")],
+    ],
+    ids=["string", "boolean", "arrow", "nan"],
+)
+def test_a_missing_label_is_named(labels):
+    with pytest.raises(InputError, match=r"^y: the label of row 1 is missing"):
+        SequenceClassifier().fit([[1], [2]], labels)
+
+
+def test_labels_may_be_an_arrow_array(quick):
+    SequenceClassifier().fit([[1], [2]], pa.array(["b", "a"]))
+    assert quick[0][0].column("label").to_pylist() == ["b", "a"]
+
+
+def test_frames_are_sequences_of_vectors(quick):
+    frames = [pd.DataFrame({"x": [1.0, 2.0], "y": [3.0, 4.0]}), pd.DataFrame({"x": [5.0], "y": [6.0]})]
+    SequenceClassifier().fit(frames, [0, 1])
+    assert quick[0][0].column("sequence").to_pylist() == [[[1.0, 3.0], [2.0, 4.0]], [[5.0, 6.0]]]
+
+
+def test_progress_is_shown_where_the_output_is(monkeypatch, run):
+    hidden = []
+
+    def fit(data, **arguments):
+        hidden.append(bool(progress.DISPLAY.hidden))
+        return run
+
+    monkeypatch.setattr(estimator, "fit", fit)
+    for verbose in (False, True):
+        SequenceClassifier(verbose=verbose).fit([[1], [2]], [0, 1])
+    assert hidden == [True, False]
+
+
+def test_a_stopped_fit_names_no_checkpoint_that_is_gone(monkeypatch, tmp_path):
+    def stop(data, **arguments):
+        raise KeyboardInterrupt("resume with checkpoint=somewhere")
+
+    monkeypatch.setattr(estimator, "fit", stop)
+    with pytest.raises(KeyboardInterrupt, match=r"^stopped; set folder"):
+        SequenceClassifier().fit([[1], [2]], [0, 1])
+    with pytest.raises(KeyboardInterrupt, match="resume with"):
+        SequenceClassifier(folder=tmp_path).fit([[1], [2]], [0, 1])

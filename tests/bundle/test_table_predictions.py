@@ -74,7 +74,11 @@ def test_a_table_without_a_needed_column_names_it(classifier, data):
         classifier("events").predict(pa.table({"other": [1], "more": [2]}))
 
 
-@pytest.mark.parametrize("data", ["green house", b"green", 5, None, pl.LazyFrame({"text": ["a"]})], ids=["text", "bytes", "number", "none", "lazy frame"])
+@pytest.mark.parametrize(
+    "data",
+    ["green house", b"green", 5, None, pl.LazyFrame({"text": ["a"]})],
+    ids=["text", "bytes", "number", "none", "lazy frame"],
+)
 def test_a_single_value_is_refused(classifier, data):
     for method in (classifier("text").predict, classifier("text").predict_proba):
         with pytest.raises(InputError, match=re.escape(f"got {type(data).__name__}, which is not a table")):
@@ -157,3 +161,24 @@ def test_times_of_numpy_are_times():
     encoder = TimeEncoder(Field("at", "time", ("at",)))
     times = np.array(["2020-01-01T00:00:01.5", "2020-01-01"], dtype="datetime64[ns]")
     assert encoder.from_python(times) == [1577836801.5, 1577836800.0]
+
+
+def test_a_row_of_a_pandas_frame_is_one_row(classifier):
+    frame = pd.DataFrame({"events": [[1, 2], [3]], "other": ["a", "b"]})
+    loaded = classifier("events")
+    assert loaded.predict(frame.iloc[1]) == loaded.predict([[3]])[0]
+    np.testing.assert_array_equal(loaded.predict_proba(frame.iloc[1]), loaded.predict_proba([[3]]))
+
+
+def test_a_list_of_lists_is_no_sequence_of_categories(classifier):
+    predictions = classifier("events").predict([[[1, 2], [3]], next(pd.DataFrame({"a": [1], "b": [[2]]}).itertuples())])
+    assert all(row["prediction"] is None and "events is not" in row["error"] for row in predictions)
+
+
+def test_a_sequence_may_be_a_frame_or_a_series(classifier):
+    vectors = np.random.default_rng(0).normal(size=(3, 2))
+    frames = [vectors.tolist(), pd.DataFrame(vectors), pl.DataFrame(vectors)]
+    first, *others = classifier("position").predict(frames)
+    assert first["error"] is None and others == [first, first]
+    events = classifier("events")
+    assert events.predict([pd.Series([1, 2]), pl.Series([1, 2])]) == events.predict([[1, 2]]) * 2

@@ -1,6 +1,9 @@
 """Progress lines: on a terminal only, only for long stages, and never mixed with other output."""
 
+import os
+import sys
 import time
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from support.terminal import run_in_terminal, screen
@@ -100,7 +103,7 @@ def test_the_cost_of_counting_is_below_a_microsecond(display):
     assert time.process_time() - started < 0.1
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 80, 200])
+@pytest.mark.parametrize("width", [1, 2, 20, 40, 60, 80, 200])
 @pytest.mark.parametrize("title", ["reading", "reading " + "x" * 100, "読む" * 30, "a\nb\x1b[31m"])
 def test_a_line_fits_the_terminal(width, title):
     line = progress_line(title, 5e6, 1e7, "rows", 1000.0, None, "loss 0.1234", width)
@@ -111,3 +114,43 @@ def test_a_line_fits_the_terminal(width, title):
 def test_an_estimate_that_was_too_low_shows_no_share():
     line = progress_line("reading", 1200, 1000, "rows", 10.0, None, "", 80)
     assert "%" not in line and "left" not in line and "1,200 rows" in line and "0:10" in line
+
+
+def test_a_terminal_without_a_size_has_lines_of_the_usual_width(display, monkeypatch):
+    assert progress_line("reading", 1, 2, "rows", 1.0, None, "", 0) == ""
+    display.stream = sys.stderr
+    monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((0, 0)))
+    monkeypatch.setattr(display.stream, "fileno", lambda: 2, raising=False)
+    assert display._width() == progress.USUAL_WIDTH
+
+
+def test_a_notebook_shows_one_output_that_is_replaced(monkeypatch, capfd):
+    shown = []
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: SimpleNamespace(kernel=None)
+    module.display = ModuleType("IPython.display")
+    module.display.display = lambda data, *, raw, display_id, update: shown.append((display_id, update, data))
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setitem(sys.modules, "IPython.display", module.display)
+    monkeypatch.setattr(progress, "DISPLAY", progress.Display())
+    monkeypatch.setattr(progress, "DELAY_S", 0.0)
+    for title in ("reading", "encoding"):  # as two cells
+        with progress.stage(title, total=2, unit="rows") as reading:
+            time.sleep(3 * progress.INTERVAL_S)
+            print("a line in between")
+            reading.advance()
+    outputs = list(dict.fromkeys(name for name, _, _ in shown))
+    assert len(outputs) == 2
+    for name, title in zip(outputs, ("reading", "encoding"), strict=True):
+        updates, texts = zip(
+            *[(update, data["text/plain"]) for output, update, data in shown if output == name], strict=True
+        )
+        assert not updates[0] and all(updates[1:]) and len(updates) > 1
+        assert title in texts[0] and texts[-1] == "", "nothing of it is saved with the notebook"
+    assert capfd.readouterr() == ("a line in between\n" * 2, "")
+
+
+def test_hidden_stages_show_nothing(display, monkeypatch):
+    monkeypatch.undo()
+    with progress.hidden():
+        assert not progress.is_shown()

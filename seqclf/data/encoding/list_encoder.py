@@ -128,6 +128,10 @@ class ListEncoder(Encoder):
         """SQL of one token from a value of DuckDB type `kind`, null where it is missing."""
 
     def from_python(self, value: Any) -> Any:
+        if hasattr(value, "to_numpy") and not isinstance(
+            value, (pa.Array, pa.ChunkedArray)
+        ):  # a series or a frame of pandas or polars
+            value = value.to_numpy()
         if isinstance(value, np.ndarray):
             if value.dtype.kind == "M":  # as nanoseconds, times would become plain numbers
                 value = value.astype("datetime64[us]")

@@ -146,6 +146,8 @@ def _as_list(cell: Any) -> Any:
     """Return a cell with lists in place of arrays, series and tuples."""
     if isinstance(cell, np.ndarray) and cell.ndim > 1:
         return [_as_list(entry) for entry in cell]
+    if hasattr(cell, "to_numpy") and len(getattr(cell, "shape", ())) == 2:  # a frame: a row per token
+        return [_as_list(entry) for entry in cell.to_numpy()]
     if isinstance(cell, (list, tuple)) or (is_pandas(cell) and hasattr(cell, "tolist")):
         return [_as_list(entry) for entry in cell]
     return cell

@@ -152,7 +152,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
         (
             LISTS,
             {"fields": {"id": {"kind": "number", "column": "x"}}},
-            r"data.fields.id: .*rename it: data.fields.my_name=",
+            r"data.fields.id: .*rename it: \"data.fields={my_name: ",
         ),
         (
             LISTS,
@@ -165,7 +165,7 @@ TEXTS = {"x": ["one two"] * 10, "z": ["three four"] * 10}
             "data.fields.é+: is reserved or not an identifier of up to 200 bytes",
         ),
         (TEXTS, {"fields": {"x": "text", "z": "text"}}, "the text field 'x' is split into tokens by its encoder"),
-        (TEXTS, {}, r"t.csv: cannot tell which columns hold the tokens \(.*: x, z\); name them: data.fields="),
+        (TEXTS, {}, r"t.csv: cannot tell which columns hold the tokens \(.*: x, z\); name them: 'data.fields="),
         ({}, {}, r"cannot tell which columns hold the tokens \(columns other than label and id: none\)"),
         (LISTS, {"label": "y"}, r"no column 'y' \(data.label\)"),
         (LISTS, {"id": "3"}, r"no column '3' \(data.id\)"),

@@ -88,7 +88,11 @@ def test_invalid_options_are_named(options, tmp_path, overrides, message):
             "category",
             r"row 1: x is not a list of strings: 'hello you'; write lists as \[a, b\], or name what",
         ),
-        ("hello you", "number", r"row 1: x is not a list of numbers: 'hello you'; .*data.list_separator \(all 20 rows"),
+        (
+            "hello you",
+            "number",
+            r"row 1: x is not a list of numbers: 'hello you'; .*list_separator=' '. \(all 20 rows",
+        ),
     ],
 )
 def test_text_configured_as_lists_is_refused(options, tmp_path, text, kind, message):
@@ -157,7 +161,7 @@ def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
 def test_options_are_checked_against_the_configuration(options):
     with pytest.raises(InputError, match=r"data.label is not set; name the column that holds the label"):
         options(label=None)
-    with pytest.raises(InputError, match=r"data.bogus: no such key; --cfg job lists all keys"):
+    with pytest.raises(InputError, match=r"data.bogus: no such key; --help data lists the keys"):
         options(label="label", bogus=1)
     parsed = options(label=3, id=4, positive=5)
     assert isinstance(parsed, DataOptions) and (parsed.label, parsed.id, parsed.positive) == ("3", "4", "5")

@@ -154,6 +154,8 @@ class CategoryEncoder(ListEncoder):
 
 def value_from_python(value: Any, integers: bool) -> int | str:
     """Convert a Python value to a text, or to an integer. Raises ValueError for a fraction."""
+    if isinstance(value, (list, tuple, dict, set, np.ndarray)):
+        raise ValueError(f"a token is one value, not a {type(value).__name__}")
     if not integers:
         return str(value)
     if isinstance(value, float) and not value.is_integer():

@@ -309,8 +309,8 @@ def test_sets_are_typed_as_json_or_with_their_separator():
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
-        ({"x": ["a b|c", "a|b"]}, {"list_separator": "|"}, "name what separates them: data.fields.x={kind: set"),
-        ({"x": ["a;b", "a"], "g": [1, 2]}, {"group_by": ("g",)}, "name what separates them: data.fields.x={kind: set"),
+        ({"x": ["a b|c", "a|b"]}, {"list_separator": "|"}, "name what separates them: 'data.fields.x={kind: set"),
+        ({"x": ["a;b", "a"], "g": [1, 2]}, {"group_by": ("g",)}, "name what separates them: 'data.fields.x={kind: set"),
     ],
 )
 def test_a_text_without_a_separator_is_refused(columns, options, message):
