@@ -70,6 +70,11 @@ def score_table(
     return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
 
 
+def score_columns(headings: Sequence[str]) -> dict[str, str]:
+    """Kinds of the columns of a page's table of scores. An interval stays on one line."""
+    return {heading: "number interval" if heading == "between" else "number" for heading in headings}
+
+
 def _scores(block: Any, shown: Sequence[ShownMetric]) -> list[str]:
     return [score(metric.value(block)) for metric in shown]
 

@@ -317,6 +317,33 @@ def test_alarms_come_before_all_figures(pages):
     assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
 
 
+def test_without_alerts_there_is_no_dot_on_the_curve_of_precision(pages):
+    dots = re.findall(r'<i class="dot"[^>]*>', (pages / "uninformed.html").read_text(encoding="utf-8"))
+    assert ["hidden" in dot for dot in dots] == [True, False]
+
+
+@needs_chromium
+def test_on_a_phone_the_main_numbers_of_each_table_are_in_sight_beside_long_names(tmp_path):
+    """The value and its interval, and the verdict of a calibration bin."""
+    labels = ("a" * 40, "b" * 40)
+    write_report(simulated_report(labels=labels, positive=labels[1]), tmp_path / "long.html")
+    script = """
+      const right = (cell) => Math.round(cell.getBoundingClientRect().right);
+      const columns = {"Verdict": ["this model, test", "between"], "Recall by class": ["recall", "between"],
+        "Calibration": ["it is", "observed share"]};
+      const ends = Object.entries(columns).flatMap(([section, names]) => {
+        const heading = [...document.querySelectorAll("h2")].find(h => h.textContent === section);
+        const cells = [...heading.parentElement.querySelectorAll("th")];
+        return names.map(name => right(cells.find(cell => cell.textContent === name)));
+      });
+      parent.postMessage(ends.join(","), "*");
+    """
+    content = (tmp_path / "long.html").read_text(encoding="utf-8")
+    (tmp_path / "long.html").write_text(with_script(content, script), encoding="utf-8")
+    (ends,) = posted(tmp_path, ["long.html"], 390)
+    assert max(map(int, ends.split(","))) <= 390 - 12
+
+
 def test_a_model_without_errors_is_reported_as_such(pages):
     assert "Every row of test is right" in visible_text((pages / "without_errors.html").read_text(encoding="utf-8"))
 
@@ -394,8 +421,9 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
         slider.dispatchEvent(new Event("input"));
         const read = name => document.getElementById("threshold-" + name).textContent;
         const place = axes => {
-          const style = document.querySelector(`.plot i.dot[data-axes="${axes}"]`).style;
-          return [parseFloat(style.left), parseFloat(style.top)];
+          const dot = document.querySelector(`.plot i.dot[data-axes="${axes}"]`);
+          if (getComputedStyle(dot).display === "none") return null;
+          return [parseFloat(dot.style.left), parseFloat(dot.style.top)];
         };
         const texts = ["recall", "precision", "alerts"].map(read);
         readings.push([+index, ...texts, place("precision-recall"), place("roc")]);
@@ -410,10 +438,13 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
         point = points[index]
         assert recall == share(point.recall) and alerts == share(point.alerts)
         assert precision == ("-" if point.precision is None else share(point.precision))
-        expected = (point.recall, 1.0 if point.precision is None else point.precision)
-        assert on_precision_recall == pytest.approx(in_box(*expected), abs=1e-3)
+        if point.precision is None:
+            assert on_precision_recall is None, "a dot without a precision"
+        else:
+            assert on_precision_recall == pytest.approx(in_box(point.recall, point.precision), abs=1e-3)
         assert on_roc == pytest.approx(in_box(point.false_alarms, point.recall), abs=1e-3)
-    assert len({tuple(reading[4]) for reading in readings}) == 4, "the dot did not move each time"
+    assert points[readings[-1][0]].precision is None
+    assert len({tuple(reading[4] or ()) for reading in readings}) == 4, "the dot did not move each time"
 
 
 def in_box(x, y):
