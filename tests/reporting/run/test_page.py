@@ -18,6 +18,8 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.reporting.html import unbroken_overrides
+from seqclf.reporting.run.content import data_title
 from seqclf.reporting.run.figures import MARGIN
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import write_report
@@ -315,6 +317,37 @@ def test_alarms_come_before_all_figures(pages):
     assert "it never predicts yes" in visible_text(content)
     alarm = content.index("is never predicted")
     assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
+
+
+@pytest.mark.parametrize(
+    ("text", "unbroken"),
+    [
+        ("Train again with optimizer.lr=1e-3.", ["optimizer.lr=1e-3"]),
+        ("Try optimizer.lr=1e-3 or model=gru", ["optimizer.lr=1e-3", "model=gru"]),
+        ("set (decision.min_recall=0.8), data.split.test=0.2: or", ["decision.min_recall=0.8", "data.split.test=0.2"]),
+        ("a = b <b>x</b>", []),
+    ],
+)
+def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
+    markup = unbroken_overrides(text)
+    assert re.findall(r'<span class="override">(.*?)</span>', markup) == unbroken
+    assert re.sub(r"</?span.*?>", "", markup) == str(escape(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "title"),
+    [
+        ("files", "/data/spam.csv", "spam"),
+        ("files", "cards-2024.parquet", "cards-2024"),
+        ("files", "texts", "texts"),
+        ("files", "*.csv", "files"),
+        ("files", "SELECT *\nFROM 'a.csv'", "files"),
+        ("files", None, "files"),
+        ("fraud", "cards.csv", "fraud"),
+    ],
+)
+def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):
+    assert data_title({"name": name, "train": train}) == title
 
 
 def test_without_alerts_there_is_no_dot_on_the_curve_of_precision(pages):

@@ -60,8 +60,8 @@ def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:
     # Most important first: on a phone the last ones are out of sight.
     columns = score_columns(["observed share", "between", "rows", f"expected {event}", f"observed {event}"])
     caption = f"Rows of {split} by predicted probability"
-    return Table({"probability": "text interval", "it is": "text", **columns}, rows, caption=caption)
+    return Table({"probability": "text", "it is": "text", **columns}, rows, caption=caption)
 
 
 def _range(low: float, high: float) -> str:
-    return f"{percent(low)}\N{EN DASH}{percent(high)}"
+    return f"{percent(low)} to\N{NO-BREAK SPACE}{percent(high)}"
