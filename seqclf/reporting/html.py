@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[^\s,;()]{1,30}(?<![.:])(?=[\s.,:;)]|$))")  # a longer one may be broken
+OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[\w.+-]{1,30}(?<![.])(?=[\s.,:;)]|$))")  # a longer one may be broken
 LONG_TABLE = 25  # rows; longer tables are folded
 
 
