@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.table import Table
 
@@ -13,7 +14,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.reporting.formatting import shortened, warning_lines
-from seqclf.reporting.run.summary import score_table
+from seqclf.reporting.run.summary import LONGEST_LABEL, score_table
 from seqclf.reporting.verdict import Verdict
 
 if TYPE_CHECKING:  # `evaluate` prints its scores without loading the survey or PyTorch
@@ -42,6 +43,7 @@ def make_console() -> Console:
 console = make_console()
 MOST_CLASSES = 25
 MOST_COLUMNS = 4
+SHORTEST_LABEL = 4  # in the table of scores, however narrow the terminal is
 
 
 def show_dataset(dataset: Dataset) -> None:
@@ -136,15 +138,8 @@ def show_verdict(
         console.print(verdict.caution, style="yellow", soft_wrap=True)
     split, result = list(metrics.items())[-1]
     console.print(verdict.counts, soft_wrap=True)
-    headings, rows = score_table(metrics, baseline)
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    table.add_column(no_wrap=True)
-    # Short headings fit 80 columns. The name of the baseline stands above.
-    for heading in headings:
-        table.add_column(heading.split(" (")[0], justify="right")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
+    for line in score_lines(metrics, baseline, console.width):
+        console.print(line, soft_wrap=True)
     recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])
     console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
@@ -152,3 +147,29 @@ def show_verdict(
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
     if verdict.next_step is not None:
         console.print(verdict.next_step, soft_wrap=True)
+
+
+def score_lines(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None, width: int) -> list[str]:
+    """Return the table of scores as lines of at most `width` columns, if that is at all possible.
+
+    The other splits are left out first, then labels are shortened. Numbers are never cut or wrapped.
+    """
+    wide = score_table(metrics, baseline, short_headings=True)
+    lines = _aligned(*wide)
+    for longest_label in range(LONGEST_LABEL, SHORTEST_LABEL - 1, -1):
+        if cell_len(lines[0]) <= width:
+            break
+        narrow = score_table(metrics, baseline, short_headings=True, other_splits=False, longest_label=longest_label)
+        lines = _aligned(*narrow)
+    return lines
+
+
+def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for the headings and one for each row. The first column is left-aligned, the others right-aligned."""
+    table = [["", *headings], *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for name, *cells in table:
+        padded = [" " * (width - cell_len(cell)) + cell for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([set_cell_size(name, widths[0]), *padded]))
+    return lines

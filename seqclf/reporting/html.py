@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,7 +16,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from seqclf.reporting.anchors import anchor_of, linked_sections
 from seqclf.reporting.formatting import head_and_tail, number, percent, probability_text, shortened
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 TEMPLATES = Path(__file__).parent / "templates"
 POLICY = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
+OVERRIDE = re.compile(r"(\b[a-z_][\w.]*=[\w.+-]{1,30}(?<![.])(?=[\s.,:;)]|$))")  # a longer one may be broken
 LONG_TABLE = 25  # rows; longer tables are folded
 
 
@@ -161,6 +163,19 @@ def read_template(name: str) -> str:
     return folder.joinpath(path).read_text(encoding="utf-8")
 
 
+def unbroken_overrides(text: str) -> Markup:
+    """Return a sentence whose overrides of the command line stay on one line. A break would change what is copied.
+
+    >>> unbroken_overrides("Try optimizer.lr=1e-3 or more rows")
+    Markup('Try <span class="override">optimizer.lr=1e-3</span> or more rows')
+    """
+    parts = OVERRIDE.split(text)  # every second one is an override
+    return Markup().join(
+        Markup('<span class="override">{}</span>').format(part) if index % 2 else escape(part)
+        for index, part in enumerate(parts)
+    )
+
+
 @cache
 def environment() -> Environment:
     """Return the environment of all templates. It escapes every value that is not `Markup`."""
@@ -181,6 +196,7 @@ def environment() -> Environment:
         "percent": percent,
         "probability": probability_text,
         "shortened": shortened,
+        "unbroken": unbroken_overrides,
     }
     return templates
 

@@ -156,7 +156,8 @@ class SequenceTask(pl.LightningModule):
     def _is_logged(self, step: int) -> bool:
         trainer: Any = self.trainer
         every = trainer.log_every_n_steps
-        return bool(every and step % every == 0 and step > self.last_logged_step and trainer.loggers)
+        # The first step too, since a short run may have no other.
+        return bool(every and (step == 1 or step % every == 0) and step > self.last_logged_step and trainer.loggers)
 
     def on_train_batch_end(self, outputs: Any, batch: Batch, batch_idx: int) -> None:
         # Not by `self.log`, which takes a millisecond at every step, also at those that are not logged.

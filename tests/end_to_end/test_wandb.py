@@ -85,11 +85,11 @@ def test_each_score_has_one_name_whose_summary_is_that_of_the_exported_model(rec
     assert not [name for name in values if name.startswith(("best/", "final/"))]
 
 
-def test_loss_of_every_fifth_step_is_recorded(recorded, trained):
+def test_loss_of_the_first_and_every_fifth_step_is_recorded(recorded, trained):
     rows = history(recorded, "train/step_loss", "train/gradient_norm", "lr", "trainer/global_step")
     with (trained.run / "metrics.csv").open(newline="") as file:
         last_step = int(list(csv.DictReader(file))[-1]["step"])
-    assert [row["trainer/global_step"] for row in rows] == list(range(5, last_step + 1, 5)) and len(rows) > 1
+    assert [row["trainer/global_step"] for row in rows] == [1, *range(5, last_step + 1, 5)] and len(rows) > 2
     assert all(0 < row["train/step_loss"] < 5 and row["lr"] >= 0 for row in rows)
     assert all(0 < row["train/gradient_norm"] < 100 for row in rows)
 
@@ -156,8 +156,8 @@ def test_tables_agree_with_metrics_json(trained):
     test = json.loads((trained.run / "metrics.json").read_text())["test"]
     for row in table(trained, "by_class"):
         assert row["recall"] == pytest.approx(test["recall_by_class"][row["class"]])
-        assert row["support"] == test["support_by_class"][row["class"]]
-    assert [(row["low"], row["high"]) for row in table(trained, "by_length")] == [
+        assert row["rows"] == test["support_by_class"][row["class"]]
+    assert [(row["tokens from"], row["tokens to"]) for row in table(trained, "by_length")] == [
         (part["low"], part["high"]) for part in test["by_length"]
     ]
     curve = table(trained, "precision_recall")

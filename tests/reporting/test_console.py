@@ -1,13 +1,18 @@
-"""The terminal shows what is wrong with a dataset, each problem once."""
+"""The terminal shows what is wrong with a dataset, each problem once, and a table of scores that fits."""
 
+import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from rich.cells import cell_len
 from support.table_files import write
 
 from seqclf.config.command import CONF
 from seqclf.data.prepare import prepare
-from seqclf.reporting.console import console, show_dataset, show_warnings
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.reporting.console import console, score_lines, show_dataset, show_warnings
+from seqclf.reporting.run.summary import score_table
 from seqclf.survey.survey import survey_dataset
 
 
@@ -55,3 +60,25 @@ def test_a_guessed_positive_label_is_said_once_with_the_keys_that_set_it(options
     lines = printed(options(train=path, label="y", fields={"x": "category"}, positive=positive))
     guess = "  p is a guess, the rarer label in train: confirm it by data.positive=p, or set 'data.positive=the rest'"
     assert [line for line in lines if "guess" in line] == ([guess] if positive is None else [])
+
+
+def scored(labels, positive):
+    """Metrics of three splits by label, and a baseline."""
+    generator = np.random.default_rng(0)
+    truth = np.arange(60) % len(labels)
+    outputs = SplitOutputs(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)
+    judged = evaluate_split(outputs, labels, positive, Decision(), with_intervals=True)
+    baseline = BaselineMetrics.from_dict({"model": "logistic regression", "split": "test", **judged.to_dict()})
+    return dict.fromkeys(("train", "validation", "test"), judged), baseline
+
+
+@pytest.mark.parametrize("positive", [None, "a label (of many long words)", "非常に長いラベル" * 5])
+@pytest.mark.parametrize("width", [70, 80, 200])
+def test_the_table_of_scores_fits_the_terminal_with_every_number_whole(positive, width):
+    metrics, baseline = scored([positive or "3", "other"], positive)
+    lines = score_lines(metrics, baseline, width)
+    assert max(map(cell_len, lines)) <= width
+    _, rows = score_table(metrics, baseline, short_headings=True, other_splits=False)
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert [cell for cell in row[1:] if cell not in line.split()] == []
+    assert width < 200 or "validation" in lines[0]

@@ -82,7 +82,7 @@ class RecordLosses(pl.Callback):
 
 
 @pytest.mark.parametrize("accumulate", [1, 2])
-def test_every_nth_step_is_logged_once(task, fit, accumulate):
+def test_the_first_and_every_nth_step_is_logged_once(task, fit, accumulate):
     logger, keep = RecordingLogger(), RecordLosses()
     options = {"log_every_n_steps": 4, "accumulate_grad_batches": accumulate, "max_epochs": 2}
     module = task()
@@ -91,7 +91,7 @@ def test_every_nth_step_is_logged_once(task, fit, accumulate):
     last = module.trainer.global_step
     rate = schedule_factor(module.trainer.estimated_stepping_batches, **module.optimizer["schedule"])
     assert accumulate > 1 or last == len(keep.losses)
-    assert [step for step, _ in logged] == list(range(4, last + 1, 4)) and len(logged) > 1
+    assert [step for step, _ in logged] == [1, *range(4, last + 1, 4)] and len(logged) > 2
     for step, metrics in logged:
         assert metrics["train/step_loss"] == pytest.approx(keep.after[step], rel=1e-6)
         assert metrics["lr"] == pytest.approx(0.01 * rate(step - 1), rel=1e-6)

@@ -113,11 +113,12 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
             axis.plot([mean, mean], [bottom, top], color=FILL, linewidth=1)
             # Open where the observed share is 0 or 1, which has no place on an axis of log-odds.
             inside = low < part.share < high or not is_rare
-            axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=FILL if inside else "none")
+            face = FILL if inside else "none"
+            axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=face, clip_on=False, zorder=3)
         _style_axes(axis, "predicted probability", "observed share of rows")
         if is_rare:
+            axis.set(xscale="logit", yscale="logit")  # before the locators and formatters, which it resets
             for side in (axis.xaxis, axis.yaxis):
-                side.axes.set(xscale="logit", yscale="logit")
                 side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
                 side.set_minor_locator(ticker.NullLocator())
         for side in (axis.xaxis, axis.yaxis):

@@ -14,7 +14,7 @@ BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
     "scores, also where no row went wrong, and are therefore wide where rows are few."
 )
-LONGEST_LABEL = 20  # in the name of a metric
+LONGEST_LABEL = 20  # in the name of a metric and in the heading of the majority class
 
 
 class ShownMetric(NamedTuple):
@@ -35,31 +35,44 @@ SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 def interval_text(interval: Interval) -> str:
     """An interval as a table cell."""
-    return NO_VALUE if interval is None else f"{interval[0]:.3f} to {interval[1]:.3f}"
+    return NO_VALUE if interval is None else f"{interval[0]:.3f}\N{EN DASH}{interval[1]:.3f}"
 
 
 def score_table(
-    metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None
+    metrics: Mapping[str, SplitMetrics],
+    baseline: BaselineMetrics | None,
+    *,
+    short_headings: bool = False,
+    other_splits: bool = True,
+    longest_label: int = LONGEST_LABEL,
 ) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the table of scores, with a row for each metric.
 
     The columns after its name are the last split and its intervals, the order-blind baseline and the majority class on
-    that split, then the other splits.
+    that split, then the other splits. The three options make it narrower.
     """
     split = list(metrics)[-1]
     judged = metrics[split]
     shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
-    columns = {f"this model, {split}": _scores(judged, shown)}
+    columns = {split if short_headings else f"this model, {split}": _scores(judged, shown)}
     if judged.intervals is not None:
         columns["between"] = [interval_text(metric.value(judged.intervals)) for metric in shown]
     if baseline is not None:
-        columns[f"order-blind ({baseline.model})"] = _scores(baseline, shown)
+        columns["order-blind" if short_headings else f"order-blind ({baseline.model})"] = _scores(baseline, shown)
     positive = None if judged.positive is None else judged.positive.label
-    columns[f"always {shortened(judged.majority.label, 20)}"] = _majority_scores(judged.majority, shown, positive)
-    columns |= {name: _scores(block, shown) for name, block in metrics.items() if name != split}
-    label = None if positive is None else shortened(positive, LONGEST_LABEL)
+    columns[f"always {shortened(judged.majority.label, longest_label)}"] = _majority_scores(
+        judged.majority, shown, positive
+    )
+    if other_splits:
+        columns |= {name: _scores(block, shown) for name, block in metrics.items() if name != split}
+    label = None if positive is None else shortened(positive, longest_label)
     titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
     return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
+
+
+def score_columns(headings: Sequence[str]) -> dict[str, str]:
+    """Kinds of the columns of a page's table of scores. An interval stays on one line."""
+    return {heading: "number interval" if heading == "between" else "number" for heading in headings}
 
 
 def _scores(block: Any, shown: Sequence[ShownMetric]) -> list[str]:

@@ -15,6 +15,7 @@ from lightning.pytorch.loggers import Logger
 
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.training.loggers.score_names import main_scores, shown_scores
 
@@ -60,9 +61,12 @@ class FinishedRun:
         }
 
     def comparison(self) -> list[dict[str, Any]]:
-        """Return the rows of the comparison with the baseline: metric, model, baseline, difference, low, high."""
-        baseline = self.metrics.to_dict().get("baseline", {})
-        return list(baseline.get("comparison") or [])
+        """Return the rows of the comparison with the baseline: metric, model, baseline, difference, low, high.
+
+        Metrics have the names that people read: macro recall and the recall of a label are different metrics.
+        """
+        entries = self.metrics.to_dict().get("baseline", {}).get("comparison") or []
+        return [{**entry, "metric": metric_title(entry["metric"])} for entry in entries]
 
 
 class RunLogger(ABC):

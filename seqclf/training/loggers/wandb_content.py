@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import PositiveMetrics
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun
@@ -113,8 +114,8 @@ def _rows_by_class(metrics: SplitMetrics, classes: Sequence[str]) -> list[dict[s
             "class": label,
             "recall": metrics.recall_by_class[label],
             "precision": metrics.precision_by_class[label],
-            "f1": metrics.f1_by_class[label],
-            "support": metrics.support_by_class[label],
+            "F1": metrics.f1_by_class[label],
+            "rows": metrics.support_by_class[label],
         }
         for label in classes[:MOST_CLASSES]
     ]
@@ -122,16 +123,19 @@ def _rows_by_class(metrics: SplitMetrics, classes: Sequence[str]) -> list[dict[s
 
 def _rows_by_length(metrics: SplitMetrics) -> list[dict[str, Any]]:
     rows = []
+    label = None if metrics.positive is None else metrics.positive.label
     for part in metrics.by_length:
         row = part.to_dict()
-        label = "" if metrics.positive is None else metrics.positive.label
-        positive = row.pop("positive", {})
-        rows.append({**_macro(row), **{f"{name} of {label}": value for name, value in positive.items()}})
+        of_positive = {_title_of(name, label): value for name, value in row.pop("positive", {}).items()}
+        ends = {"tokens from": row.pop("low"), "tokens to": row.pop("high")}
+        rows.append({**ends, **{metric_title(name): value for name, value in row.items()}, **of_positive})
     return rows
 
 
-def _macro(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"macro {name}" if name in ("recall", "precision", "f1") else name: row[name] for name in row}
+def _title_of(name: str, label: str | None) -> str:
+    """Title of a metric of the positive label, which it always names: a column has no other heading."""
+    title = metric_title(name, label)
+    return title if title.endswith(f" of {label}") else f"{title} of {label}"
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Any:

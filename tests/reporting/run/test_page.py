@@ -18,6 +18,8 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.reporting.html import unbroken_overrides
+from seqclf.reporting.run.content import data_title
 from seqclf.reporting.run.figures import MARGIN
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import write_report
@@ -317,6 +319,64 @@ def test_alarms_come_before_all_figures(pages):
     assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
 
 
+@pytest.mark.parametrize(
+    ("text", "unbroken"),
+    [
+        ("Train again with optimizer.lr=1e-3.", ["optimizer.lr=1e-3"]),
+        ("Try optimizer.lr=1e-3 or model=gru", ["optimizer.lr=1e-3", "model=gru"]),
+        ("set (decision.min_recall=0.8), data.split.test=0.2: or", ["decision.min_recall=0.8", "data.split.test=0.2"]),
+        ("a = b <b>x</b>", []),
+    ],
+)
+def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
+    markup = unbroken_overrides(text)
+    assert re.findall(r'<span class="override">(.*?)</span>', markup) == unbroken
+    assert re.sub(r"</?span.*?>", "", markup) == str(escape(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "title"),
+    [
+        ("files", "/data/spam.csv", "spam"),
+        ("files", "cards-2024.parquet", "cards-2024"),
+        ("files", "texts", "texts"),
+        ("files", "*.csv", "files"),
+        ("files", "SELECT *\nFROM 'a.csv'", "files"),
+        ("files", None, "files"),
+        ("fraud", "cards.csv", "fraud"),
+    ],
+)
+def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):
+    assert data_title({"name": name, "train": train}) == title
+
+
+def test_without_alerts_there_is_no_dot_on_the_curve_of_precision(pages):
+    dots = re.findall(r'<i class="dot"[^>]*>', (pages / "uninformed.html").read_text(encoding="utf-8"))
+    assert ["hidden" in dot for dot in dots] == [True, False]
+
+
+@needs_chromium
+def test_on_a_phone_the_main_numbers_of_each_table_are_in_sight_beside_long_names(tmp_path):
+    """The value and its interval, and the verdict of a calibration bin."""
+    labels = ("a" * 40, "b" * 40)
+    write_report(simulated_report(labels=labels, positive=labels[1]), tmp_path / "long.html")
+    script = """
+      const right = (cell) => Math.round(cell.getBoundingClientRect().right);
+      const columns = {"Verdict": ["this model, test", "between"], "Recall by class": ["recall", "between"],
+        "Calibration": ["it is", "observed share"]};
+      const ends = Object.entries(columns).flatMap(([section, names]) => {
+        const heading = [...document.querySelectorAll("h2")].find(h => h.textContent === section);
+        const cells = [...heading.parentElement.querySelectorAll("th")];
+        return names.map(name => right(cells.find(cell => cell.textContent === name)));
+      });
+      parent.postMessage(ends.join(","), "*");
+    """
+    content = (tmp_path / "long.html").read_text(encoding="utf-8")
+    (tmp_path / "long.html").write_text(with_script(content, script), encoding="utf-8")
+    (ends,) = posted(tmp_path, ["long.html"], 390)
+    assert max(map(int, ends.split(","))) <= 390 - 12
+
+
 def test_a_model_without_errors_is_reported_as_such(pages):
     assert "Every row of test is right" in visible_text((pages / "without_errors.html").read_text(encoding="utf-8"))
 
@@ -394,8 +454,9 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
         slider.dispatchEvent(new Event("input"));
         const read = name => document.getElementById("threshold-" + name).textContent;
         const place = axes => {
-          const style = document.querySelector(`.plot i.dot[data-axes="${axes}"]`).style;
-          return [parseFloat(style.left), parseFloat(style.top)];
+          const dot = document.querySelector(`.plot i.dot[data-axes="${axes}"]`);
+          if (getComputedStyle(dot).display === "none") return null;
+          return [parseFloat(dot.style.left), parseFloat(dot.style.top)];
         };
         const texts = ["recall", "precision", "alerts"].map(read);
         readings.push([+index, ...texts, place("precision-recall"), place("roc")]);
@@ -410,10 +471,13 @@ def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
         point = points[index]
         assert recall == share(point.recall) and alerts == share(point.alerts)
         assert precision == ("-" if point.precision is None else share(point.precision))
-        expected = (point.recall, 1.0 if point.precision is None else point.precision)
-        assert on_precision_recall == pytest.approx(in_box(*expected), abs=1e-3)
+        if point.precision is None:
+            assert on_precision_recall is None, "a dot without a precision"
+        else:
+            assert on_precision_recall == pytest.approx(in_box(point.recall, point.precision), abs=1e-3)
         assert on_roc == pytest.approx(in_box(point.false_alarms, point.recall), abs=1e-3)
-    assert len({tuple(reading[4]) for reading in readings}) == 4, "the dot did not move each time"
+    assert points[readings[-1][0]].precision is None
+    assert len({tuple(reading[4] or ()) for reading in readings}) == 4, "the dot did not move each time"
 
 
 def in_box(x, y):

@@ -160,6 +160,15 @@ def test_comparison_with_the_baseline_is_a_table_and_a_score_each(finished):
     assert run.summary["baseline/model"] == "counts"
 
 
+def test_columns_of_the_table_by_length_are_named_as_in_the_report(finished):
+    run = StubRun()
+    log_result(run, finished)
+    columns = run.logged["test/by_length"].columns
+    assert columns[:2] == ["tokens from", "tokens to"]
+    assert {"macro recall", "macro F1", "recall of yes", "F1 of yes"} <= set(columns)
+    assert not [name for name in columns if "_" in name]
+
+
 def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
     run = StubRun()
     log_result(run, finished)

@@ -11,8 +11,9 @@ from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.figures import CURVE_IN, reliability
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
+from seqclf.reporting.run.summary import score_columns
 
-BIAS = {1: "too high", -1: "too low", 0: "fits"}
+BIAS = {1: "too high", -1: "too low", 0: "right"}
 
 
 class CalibrationSection(ReportSection):
@@ -47,18 +48,19 @@ def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:
     rows = [
         [
             _range(part.low, part.high),
+            BIAS[part.bias],
+            percent(part.share),
+            _range(part.share_low, part.share_high),
             number(part.rows),
             number(round(part.expected, 1)),
             number(part.observed),
-            percent(part.share),
-            _range(part.share_low, part.share_high),
-            BIAS[part.bias],
         ]
         for part in bins
     ]
-    columns = dict.fromkeys(["rows", f"expected {event}", f"observed {event}", "observed share", "between"], "number")
+    # Most important first: on a phone the last ones are out of sight.
+    columns = score_columns(["observed share", "between", "rows", f"expected {event}", f"observed {event}"])
     caption = f"Rows of {split} by predicted probability"
-    return Table({"probability": "text", **columns, "the probability": "text"}, rows, caption=caption)
+    return Table({"probability": "text", "it is": "text", **columns}, rows, caption=caption)
 
 
 def _range(low: float, high: float) -> str:

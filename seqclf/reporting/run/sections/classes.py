@@ -8,7 +8,7 @@ from seqclf.reporting.formatting import number, score, shortened
 from seqclf.reporting.html import Section, Table, bar, limited_rows
 from seqclf.reporting.run.report import MAX_ROWS, Report
 from seqclf.reporting.run.report_section import ReportSection
-from seqclf.reporting.run.summary import interval_text
+from seqclf.reporting.run.summary import interval_text, score_columns
 
 FEW_ROWS = 8  # shown where the table of all classes is folded
 
@@ -32,13 +32,14 @@ class ClassesSection(ReportSection):
                 bar(recall[label] or 0.0),
                 score(recall[label]),
                 interval_text(intervals.get(label)),
+                number(metrics.support_by_class[label]),
                 score(metrics.precision_by_class[label]),
                 score(metrics.f1_by_class[label]),
-                number(metrics.support_by_class[label]),
             ]
             for label in by_recall
         ]
-        numbers = dict.fromkeys(("recall", "recall between", "precision", "F1", "rows"), "number")
+        # Most important first: on a phone the last ones are out of sight.
+        numbers = score_columns(["recall", "between", "rows", "precision", "F1"])
         caption = f"Scores of each class on {report.split}, the lowest recall first"
         columns = {"class": "text", " ": "bar", **numbers}
         title = f"All {len(rows):,} classes"

@@ -87,9 +87,8 @@ def _curves(
 ) -> list[dict[str, Any]]:
     """Return the precision-recall and the ROC curve, each with its caption and the place of its dot.
 
-    `name`: the script knows the axes of a curve by it.
+    `name`: the script knows the axes of a curve by it. Without alerts there is no precision, and so no dot.
     """
-    precision = 1.0 if point.precision is None else point.precision
     share = score_text(float(is_positive.mean()))
     average_precision = f"Average precision {score_text(metrics.average_precision)}; alerts at random have {share}."
     area = f"AUROC {score_text(metrics.auroc)}; alerts at random have 0.5."
@@ -99,7 +98,7 @@ def _curves(
             "title": "Precision and recall",
             "drawing": precision_recall(is_positive, score, CURVE_IN),
             "caption": average_precision,
-            "dot": _dot(point.recall, precision),
+            "dot": None if point.precision is None else _dot(point.recall, point.precision),
         },
         {
             "name": "roc",

@@ -7,7 +7,7 @@ from typing import ClassVar
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.report import Report
 from seqclf.reporting.run.report_section import ReportSection
-from seqclf.reporting.run.summary import BETWEEN, comparison_rows, score_table
+from seqclf.reporting.run.summary import BETWEEN, comparison_rows, score_columns, score_table
 
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
 
@@ -26,7 +26,7 @@ class VerdictSection(ReportSection):
             "alarms": [f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms],
             "comparison": Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True) if compared else None,
             "counts": report.verdict.counts,
-            "table": Table({"": "text", **dict.fromkeys(headings, "number")}, rows, stacked=True),
+            "table": Table({"": "text", **score_columns(headings)}, rows, stacked=True),
             "interval_note": None if metrics.intervals is None else BETWEEN,
         }
         return Section("run/verdict.html", context)

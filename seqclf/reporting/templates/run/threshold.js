@@ -6,6 +6,7 @@
   const share = (value) => (100 * value).toFixed(value > 0 && value < 0.01 ? 2 : 1) + "%";
   const place = (axes, x, y) => {
     for (const dot of document.querySelectorAll(`.plot i.dot[data-axes="${axes}"]`)) {
+      dot.hidden = y === null; // no alerts, so no precision
       dot.style.left = 100 * (left + x * width) + "%";
       dot.style.top = 100 * (1 - bottom - y * height) + "%";
     }
@@ -19,7 +20,7 @@
     show("alerts", share(alerts));
     slider.setAttribute("aria-valuetext",
       `threshold ${texts[slider.value]}: recall ${share(recall)}, precision ${precisionText}, alerts ${share(alerts)}`);
-    place("precision-recall", recall, precision === null ? 1 : precision);
+    place("precision-recall", recall, precision);
     place("roc", falseAlarms, recall);
   };
   slider.addEventListener("input", move);
