@@ -28,6 +28,9 @@ OPTIONS = {
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 
 
+FIRST_READ = {"README.md", "quickstart.md"}
+
+
 def name(page: Path) -> str:
     return str(page.relative_to(DOCS if DOCS in page.parents else ROOT))
 
@@ -83,8 +86,14 @@ def test_python_blocks_compile(page):
             compile(block.text, f"{name(page)}:{block.line}", "exec")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", filter(is_run, pages()), ids=name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them.
+        pytest.param(page, marks=pytest.mark.slow if page.name in FIRST_READ else pytest.mark.soak, id=name(page))
+        for page in filter(is_run, pages())
+    ],
+)
 def test_blocks_of_a_page_run(page, tmp_path, cache):
     hidden = ("WANDB_", "HYDRA_", "SEQCLF_", "PYTEST_", "MLFLOW_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(hidden)}
