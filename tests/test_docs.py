@@ -26,8 +26,6 @@ OPTIONS = {
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
-
-
 FIRST_READ = {"README.md", "quickstart.md"}
 
 
