@@ -82,7 +82,7 @@ ERRORS = {
     ),
     "an unknown key": (
         {"label": "label", "overrides": ["model.hidden_sise=8"]},
-        r"^model.hidden_sise: no such key or group; did you mean 'model.hidden_size'",
+        r"^model.hidden_sise: no such key; write model.hidden_size=8",
     ),
     "a wrong value": ({"label": "label", "overrides": ["seed=-1"]}, "^seed=-1: must be at least 0"),
     "overrides as one text": ({"label": "label", "overrides": "seed=1"}, "must be a list of texts"),

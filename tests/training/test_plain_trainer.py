@@ -181,5 +181,5 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
 
 
 def test_a_misspelt_batching_setting_is_named(splits):
-    with pytest.raises(InputError, match=r"batching\.max_token: no such key; did you mean 'max_tokens'"):
+    with pytest.raises(InputError, match=r"batching\.max_token: no such key; did you mean 'batching.max_tokens'"):
         SequenceDataModule(splits, max_token=64)
