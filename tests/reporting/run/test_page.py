@@ -255,6 +255,17 @@ def test_the_best_epoch_is_marked_where_others_are_left_out(reports, tmp_path):
         assert "… 441 more epochs" in content
 
 
+def test_the_caption_of_epochs_says_how_equal_epochs_were_told_apart(reports, tmp_path):
+    row = reports["two_classes.html"].history[0]
+    name = "validation/average_precision"
+    for scores, is_tie in (((0.5, 0.7, 0.7), True), ((0.5, 0.5, 0.7), False)):
+        history = [{**row, "epoch": epoch, name: score} for epoch, score in enumerate(scores)]
+        write_report(replace(reports["two_classes.html"], history=history, best_epoch=2), tmp_path / "tie.html")
+        text = visible_text((tmp_path / "tie.html").read_text())
+        assert "the best by average precision on validation" in text
+        assert ("of epochs that are equal in it, the one with the lowest loss" in text) == is_tie
+
+
 def test_the_page_says_what_it_is_about(reports, tmp_path):
     report = replace(
         reports["two_classes.html"],
