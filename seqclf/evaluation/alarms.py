@@ -15,7 +15,7 @@ LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 MOST_NAMED = 5
 FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
-LEARN_MORE = "trainer.max_epochs=60, optimizer.lr=1e-3 or another model"
+LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 NOT_BETTER = "not_better_than_baseline"
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 

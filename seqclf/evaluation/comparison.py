@@ -31,6 +31,7 @@ from seqclf.system.json_result import JsonResult
 TAIL = (1 - CONFIDENCE) / 2
 # Weights of the positive and of the negative rows by group, (R, G) each: those of one ranking.
 Weights = tuple[np.ndarray, np.ndarray]
+NEARLY_PERFECT = 0.9  # of a metric
 TINY = 1e-12  # far below the weight of any row
 
 
@@ -67,6 +68,16 @@ class MetricComparison(JsonResult):
     def is_worse(self) -> bool:
         """True if the interval says that the baseline beats the model."""
         return self.high < 0
+
+    @property
+    def can_be_shown(self) -> bool:
+        """True if rows of this kind and number would show that a perfect model is better."""
+        return self.is_better or self.baseline + (self.difference - self.low) < 1
+
+    @property
+    def is_too_easy(self) -> bool:
+        """True if both models are nearly perfect, so that these rows cannot tell which one is better."""
+        return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= NEARLY_PERFECT
 
 
 def compare_models(

@@ -174,6 +174,10 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         )
     else:
         verdict = f"It is not shown to beat {other}: its {metric} differs by {first.difference:+.3f} ({low} to {high})."
+    if first.is_too_easy:
+        verdict += (
+            f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
+        )
     return " ".join([verdict, *_other_comparisons(first, others, baseline)])
 
 
