@@ -166,7 +166,8 @@ def _steps_to_beat(
         )
     if compared.is_too_easy:
         yield (
-            f"use the simpler model if it is enough, or judge both on more or harder rows than these {rows:,} of {split}."
+            f"use the simpler model if it is enough, or judge both on more or harder rows than these {rows:,} of "
+            f"{split}."
         )
     if not compared.can_be_shown:
         yield f"judge it on more than {rows:,} rows of {split}: these would not show that a perfect model is better."
@@ -175,9 +176,7 @@ def _steps_to_beat(
 
 def _tries(training: Training, split: str) -> Iterator[str]:
     """Yield the first override to try. Rows that choose between runs no longer judge the result."""
-    compare = (
-        "" if split == "validation" else f" and compare the runs by validation scores, as {split} judges the last one"
-    )
+    compare = f" and compare the runs by validation scores, as {split} judges the last one"
     for override in untried_overrides(training)[:1]:
         yield f"train again with {override}{'' if split == 'validation' else compare}."
 
