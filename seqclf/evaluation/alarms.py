@@ -45,8 +45,8 @@ def find_alarms(
 ) -> list[Alarm]:
     """Alarms about the metrics of a split, the gravest first.
 
-        `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall. `auroc`:
-        interval of the AUROC of the positive label, None where it is not known.
+    `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall. `auroc`:
+    interval of the AUROC of the positive label, None where it is not known.
 
         >>> from seqclf.evaluation.intervals import Interval
     from seqclf.evaluation.metrics import confusion_metrics

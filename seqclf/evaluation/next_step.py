@@ -22,7 +22,7 @@ OWN_PACKAGE = "seqclf."
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
-PREDICT = "python -m seqclf.predict bundle={bundle} input=new.parquet output=scores.parquet"
+PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -148,7 +148,7 @@ def _steps(
             "decision.min_recall=0.8", f"which promises a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
-    yield f"use it: {PREDICT.format(bundle=bundle)}"
+    yield f"use it with {PREDICT.format(bundle=bundle)}"
 
 
 def _steps_to_beat(

@@ -60,7 +60,7 @@ def step(metrics=None, decision=Decision(), baseline=BETTER, **training):  # noq
 
 
 def test_a_good_model_is_to_be_used():
-    assert step(bundle="runs/a/bundle").startswith("use it: python -m seqclf.predict bundle=runs/a/bundle input=")
+    assert step(bundle="runs/a/bundle").startswith("use it with seqclf predict bundle=runs/a/bundle input=")
     assert "bundle=BUNDLE" in step(bundle="runs/it's a run/bundle"), "a path that needs quotes"
 
 
