@@ -48,11 +48,10 @@ def find_alarms(
     `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall. `auroc`:
     interval of the AUROC of the positive label, None where it is not known.
 
-        >>> from seqclf.evaluation.intervals import Interval
-    from seqclf.evaluation.metrics import confusion_metrics
-        >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
-        >>> [alarm.text for alarm in find_alarms(metrics, ["no", "yes"], positive="yes")]
-        ['accuracy 98.0% hides the recall of yes 12.0% of 200']
+    >>> from seqclf.evaluation.metrics import confusion_metrics
+    >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
+    >>> [alarm.text for alarm in find_alarms(metrics, ["no", "yes"], positive="yes")]
+    ['accuracy 98.0% hides the recall of yes 12.0% of 200']
     """
     support, recall = metrics.support_by_class, metrics.recall_by_class
     present = [label for label in classes if support[label]]

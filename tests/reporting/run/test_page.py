@@ -278,7 +278,8 @@ def test_the_page_says_what_it_is_about(reports, tmp_path):
     page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
     facts = page[: page.index(" Verdict ")]
     assert f"Data train: cards.parquet validation: 20% of train, at random test: {escape(EVIL)} Rows train" in facts
-    assert "Rows train 2,000, validation 2,000, test 2,000 Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
+    rows = "train 2,000, validation 2,000 + 77 for the threshold, test 2,000"
+    assert f"Rows {rows} Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
     data = page[page.rindex(" Data ") :]
     test = report.evaluation.last
     counts = np.bincount(test.labels)
@@ -286,7 +287,8 @@ def test_the_page_says_what_it_is_about(reports, tmp_path):
     spread = f"{test.lengths.min()} / {np.median(test.lengths):g} / {test.lengths.max()}"
     truncated = test.truncated.sum()
     assert f"test 2,000 3 {truncated} {test.lengths.sum():,} {spread} {' '.join(cells)}" in data
-    assert "77 more validation rows are in none of these splits." in data
+    assert "validation, for the threshold 77 - - - -" in data
+    assert "The 77 validation rows for the threshold set it and did nothing else." in data
 
 
 def test_with_many_classes_the_ends_of_their_sizes_are_shown(reports, rendered):
