@@ -82,8 +82,8 @@ def find_alarms(
             for label in chance[:MOST_NAMED]
         )
         alarms.append(Alarm(CHANCE, f"no better than picking rows at random: {details}", LEARN_MORE))
-    elif (text := _like_chance(metrics, present, positive, auroc)) is not None:
-        alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {text}", LEARN_MORE))
+    elif (doubt := _like_chance(metrics, present, positive, auroc)) is not None:
+        alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {doubt}", LEARN_MORE))
     hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
     if hidden:
         details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
