@@ -24,6 +24,8 @@ from seqclf.errors import InputError
 
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
+# A quoted text after `{` or `,` and before `:`.
+QUOTED_KEY = re.compile(r"""(?P<before>[{,]\s*)(?P<mark>['"])(?P<key>(?:\\.|(?!(?P=mark))[^\\])*)(?P=mark)\s*:""")
 GENERAL = "--help lists groups and keys"
 
 
@@ -128,7 +130,9 @@ class TypedArguments:
         try:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
-            if not value or value[0] in "{[":
+            if (escaped := _without_quoted_keys(text)) is not None:
+                remedy = f"keys in braces cannot be quoted; write {shell_word(escaped)}"
+            elif not value or value[0] in "{[":
                 remedy = "quote the parts that hold punctuation: key={a: 'b, c'}" if value else f"write {key}=VALUE"
             else:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
@@ -170,6 +174,23 @@ class TypedArguments:
             return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
         # Hydra merges mappings. One that brings other keys has to take the place of the first.
         return f"is set already; to replace it, write '~{key}' {shell_word(f'+{key}={value}')}"
+
+
+def _without_quoted_keys(text: str) -> str | None:
+    """Return an override whose keys in braces have backslashes instead of quotes, None if that is no remedy."""
+
+    def escaped(match: re.Match[str]) -> str:
+        bare = re.sub(r"\\([\\'\"])", r"\1", match["key"])
+        return match["before"] + re.sub(r"[\\()\[\]{}:=,]", r"\\\g<0>", bare) + ":"
+
+    written = QUOTED_KEY.sub(escaped, text)
+    if written == text:
+        return None
+    try:
+        OverridesParser.create().parse_override(written)
+    except HydraException:
+        return None
+    return written
 
 
 def _key(text: str) -> str:

@@ -7,15 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metrics import ConfusionMetrics
 from seqclf.system.json_result import JsonResult
 
 HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
 LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
+ONE_SIDED = 1.645  # standard deviations, the normal quantile of that confidence
 MOST_NAMED = 5
 FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
-LEARN_MORE = "trainer.max_epochs=60, optimizer.lr=1e-3 or another model"
+LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
+CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
@@ -34,11 +37,16 @@ class Alarm(JsonResult):
 
 
 def find_alarms(
-    metrics: ConfusionMetrics, classes: list[str], positive: str | None, has_targets: bool = False
+    metrics: ConfusionMetrics,
+    classes: list[str],
+    positive: str | None,
+    has_targets: bool = False,
+    auroc: Interval = None,
 ) -> list[Alarm]:
     """Alarms about the metrics of a split, the gravest first.
 
-    `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall.
+    `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall. `auroc`:
+    interval of the AUROC of the positive label, None where it is not known.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -73,7 +81,9 @@ def find_alarms(
             f"recall of {label} {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
             for label in chance[:MOST_NAMED]
         )
-        alarms.append(Alarm("no_better_than_chance", f"no better than picking rows at random: {details}", LEARN_MORE))
+        alarms.append(Alarm(CHANCE, f"no better than picking rows at random: {details}", LEARN_MORE))
+    elif (doubt := _like_chance(metrics, present, positive, auroc)) is not None:
+        alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {doubt}", LEARN_MORE))
     hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
     if hidden:
         details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
@@ -81,6 +91,37 @@ def find_alarms(
     if not has_targets and (alarm := _below_majority(metrics, present, rows)) is not None:
         alarms.append(alarm)
     return alarms
+
+
+def _like_chance(metrics: ConfusionMetrics, present: list[str], positive: str | None, auroc: Interval) -> str | None:
+    """Return why a model may know nothing of the labels, None if it is shown to know something.
+
+    A recall above its share of alerts is no proof: half of all random guesses are. With a positive label its ranking is
+    tested, as a threshold far from the middle leaves few errors to count. Else the hits are compared with those of the
+    same predictions in random order.
+    """
+    support = metrics.support_by_class
+    if sum(support[label] >= FEWEST_ROWS for label in present) < 2:
+        return None
+    if positive is not None:
+        if auroc is None or auroc[0] > 0.5:
+            return None
+        return f"the interval of the AUROC of {positive} is {auroc[0]:.3f} to {auroc[1]:.3f}, and 0.5 is chance"
+    confusion = np.array(metrics.confusion, np.float64)
+    expected, deviation = _random_hits(confusion)
+    hits, rows = int(np.trace(confusion)), int(confusion.sum())
+    if not deviation or hits - expected > ONE_SIDED * deviation:
+        return None
+    return f"{hits:,} of {rows:,} rows are right; about {expected:,.0f} would be with its predictions in random order"
+
+
+def _random_hits(confusion: np.ndarray) -> tuple[float, float]:
+    """Mean and standard deviation of the hits if predictions are permuted, as in the test of Cohen's kappa."""
+    truth, predicted, rows = confusion.sum(axis=1), confusion.sum(axis=0), confusion.sum()
+    pairs = truth @ predicted
+    variance = (pairs**2 + rows**2 * pairs - rows * (truth * predicted) @ (truth + predicted)) / (rows**2 * (rows - 1))
+    # Rounding errors may leave a little where all rows are given the same label.
+    return float(pairs / rows), float(np.sqrt(variance)) if variance > 1e-9 else 0.0
 
 
 def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from seqclf.evaluation.alarms import find_alarms
+from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import ConfusionMetrics
 
@@ -43,13 +44,20 @@ def epoch_note(
     best = max(values[:-1])
     if values[-1] > best:
         return f"best {name} so far"
+    choices = [_choice_value(epoch, monitor) for epoch in validated]
+    if choices[-1] > max(choices[:-1]):
+        return f"as good as the best {name}, at a lower loss"  # the best epoch so far, as `epoch_value` chooses it
     recent = [*past, row][-TREND - 1 :]
     if len(recent) > TREND and _rises(recent, "validation/loss", 1) and _rises(recent, "train/loss", -1):
         return "overfitting: validation loss rises while training loss falls"
-    # Since the best value was first reached. A later epoch that ties with it is no improvement, and must not make the
-    # count start anew: with few validation rows ties are common, and every plateau would read "for 1 epoch".
+    # Since the best value was first reached. A later epoch that ties with it does not make the count start anew: with
+    # few validation rows ties are common, and every plateau would read "for 1 epoch".
     age = len(values) - 1 - values.index(best)
     return f"{name} no better for {age} epoch{'s' if age > 1 else ''}"
+
+
+def _choice_value(row: Mapping[str, Any], monitor: str) -> float:
+    return epoch_value({name: float(row[f"validation/{name}"]) for name in ("loss", monitor)}, monitor)
 
 
 def _rises(rows: Sequence[Mapping[str, Any]], name: str, sign: int) -> bool:

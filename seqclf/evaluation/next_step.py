@@ -17,9 +17,12 @@ from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice
 FEWEST_EPOCHS = 30  # as in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
+ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers that a learning rate of 1e-3 suits
+OWN_PACKAGE = "seqclf."
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
-PREDICT = "python -m seqclf.predict bundle={bundle} input=new.parquet output=scores.parquet"
+HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
+PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +47,20 @@ def untried_overrides(training: Training) -> list[str]:
     """
     model = training.settings.get("model", {})
     most_epochs = training.settings.get("trainer", {}).get("max_epochs") or 0
-    # The last epoch was the best: the training was cut short.
-    is_short = training.epochs is not None and 0 < most_epochs == training.epochs == (training.best_epoch or 0) + 1
+    # Training was cut short if it used up few epochs, or if the last one was the best.
+    is_short = 0 < most_epochs == training.epochs and (
+        most_epochs < FEWEST_EPOCHS or training.epochs == (training.best_epoch or 0) + 1
+    )
+    optimizer = training.settings.get("optimizer", {})
+    is_adam = str(optimizer.get("_target_", "AdamW")).rpartition(".")[2] in ADAM
+    # A network of another package need not have these keys.
+    is_ours = str(model.get("_target_", OWN_PACKAGE)).startswith(OWN_PACKAGE)
     candidates = [
         (f"trainer.max_epochs={max(FEWEST_EPOCHS, 2 * most_epochs)}", is_short),
-        ("optimizer.lr=1e-3", training.settings.get("optimizer", {}).get("lr") != 1e-3),
+        ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
-        ("model.pooling=mean+max+last", model.get("pooling") != "mean+max+last"),
-        ("model.hidden_size=192", model.get("hidden_size") != 192),
+        ("model.pooling=mean+max+last", is_ours and model.get("pooling") != "mean+max+last"),
+        ("model.hidden_size=192", is_ours and model.get("hidden_size") != 192),
     ]
     return [override for override, is_untried in candidates if is_untried]
 
@@ -67,8 +76,11 @@ def untried_weights(training: Training, decision: Decision) -> list[str]:
 
 
 def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training: Training) -> Alarm | None:
-    """Alarm about a model that is worse than the baseline, or not shown to be better. `rows`: those compared."""
-    if not comparisons or comparisons[0].is_better:
+    """Alarm about a model that is worse than the baseline, or not shown to be better. `rows`: those compared.
+
+    None where both models are nearly perfect: the verdict then notes that these rows cannot tell them apart.
+    """
+    if not comparisons or comparisons[0].is_better or comparisons[0].is_too_easy:
         return None
     first = comparisons[0]
     verdict = "worse than" if first.is_worse else "not shown to be better than"
@@ -76,10 +88,14 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training:
         f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
         f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
     )
-    remedy = " or ".join(untried_overrides(training)[:2]) or "another model"
     if (needed := _rows_to_tell(first, rows)) is not None:
-        remedy = f"about {needed:,} rows instead of {rows:,}, which would show a difference of this size, or {remedy}"
-    return Alarm(NOT_BETTER, text, remedy)
+        text += f"; about {needed:,} rows instead of {rows:,} would show a difference of this size"
+    if not first.can_be_shown:
+        return Alarm(
+            NOT_BETTER, text, f"more rows to judge it by: {rows:,} would not show that a perfect model is better"
+        )
+    overrides = " or ".join(untried_overrides(training)[:2])
+    return Alarm(NOT_BETTER, text, f"{overrides}, compared by validation scores" if overrides else "another model")
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
@@ -114,19 +130,13 @@ def _steps(
     if kinds & {"never_predicted", "hidden_recall"}:
         yield from map(_train_again, untried_weights(training, decision)[:1])
     if kinds & {"no_better_than_chance", "below_majority"}:
-        yield from map(_train_again, untried_overrides(training)[:1])
-    compared = None if baseline is None or not baseline.comparison else baseline.comparison[0]
-    if baseline is not None and compared is not None and not compared.is_better:
-        if (needed := _rows_to_tell(compared, baseline.rows)) is not None:
-            yield (
-                f"judge it on about {needed:,} rows of {split} instead of {baseline.rows:,}: as many would show a "
-                "difference of this size."
-            )
-        yield from map(_train_again, untried_overrides(training)[:1])
+        yield from _tries(training, split)
+    if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
+        yield from _steps_to_beat(baseline.comparison[0], baseline.rows, metrics, split, training)
     if metrics.alarms:
         yield "look at the worst errors in the report: do the labels follow from the sequences?"
     if metrics.used_for:
-        yield _train_again("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
+        yield _train_again(*HOLD_OUT_TEST)
     for guarantee in decision.targets:
         if guarantee.rule != "cost" and not guarantee.backed:
             yield _back_promise(guarantee, training)
@@ -138,7 +148,37 @@ def _steps(
             "decision.min_recall=0.8", f"which promises a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
-    yield f"use it: {PREDICT.format(bundle=bundle)}"
+    yield f"use it with {PREDICT.format(bundle=bundle)}"
+
+
+def _steps_to_beat(
+    compared: MetricComparison, rows: int, metrics: SplitMetrics, split: str, training: Training
+) -> Iterator[str]:
+    """Yield steps for a model that is not shown to beat the baseline on `rows` rows of a split."""
+    needed = _rows_to_tell(compared, rows)
+    needs_rows = needed is not None or not compared.can_be_shown
+    if needs_rows and metrics.used_for:
+        yield _train_again(*HOLD_OUT_TEST)
+    if needed is not None:
+        yield (
+            f"judge it on about {needed:,} rows of {split} instead of {rows:,}: as many would show a difference of "
+            "this size."
+        )
+    if compared.is_too_easy:
+        yield (
+            f"use the simpler model if it is enough, or judge both on more or harder rows than these {rows:,} of "
+            f"{split}."
+        )
+    if not compared.can_be_shown:
+        yield f"judge it on more than {rows:,} rows of {split}: these would not show that a perfect model is better."
+    yield from _tries(training, split)
+
+
+def _tries(training: Training, split: str) -> Iterator[str]:
+    """Yield the first override to try. Rows that choose between runs no longer judge the result."""
+    compare = f" and compare the runs by validation scores, as {split} judges the last one"
+    for override in untried_overrides(training)[:1]:
+        yield f"train again with {override}{'' if split == 'validation' else compare}."
 
 
 def _train_again(override: str, reason: str | None = None) -> str:

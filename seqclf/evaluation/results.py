@@ -167,15 +167,17 @@ def evaluate_split(
         labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
+    intervals = None
+    if with_intervals:
+        intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
+    auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
         **vars(metrics),
         by_length=slices_by_length(predictions, outputs.lengths),
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
-        intervals=metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
-        if with_intervals
-        else None,
+        intervals=intervals,
         # With a target, a lower accuracy than that of the majority class is intended.
-        alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax"),
+        alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax", auroc=auroc),
         majority=majority_metrics(metrics, len(labels)),
         used_for=used_for,
     )

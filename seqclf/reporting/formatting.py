@@ -103,11 +103,11 @@ def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]
     """Return the warnings, shortened. Of more than `most`, return the first and a line that counts the others.
 
     >>> warning_lines(["a", "b", "c"], most=2)
-    ['a', 'b', 'and 1 more warnings']
+    ['a', 'b', 'and 1 more warning']
     """
     shown = [shortened(line, LONGEST_WARNING) for line in warnings[:most]]
     left_out = len(warnings) - len(shown)
-    return [*shown, f"and {left_out:,} more warnings"] if left_out else shown
+    return [*shown, f"and {left_out:,} more warning{'s' if left_out > 1 else ''}"] if left_out else shown
 
 
 def head_and_tail(items: Sequence[Item], most: int) -> tuple[Sequence[Item], int, Sequence[Item]]:

@@ -174,13 +174,17 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         )
     else:
         verdict = f"It is not shown to beat {other}: its {metric} differs by {first.difference:+.3f} ({low} to {high})."
+    if first.is_too_easy:
+        verdict += (
+            f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
+        )
     return " ".join([verdict, *_other_comparisons(first, others, baseline)])
 
 
 def _other_comparisons(
     first: MetricComparison, others: Sequence[MetricComparison], baseline: BaselineMetrics
 ) -> list[str]:
-    """Sentences about the metrics that do not decide: recall at equal alerts, and those that contradict the first."""
+    """Sentences about the metrics that do not decide: recall at equal alerts, and those that say otherwise."""
     sentences = []
     for entry in others:
         if first.metric == "average_precision" and entry.metric == "accuracy":
@@ -191,7 +195,7 @@ def _other_comparisons(
                 f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
                 f"this one {percent(entry.model)}."
             )
-        elif (first.is_better and entry.is_worse) or (first.is_worse and entry.is_better):
+        elif (entry.is_worse and not first.is_worse) or (entry.is_better and not first.is_better):
             direction = "lower" if entry.is_worse else "higher"
             limits = sorted((abs(entry.low), abs(entry.high)))
             sentences.append(

@@ -16,6 +16,7 @@ from seqclf.batching.datamodule import Batch
 from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError
+from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import Ensemble, build_classifier, vote
@@ -28,7 +29,6 @@ from seqclf.training.schedule import elapsed_share, schedule_factor
 
 MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
 MOST_LOGGED_CLASSES = 50
-TIE_BREAK = 1e-4  # weight of the loss in it, less than one row's share of the recall of 10,000 rows
 
 
 class Prediction(NamedTuple):
@@ -191,10 +191,7 @@ class SequenceTask(pl.LightningModule):
             self.evaluation_metrics.reset()
             return
         scores = self._finish_epoch("validation", self.evaluation_metrics)
-        sign = -1.0 if self.monitor == "loss" else 1.0
-        # Recall on a small validation set takes few values. Among epochs of equal recall, the lower loss is better.
-        value = sign * scores.get(self.monitor, 0.0) - TIE_BREAK * scores["loss"] / (1 + scores["loss"])
-        self.log(MONITORED, value, logger=False)
+        self.log(MONITORED, epoch_value(scores, self.monitor), logger=False)
 
     def on_test_epoch_end(self) -> None:
         self._finish_epoch("test", self.evaluation_metrics)

@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
-from seqclf.evaluation.alarms import find_alarms
+from seqclf.evaluation import intervals
+from seqclf.evaluation.alarms import _random_hits, find_alarms
+from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import confusion_metrics
+from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
 
 def alarms_by_kind(confusion, positive=None, has_targets=False):
@@ -54,6 +57,51 @@ def test_a_class_that_is_never_predicted_is_named():
 def test_a_recall_equal_to_the_share_of_alerts_is_no_better_than_chance():
     alarms = alarms_by_kind([[700, 300], [70, 30]], "yes")
     assert "recall of yes 30.0%, while 30.0% of all rows are given it" in alarms["no_better_than_chance"].text
+
+
+def random_guesses(generator, classes, targets):
+    """Kinds of the alarms about a model whose scores do not depend on the labels."""
+    rows = 180
+    labels = np.arange(rows) % (classes * 3) % classes
+    logits = generator.normal(size=(rows, classes))
+    names = [f"c{code}" for code in range(classes)]
+    decision, positive = Decision(), None
+    if targets:
+        positive = names[1]
+        # Of all rows, a few to nearly all are alerts.
+        decision = Decision(rule="min_recall").with_margin("threshold", names, generator.normal() * 1.5, positive)
+    outputs = SplitOutputs(logits, labels, np.full(rows, 5), np.zeros(rows, bool))
+    metrics = evaluate_split(outputs, names, positive, decision, with_intervals=True)
+    return {alarm.kind for alarm in metrics.alarms}
+
+
+@pytest.mark.parametrize(("classes", "targets"), [(2, True), (2, False), (4, False)])
+def test_a_model_that_knows_nothing_is_nearly_always_said_to(classes, targets, monkeypatch):
+    """Half of all random guesses have a recall above their share of alerts."""
+    monkeypatch.setattr(intervals, "DRAWS", 200)
+    generator = np.random.default_rng(0)
+    alarms = [random_guesses(generator, classes, targets) for _ in range(40)]
+    silent = [kinds for kinds in alarms if not kinds & {"no_better_than_chance", "never_predicted"}]
+    assert len(silent) <= 6, "2 expected"
+
+
+def test_random_hits_are_those_of_shuffled_predictions():
+    generator = np.random.default_rng(0)
+    labels, predicted = generator.integers(0, 3, 60), generator.choice(3, 60, p=[0.6, 0.3, 0.1])
+    confusion = np.zeros((3, 3))
+    np.add.at(confusion, (labels, predicted), 1)
+    hits = [(labels == generator.permutation(predicted)).sum() for _ in range(20_000)]
+    assert _random_hits(confusion) == pytest.approx((np.mean(hits), np.std(hits)), rel=0.02)
+
+
+def test_a_threshold_with_few_errors_hides_no_good_ranking():
+    """All but four rows are alerts, so the recall of the model is hardly above that of random guesses."""
+    metrics = confusion_metrics(np.array([[4, 116], [0, 60]]), ["no", "yes"])
+    assert find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.8, 0.9)) == []
+    (alarm,) = find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.42, 0.61))
+    assert alarm.text == (
+        "not shown to be better than chance: the interval of the AUROC of yes is 0.420 to 0.610, and 0.5 is chance"
+    )
 
 
 def test_accuracy_traded_for_a_recall_target_raises_no_alarm():

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.epoch_notes import epoch_note
 from seqclf.evaluation.metrics import confusion_metrics
 
@@ -36,6 +37,15 @@ def test_an_epoch_that_ties_with_the_best_does_not_restart_the_count():
     ]
 
 
+def test_of_two_equal_epochs_the_exported_one_is_not_said_to_be_no_better():
+    """The lower loss chooses among epochs of equal recall, so the later one is exported here."""
+    first, second = epoch(0.6, validation_loss=0.5), epoch(0.6, validation_loss=0.4)
+    assert epoch_value({"recall": 0.6, "loss": 0.4}, "recall") > epoch_value({"recall": 0.6, "loss": 0.5}, "recall")
+    assert note_on_last([epoch(0.5), first, second]) == "as good as the best macro recall, at a lower loss"
+    assert note_on_last([epoch(0.5), second, first]) == "macro recall no better for 1 epoch"
+    assert note_on_last([epoch(0.5), first, second, first]) == "macro recall no better for 2 epochs"
+
+
 def test_the_best_epoch_is_chosen_by_the_monitored_metric():
     metrics = confusion_metrics(np.array(HEALTHY), CLASSES)
     rows = [
@@ -48,7 +58,7 @@ def test_the_best_epoch_is_chosen_by_the_monitored_metric():
     }
     assert notes["loss"] == "best loss so far"
     assert notes["average_precision"] == "average precision no better for 1 epoch"
-    assert notes["recall"] == "macro recall no better for 1 epoch"
+    assert notes["recall"] == "as good as the best macro recall, at a lower loss"
     undefined = {key: value for key, value in rows[1].items() if key != "validation/average_precision"}
     assert "not defined" in epoch_note(undefined, rows[:1], metrics, CLASSES, "yes", "average_precision")
 

@@ -29,12 +29,12 @@ def judged(recall=0.9, rows=200, positive="yes", used_for=None):
     return evaluate_split(outputs, CLASSES, positive, Decision(), with_intervals=False, used_for=used_for)
 
 
-def compared(difference, half_width, metrics=None):
+def compared(difference, half_width, metrics=None, baseline_score=0.5):
     """Metrics of a baseline, and the model compared with it."""
     comparison = MetricComparison(
         metric="average_precision",
-        model=0.5 + difference,
-        baseline=0.5,
+        model=baseline_score + difference,
+        baseline=baseline_score,
         difference=difference,
         low=difference - half_width,
         high=difference + half_width,
@@ -60,7 +60,7 @@ def step(metrics=None, decision=Decision(), baseline=BETTER, **training):  # noq
 
 
 def test_a_good_model_is_to_be_used():
-    assert step(bundle="runs/a/bundle").startswith("use it: python -m seqclf.predict bundle=runs/a/bundle input=")
+    assert step(bundle="runs/a/bundle").startswith("use it with seqclf predict bundle=runs/a/bundle input=")
     assert "bundle=BUNDLE" in step(bundle="runs/it's a run/bundle"), "a path that needs quotes"
 
 
@@ -74,14 +74,66 @@ def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
     assert step(baseline=compared(0.05, 0.1)) == expected
     alarm = baseline_alarm(compared(0.05, 0.1).comparison, 200, Training(settings=SETTINGS))
     assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
-    assert "about 800 rows instead of 200" in alarm.remedy
+    assert alarm.text.endswith("; about 800 rows instead of 200 would show a difference of this size")
+    assert alarm.remedy == "optimizer.lr=1e-3 or model=gru, compared by validation scores"
 
 
 @pytest.mark.parametrize(("difference", "half_width"), [(-0.2, 0.05), (-0.01, 0.05), (0.001, 0.05), (0.0, 0.05)])
 def test_a_model_that_does_not_beat_the_baseline_is_trained_again(difference, half_width):
-    assert step(baseline=compared(difference, half_width)) == "train again with optimizer.lr=1e-3."
+    by_validation = " and compare the runs by validation scores, as test judges the last one."
+    baseline = compared(difference, half_width)
+    assert step(baseline=baseline) == f"train again with optimizer.lr=1e-3{by_validation}"
     # The last epoch was the best.
-    assert step(baseline=compared(difference, half_width), epochs=30, best_epoch=29).endswith("trainer.max_epochs=60.")
+    assert step(baseline=baseline, epochs=30, best_epoch=29) == f"train again with trainer.max_epochs=60{by_validation}"
+    # Rows of validation may choose between runs.
+    training = Training(settings=SETTINGS)
+    assert next_step(judged(), "validation", Decision(), baseline, training) == "train again with optimizer.lr=1e-3."
+
+
+def test_two_nearly_perfect_models_raise_no_alarm_and_ask_for_no_training():
+    """No training can raise a perfect score, and choosing by test rows would spoil them."""
+    for model in (1.0, 0.99, 0.97):
+        perfect = compared(model - 1.0, 0.04, baseline_score=1.0)
+        assert baseline_alarm(perfect.comparison, 200, Training(settings=SETTINGS)) is None
+        assert step(baseline=perfect) == (
+            "use the simpler model if it is enough, or judge both on more or harder rows than these 200 of test."
+        )
+    better = compared(0.01, 0.02, baseline_score=0.985)
+    assert step(baseline=better).startswith("judge it on about 800 rows of test instead of 200")
+    worse = compared(-0.03, 0.01, baseline_score=1.0)
+    assert baseline_alarm(worse.comparison, 200, Training()).text.startswith("worse than")
+
+
+def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again():
+    few = compared(0.0, 0.6, baseline_score=0.6)
+    assert step(baseline=few) == (
+        "judge it on more than 200 rows of test: these would not show that a perfect model is better."
+    )
+    alarm = baseline_alarm(few.comparison, 200, Training(settings=SETTINGS))
+    assert alarm.remedy == "more rows to judge it by: 200 would not show that a perfect model is better"
+
+
+def test_rows_that_chose_the_epoch_are_not_asked_for_more_of_them():
+    step_for_validation = step(judged(used_for=["epoch"]), baseline=compared(0.05, 0.1))
+    assert step_for_validation.startswith("train again with data.split.test=0.2, so that rows which chose nothing")
+
+
+@pytest.mark.parametrize(
+    ("epochs", "best_epoch", "expected"),
+    [(3, 1, ["trainer.max_epochs=30"]), (2, 1, []), (30, 20, []), (40, 39, ["trainer.max_epochs=80"])],
+)
+def test_training_is_cut_short_by_few_epochs_or_where_the_last_was_the_best(epochs, best_epoch, expected):
+    most = 3 if epochs < 30 else epochs  # the second training was stopped early
+    settings = {**SETTINGS, "trainer": {"max_epochs": most}}
+    overrides = untried_overrides(Training(settings=settings, epochs=epochs, best_epoch=best_epoch))
+    assert [override for override in overrides if "max_epochs" in override] == expected
+
+
+def test_overrides_suit_the_optimizer_and_the_network():
+    sgd = {**SETTINGS, "optimizer": {"_target_": "torch.optim.SGD", "lr": 0.1}}
+    assert "optimizer.lr=1e-3" not in untried_overrides(Training(settings=sgd))
+    foreign = {**SETTINGS, "model": {"_target_": "other.Network"}}
+    assert untried_overrides(Training(settings=foreign)) == ["optimizer.lr=1e-3", "model=gru"]
 
 
 def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():

@@ -96,6 +96,20 @@ def test_a_metric_that_contradicts_the_first_is_named():
     assert "accuracy" not in comparison_sentence(entry("recall", 0.8, 0.7, 0.05), entry("accuracy", 0.8, 0.8, 0.05))
 
 
+def test_two_nearly_perfect_models_are_noted():
+    note = "Note: the simpler model does as well; test is too small or too easy to tell them apart."
+    assert note in comparison_sentence(entry("recall", 0.99, 0.985, 0.03))
+    assert note not in comparison_sentence(entry("recall", 0.95, 0.99, 0.03)), "worse"
+    assert note not in comparison_sentence(entry("recall", 0.7, 0.7, 0.4)), "unclear, but far from perfect"
+
+
+def test_a_metric_that_tells_the_models_apart_where_the_first_does_not_is_named():
+    sentence = comparison_sentence(entry("recall", 0.83, 0.8, 0.05), entry("accuracy", 0.83, 0.8, 0.01))
+    assert "It is not shown to beat" in sentence and sentence.endswith(
+        "But its accuracy is higher, by 0.030 (0.020 to 0.040)."
+    )
+
+
 def test_a_lower_accuracy_of_more_alerts_contradicts_no_average_precision():
     sentence = comparison_sentence(entry("average_precision", 0.8, 0.1, 0.05), entry("accuracy", 0.94, 0.99, 0.01))
     assert "accuracy" not in sentence

@@ -39,8 +39,15 @@ class LeakReport(JsonResult):
         sequences = [(name, count) for name, count in self.seen_before.items() if count]
         ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
         return [
-            *(f"{count} rows of {name} hold a sequence that an earlier split holds too" for name, count in sequences),
-            *(f"{count} rows of {name} have an id that an earlier split has too" for name, count in ids),
+            *(
+                f"{_counted(count, f'row of {name} holds', f'rows of {name} hold')} a sequence that an earlier split "
+                "holds too"
+                for name, count in sequences
+            ),
+            *(
+                f"{_counted(count, f'row of {name} has', f'rows of {name} have')} an id that an earlier split has too"
+                for name, count in ids
+            ),
         ]
 
     def warnings(self) -> list[str]:
@@ -48,15 +55,21 @@ class LeakReport(JsonResult):
         # Here and not where they are shown: the survey's JSON, the model card and the terminal have the same lines.
         lines = self.leaks_between_splits()
         if self.without_group:
-            lines.append(f"{self.without_group} rows have no value in data.split.column; each forms a separate group")
+            rows = _counted(self.without_group, "row has", "rows have")
+            lines.append(f"{rows} no value in data.split.column; each forms a separate group")
         if self.repeated:
-            lines.append(f"{self.repeated} of {self.rows} rows repeat an earlier row ({self.distinct} are distinct)")
+            verb = "repeats" if self.repeated == 1 else "repeat"
+            lines.append(f"{self.repeated} of {self.rows} rows {verb} an earlier row ({self.distinct} are distinct)")
         if self.conflicting_sequences:
             lines.append(
-                f"{self.conflicting_sequences} sequences stand under more than one label, in "
-                f"{self.conflicting_rows} rows"
+                f"{_counted(self.conflicting_sequences, 'sequence stands', 'sequences stand')} under more than one "
+                f"label, in {self.conflicting_rows} rows"
             )
         return lines
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count} {one if count == 1 else many}"
 
 
 class Leaks(NamedTuple):

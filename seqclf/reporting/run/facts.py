@@ -10,7 +10,11 @@ from seqclf.reporting.run.report import Report
 
 def report_facts(report: Report) -> dict[str, list[str]]:
     """Return name → lines of what identifies a report, without what is unknown."""
-    rows = (f"{split} {number(len(outputs.labels))}" for split, outputs in report.evaluation.outputs.items())
+    held_out = f" + {number(report.holdout_rows)} for the threshold" if report.holdout_rows else ""
+    rows = (
+        f"{split} {number(len(outputs.labels))}{held_out if split == 'validation' else ''}"
+        for split, outputs in report.evaluation.outputs.items()
+    )
     facts = {
         "Data": _data(report),
         "Rows": [", ".join(rows)],

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.splitting.split_leakage import find_leaks
+from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
 NAMES = ("train", "validation", "test")
@@ -66,8 +66,27 @@ def test_drop_leaves_only_rows_that_training_has_not_seen(options, files):
 
 
 def test_error_stops_and_names_the_leaks(options, files):
-    with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 rows of test have an id.*on_leak=drop"):
+    with pytest.raises(InputError, match=r"2 rows of test hold a sequence .*; 1 row of test has an id.*on_leak=drop"):
         prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "error"}))
+
+
+def test_one_row_is_worded_as_one():
+    one = LeakReport(
+        rows=9,
+        distinct=8,
+        seen_before={"test": 1},
+        ids_seen_before={"test": 1},
+        conflicting_sequences=1,
+        conflicting_rows=2,
+        without_group=1,
+    )
+    assert one.warnings() == [
+        "1 row of test holds a sequence that an earlier split holds too",
+        "1 row of test has an id that an earlier split has too",
+        "1 row has no value in data.split.column; each forms a separate group",
+        "1 of 9 rows repeats an earlier row (8 are distinct)",
+        "1 sequence stands under more than one label, in 2 rows",
+    ]
 
 
 def test_dropping_everything_is_refused(options, files, tmp_path):

@@ -257,6 +257,17 @@ def test_the_best_epoch_is_marked_where_others_are_left_out(reports, tmp_path):
         assert "… 441 more epochs" in content
 
 
+def test_the_caption_of_epochs_says_how_equal_epochs_were_told_apart(reports, tmp_path):
+    row = reports["two_classes.html"].history[0]
+    name = "validation/average_precision"
+    for scores, is_tie in (((0.5, 0.7, 0.7), True), ((0.5, 0.5, 0.7), False)):
+        history = [{**row, "epoch": epoch, name: score} for epoch, score in enumerate(scores)]
+        write_report(replace(reports["two_classes.html"], history=history, best_epoch=2), tmp_path / "tie.html")
+        text = visible_text((tmp_path / "tie.html").read_text())
+        assert "the best by average precision on validation" in text
+        assert ("of epochs that are equal in it, the one with the lowest loss" in text) == is_tie
+
+
 def test_the_page_says_what_it_is_about(reports, tmp_path):
     report = replace(
         reports["two_classes.html"],
@@ -269,7 +280,8 @@ def test_the_page_says_what_it_is_about(reports, tmp_path):
     page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
     facts = page[: page.index(" Verdict ")]
     assert f"Data train: cards.parquet validation: 20% of train, at random test: {escape(EVIL)} Rows train" in facts
-    assert "Rows train 2,000, validation 2,000, test 2,000 Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
+    rows = "train 2,000, validation 2,000 + 77 for the threshold, test 2,000"
+    assert f"Rows {rows} Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
     data = page[page.rindex(" Data ") :]
     test = report.evaluation.last
     counts = np.bincount(test.labels)
@@ -277,7 +289,8 @@ def test_the_page_says_what_it_is_about(reports, tmp_path):
     spread = f"{test.lengths.min()} / {np.median(test.lengths):g} / {test.lengths.max()}"
     truncated = test.truncated.sum()
     assert f"test 2,000 3 {truncated} {test.lengths.sum():,} {spread} {' '.join(cells)}" in data
-    assert "77 more validation rows are in none of these splits." in data
+    assert "validation, for the threshold 77 - - - -" in data
+    assert "The 77 validation rows for the threshold set it and did nothing else." in data
 
 
 def test_with_many_classes_the_ends_of_their_sizes_are_shown(reports, rendered):

@@ -44,6 +44,9 @@ def _split_table(report: Report) -> Table:
         counts = np.bincount(outputs.labels, minlength=len(report.classes))
         refused = number(report.counts[split].refused) if split in report.counts else NO_VALUE
         rows.append([split, number(len(outputs.labels)), refused, *_lengths(outputs), *_classes(counts, report, shown)])
+        if split == "validation" and report.holdout_rows:
+            cells = ["validation, for the threshold", number(report.holdout_rows)]
+            rows.append([*cells, *[NO_VALUE] * (len(columns) - len(cells))])
     return Table(columns, rows, caption="Rows, tokens before truncation (smallest, median and largest), and classes")
 
 

@@ -36,8 +36,21 @@ class EpochsSection(ReportSection):
         metrics = list(dict.fromkeys(["loss", "accuracy", "recall", monitor]))
         table = _epoch_table(report, metrics)
         notable = _notable_epochs(report, metrics) if table.is_folded else None
-        context = {"picture": figure, "table": table, "notable": notable, "monitor": metric_title(monitor)}
+        context = {
+            "picture": figure,
+            "table": table,
+            "notable": notable,
+            "monitor": metric_title(monitor),
+            "has_tie": _has_tie(report, monitor),
+        }
         return Section("run/epochs.html", context)
+
+
+def _has_tie(report: Report, monitor: str) -> bool:
+    """Return True if another epoch reached the monitored score of the exported one."""
+    scores = {row["epoch"]: row.get(f"validation/{monitor}") for row in report.history}
+    best = scores.get(report.best_epoch)
+    return best is not None and list(scores.values()).count(best) > 1
 
 
 def _columns(metrics: Sequence[str]) -> dict[str, str]:

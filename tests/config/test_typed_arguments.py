@@ -1,0 +1,31 @@
+"""Remedies for arguments that Hydra cannot read can be typed as they stand."""
+
+import shlex
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from seqclf.config.typed_arguments import TypedArguments
+from seqclf.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("value", "mapping"),
+    [
+        ("{'with, comma': 0.8}", {"with, comma": 0.8}),
+        ('{"a: b": 0.8, plain: 0.5}', {"a: b": 0.8, "plain": 0.5}),
+        ("{plain: 0.5, '(x) = [y]': 0.8}", {"plain": 0.5, "(x) = [y]": 0.8}),
+    ],
+)
+def test_a_quoted_key_is_answered_with_a_form_that_hydra_reads(value, mapping):
+    """Hydra reads no quotes around a key, only backslashes before its punctuation."""
+    with pytest.raises(InputError, match="keys in braces cannot be quoted; write ") as raised:
+        TypedArguments("train", [f"decision.min_recall={value}"]).check()
+    (remedy,) = shlex.split(str(raised.value).partition("; write ")[2])
+    TypedArguments("train", [remedy]).check()
+    assert OverridesParser.create().parse_override(remedy).value() == mapping
+
+
+def test_a_value_with_punctuation_is_still_to_be_quoted():
+    with pytest.raises(InputError, match="quote the parts that hold punctuation"):
+        TypedArguments("train", ["data.fields={a: (b}"]).check()
