@@ -5,7 +5,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from support.table_files import write
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.reporting.console import console, show_dataset, show_warnings
 from seqclf.survey.survey import survey_dataset
