@@ -112,6 +112,12 @@ def requested() -> bool:
     return _State.received is not None
 
 
+def raise_lost() -> None:
+    """Raise `Terminated` if a signal was received that is not deferred: DuckDB may drop what it raised in a query."""
+    if requested() and not _State.deferred:
+        end()
+
+
 def end() -> NoReturn:
     """Raise `Terminated` for the signal that this process, or another rank of its run, received."""
     _State.received = _State.received or signal.SIGTERM
