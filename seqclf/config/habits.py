@@ -61,6 +61,11 @@ BY_COMMAND["bench"] = {
     **BY_COMMAND["train"],
     **dict.fromkeys(("steps", "n_steps", "num_steps", "max_steps"), "updates"),
 }
+# Names of settings that a command does without.
+NOT_SET = dict.fromkeys(
+    ("predict", "evaluate"),
+    dict.fromkeys(("batch_size", "bs", "batchsize", "batch"), "rows are batched by their lengths; remove it"),
+)
 BY_COMMAND["evaluate"] = {"input": "data.test"}
 BY_COMMAND["export"] = {"model": "checkpoint", "input": "checkpoint"}
 

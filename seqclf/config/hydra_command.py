@@ -163,7 +163,7 @@ def error_text(error: BaseException, typed: TypedArguments) -> str:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, InputError):
-        return lines[0]
+        return typed.with_variable(lines[0])
     if isinstance(error, OSError) and error.errno in DISK:
         return _disk_text(error)
     # The texts of Hydra and OmegaConf, which have no separate type for these errors.
