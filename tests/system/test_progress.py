@@ -5,6 +5,7 @@ import time
 import pytest
 from support.terminal import run_in_terminal, screen
 
+from seqclf.data.reading.row_estimate import estimate_lines
 from seqclf.system import progress
 from seqclf.system.progress_line import progress_line
 
@@ -111,3 +112,11 @@ def test_a_line_fits_the_terminal(width, title):
 def test_an_estimate_that_was_too_low_shows_no_share():
     line = progress_line("reading", 1200, 1000, "rows", 10.0, None, "", 80)
     assert "%" not in line and "left" not in line and "1,200 rows" in line and "0:10" in line
+
+
+def test_an_estimated_total_is_rounded_and_called_one(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("x\n" + "12,3\n" * 12_344)
+    line = progress_line("reading", 6000, estimate_lines([path]), "rows", 10.0, None, "", 80)
+    assert "6,000 of about 12,300 rows" in line
+    assert "6,000 of 12,345 rows" in progress_line("reading", 6000, 12_345, "rows", 10.0, None, "", 80)
