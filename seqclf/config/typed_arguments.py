@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -24,6 +25,7 @@ from seqclf.errors import InputError
 
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")
 FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
+QUOTED_KEY = r"""([{,]\s*)(['"])(.*?)\2(?=\s*:)"""
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 FIX_QUERY = "; fix the query"
 GENERAL = "--help lists groups and keys"
@@ -140,7 +142,7 @@ class TypedArguments:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
             if not value or value[0] in "{[":
-                remedy = "quote the parts that hold punctuation: key={a: 'b, c'}" if value else f"write {key}=VALUE"
+                remedy = _remedy_for_mapping(key, value) if value else f"write {key}=VALUE"
             else:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
             raise InputError(f"{text}: cannot be read; {remedy}") from None
@@ -193,6 +195,16 @@ class TypedArguments:
             return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
         # Hydra merges mappings. One that brings other keys has to take the place of the first.
         return f"is set already; to replace it, write '~{key}' {shell_word(f'+{key}={value}')}"
+
+
+def _remedy_for_mapping(key: str, value: str) -> str:
+    """Return the remedy for a mapping or list that Hydra cannot read. In its grammar, keys have escapes, not quotes."""
+    escaped = re.sub(QUOTED_KEY, lambda match: match[1] + re.sub(r"[,:=()\[\]{}\\]", r"\\\g<0>", match[3]), value)
+    with suppress(HydraException):
+        if escaped != value:
+            OverridesParser.create().parse_override(f"{key}={escaped}")
+            return f"keys take no quotes; write {shell_word(f'{key}={escaped}')}"
+    return "quote the parts that hold punctuation: key={a: 'b, c'}"
 
 
 def _key(text: str) -> str:

@@ -100,3 +100,10 @@ def test_values_joined_by_commas_get_a_remedy_for_one_run(argument, remedy):
     with pytest.raises(InputError) as refused:
         TypedArguments("train", [argument]).check()
     assert str(refused.value) == f"{argument}: several values are several runs, by -m; {remedy}"
+
+
+def test_a_key_with_punctuation_is_escaped_and_not_quoted():
+    with pytest.raises(InputError) as refused:
+        TypedArguments("train", ["decision.min_recall={'with, comma': 0.8, b: 0.5}"]).check()
+    assert str(refused.value).endswith(r"keys take no quotes; write 'decision.min_recall={with\, comma: 0.8, b: 0.5}'")
+    TypedArguments("train", [r"decision.min_recall={with\, comma: 0.8, b: 0.5}"]).check()
