@@ -103,8 +103,6 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
             sink.write_batch(guard_formulas(table) if config.csv_guard else table)
             rows += len(predictions.errors)
             refused += sum(error is not None for error in predictions.errors)
-            if signals.requested():  # DuckDB may drop the exception of a signal that arrives inside of a query
-                signals.end()
     seconds = time.perf_counter() - started
     return PredictedFile(
         output=str(output),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seqclf.config.command import command, config_folders, run_folder, typed_overrides
+from seqclf.config.command import command
 
 if TYPE_CHECKING:
     from seqclf.tuning.options import SearchConfig
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 @command("search", "seqclf.tuning.options.SearchConfig")
 def main(config: SearchConfig) -> SearchResult:
     """Run trials, report each, write the best settings."""
+    from seqclf.config.hydra_command import run_folder
     from seqclf.system.run_lock import locked
 
     with locked(run_folder()):
@@ -23,6 +24,7 @@ def main(config: SearchConfig) -> SearchResult:
 def _search(config: SearchConfig) -> SearchResult:
     import shlex
 
+    from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
     from seqclf.config.written_keys import written_keys
     from seqclf.reporting.console import console
     from seqclf.training.check_targets import resolve_targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from seqclf.config.command import command, run_folder, sweep_name
+from seqclf.config.command import command
 
 if TYPE_CHECKING:
     from seqclf.pipeline import FastDevRunResult, TrainResult
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 @command("train", "seqclf.training.options.TrainConfig")
 def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
     """Prepare, train, score, export."""
+    from seqclf.config.hydra_command import run_folder
     from seqclf.config.written_keys import written_keys
     from seqclf.run_training import run_training
 
@@ -22,6 +23,8 @@ def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
 
 def _with_group(config: TrainConfig) -> TrainConfig:
     """Let the runs of a multirun share a group in the logger, unless one is set."""
+    from seqclf.config.hydra_command import sweep_name
+
     if getattr(config.logger, "group", "") is not None:  # loggers without groups have no such key
         return config
     return config.model_copy(update={"logger": config.logger.model_copy(update={"group": sweep_name()})})

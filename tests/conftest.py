@@ -10,7 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
 
 

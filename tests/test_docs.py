@@ -11,7 +11,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blocks, seqclf_commands
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import locate
 from seqclf.config.options import parse_options
 

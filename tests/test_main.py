@@ -53,6 +53,30 @@ def test_listing_and_help_load_neither_torch_nor_hydra():
     assert loaded and not {"torch", "hydra", "omegaconf", "pydantic", "numpy"} & set(loaded)
 
 
+@pytest.mark.parametrize("arguments", [["seqclf", "train"], ["seqclf.train"]])
+@pytest.mark.parametrize("imported", ["yaml", "hydra"])
+def test_a_signal_during_the_imports_ends_a_command_in_one_line(arguments, imported):
+    script = (
+        "import os, runpy, signal, sys\n"
+        "class Interrupting:\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        if name == {imported!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting)\n"
+        f"sys.argv = {arguments}\n"
+        "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by SIGINT\n")
+
+
+def test_the_modules_of_commands_import_hydra_only_when_they_run():
+    """Before they run, they do not handle signals."""
+    names = ", ".join(f"seqclf.{name}" for name in command_names())
+    script = f"import sys, {names}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"torch", "hydra", "omegaconf", "pydantic", "numpy"} & set(done.stdout.split())
+
+
 def test_a_command_runs_as_its_module_so_that_processes_which_it_starts_do_too(tmp_path):
     """Lightning starts the other ranks of ddp by the name of `__main__`."""
     (tmp_path / "mine.py").write_text(

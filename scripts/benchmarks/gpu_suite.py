@@ -34,7 +34,7 @@ from seqclf.benchmark.settings import model_without_noise
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, generate_workload
 from seqclf.bundle.runtime import MAX_TOKENS, open_session
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.onnx_export import export_onnx
 from seqclf.system.memory import resident_mb

@@ -40,7 +40,7 @@ from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.benchmark.workload import generate_workload
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 
 WORKERS = Path(__file__).parent / "peer_frameworks"
 sys.path.insert(0, str(WORKERS))

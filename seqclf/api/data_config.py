@@ -12,8 +12,8 @@ from typing import Any
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.command import check_config, error_text
 from seqclf.config.composition import Composition, compose_config
+from seqclf.config.hydra_command import check_config, error_text
 from seqclf.config.instantiate import Config
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in

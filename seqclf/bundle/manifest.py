@@ -78,6 +78,8 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
 def read_manifest(folder: Path) -> JsonObject:
     """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
     remedy = "copy the bundle again, or export it anew"
+    if folder.is_file():
+        raise InputError(f"bundle={folder}: {_remedy_for_file(folder)}")
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
         raise InputError(f"bundle={folder}: no such folder; {hint}")
@@ -110,6 +112,16 @@ def read_manifest(folder: Path) -> JsonObject:
         if _sha256(folder / name) != expected:
             raise InputError(f"bundle={folder}: {name} has changed since the export; {remedy}")
     return manifest
+
+
+def _remedy_for_file(path: Path) -> str:
+    """Return what a file is that was given as a bundle, and what to write instead."""
+    if path.suffix == ".ckpt":
+        return f"is a checkpoint; export it: seqclf export {argument('checkpoint', str(path))} bundle=FOLDER"
+    bundle = next((folder for folder in list(path.parents)[:2] if (folder / NAME).is_file()), None)
+    if bundle is None:
+        return f"is a file; give the folder that holds {NAME}"
+    return f"is a file; write {argument('bundle', str(bundle))}"
 
 
 def check_content(manifest: Mapping[str, Any]) -> None:

@@ -57,6 +57,15 @@ BY_HABIT = {name: keys for names, keys in HABITS.items() for name in names.split
 # Commands whose key for a name differs from that of the others.
 BY_COMMAND = {"train": {"file": "data.train", "csv": "data.train", "path": "data.train", "input": "data.train"}}
 BY_COMMAND |= dict.fromkeys(("describe", "search", "bench"), BY_COMMAND["train"])
+BY_COMMAND["bench"] = {
+    **BY_COMMAND["train"],
+    **dict.fromkeys(("steps", "n_steps", "num_steps", "max_steps"), "updates"),
+}
+# Names of settings that a command does without.
+NOT_SET = dict.fromkeys(
+    ("predict", "evaluate"),
+    dict.fromkeys(("batch_size", "bs", "batchsize", "batch"), "rows are batched by their lengths; remove it"),
+)
 BY_COMMAND["evaluate"] = {"input": "data.test"}
 BY_COMMAND["export"] = {"model": "checkpoint", "input": "checkpoint"}
 

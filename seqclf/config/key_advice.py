@@ -7,13 +7,17 @@ that name in another group, the name that other libraries use for it, and a miss
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import PurePath
 
 from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
-from seqclf.config.habits import BY_COMMAND, BY_HABIT, as_boolean
+from seqclf.config.habits import BY_COMMAND, BY_HABIT, NOT_SET, as_boolean
 from seqclf.config.override_text import argument, shell_word
 
 NEAR = 0.8  # least similarity of a misspelled name
+NEAR_CHOICE = 0.7  # of a choice of a group, of which there are few
+FIELDS = "data.fields."
 VERY_NEAR = 0.85  # of a key that conf/ does not list
 OF_FILES = ("data.train", "data.test", "data.validation")  # keys that need data=files
 VALUES = {  # values that other names come with → values of the key
@@ -41,8 +45,14 @@ def advise_key(
     'write optimizer=sgd optimizer.momentum=0.8'
     """
     typed = typed.lstrip("+~")
+    if note := NOT_SET.get(command.name, {}).get(typed):
+        return note
+    if typed.startswith(FIELDS):
+        return f"fields are one mapping; write {_fields(typed.removeprefix(FIELDS), value)}"
     keys = {key.path: key for key in command.all_keys(dict(chosen)) if key.value is not None}
     above, _, name = typed.rpartition(".")
+    if name != typed and name in experiment_variables(command, chosen):
+        return f"write {_argument(name, value)}"
     if typed in declared:
         return f"write {_argument(f'+{typed}', value)}"
     if other := _of_other_choice(command, typed):
@@ -69,10 +79,28 @@ def advise_choice(command: Command, group: str, value: str) -> str:
     if group == "data" and ("." in value or "/" in value):
         key = "data.test" if command.name == "evaluate" else "data.train"
         return f"write data=files {argument(key, value)} data.label=COLUMN"
+    if "/" in value or value.endswith((".yaml", ".yml")):
+        stem = PurePath(value).stem
+        return f"for FOLDER/{group}/{stem}.yaml, write --config-dir=FOLDER {argument(group, stem)}"
     choices = command.choices(group)
-    same = [name for name in choices if name == value.lower().replace("-", "_")]
-    near = same or difflib.get_close_matches(value.lower(), choices, 1, NEAR)
-    return f"write {group}={near[0]}" if near else ""
+    name = value.lower().replace("-", "_")
+    same = [choice for choice in choices if name in (choice, _initials(choice))]
+    if near := same or difflib.get_close_matches(name, choices, 1, NEAR_CHOICE):
+        return f"write {group}={near[0]}"
+    keys = {key.path for key in command.all_keys()}
+    return f"write {group}.{value}=VALUE" if f"{group}.{value}" in keys else ""
+
+
+def experiment_variables(command: Command, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the keys that the chosen experiment needs, with what its file says about them.
+
+    >>> experiment_variables(Command("train"), {"experiment": "trec"})
+    {'path': 'folder that holds the files'}
+    """
+    if GLOBAL_GROUP not in chosen:
+        return {}
+    keys = command.choice(GLOBAL_GROUP, chosen[GLOBAL_GROUP]).keys
+    return {key.path: key.comment for key in keys if key.is_required and "." not in key.path}
 
 
 def advise_topic(command: Command, topic: str) -> str:
@@ -85,6 +113,20 @@ def advise_topic(command: Command, topic: str) -> str:
     keys = {key.path: key for key in command.all_keys()}
     meant = [*_meant(command, name, keys), *filter(None, [_near(name, [*command.groups, *keys])])]
     return f"did you mean '--help {meant[0]}'?" if meant else "--help lists groups and keys"
+
+
+def _initials(name: str) -> str:
+    parts = name.split("_")
+    return "".join(part[0] for part in parts) if len(parts) > 1 else name
+
+
+def _fields(path: str, value: str | None) -> str:
+    """Return the argument that sets the fields for `data.fields.PATH=value`, as Hydra adds no keys to a null."""
+    name, _, option = path.partition(".")
+    if option in ("", "kind"):
+        kind = value if value is not None and re.fullmatch("[a-z]+", value) else "KIND"
+        return shell_word(f"data.fields={{{name}: {kind}}}")
+    return shell_word(f"data.fields={{{name}: {{kind: KIND, {option}: {value or 'VALUE'}}}}}")
 
 
 def _meant(command: Command, typed: str, keys: Mapping[str, Key]) -> list[str]:

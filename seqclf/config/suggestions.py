@@ -45,6 +45,7 @@ def similar_file(path: str) -> str:
     """Return "did you mean 'path'?" for the entry of the same folder with the nearest name, or ""."""
     typed = Path(path)
     with suppress(OSError, ValueError):
-        near = difflib.get_close_matches(typed.name, [entry.name for entry in typed.parent.iterdir()], 1, NEAR)
+        names = [entry.name for entry in typed.parent.iterdir() if entry.name != typed.name]  # it may be a broken link
+        near = difflib.get_close_matches(typed.name, names, 1, NEAR)
         return f"did you mean '{typed.with_name(near[0])}'?" if near else ""
     return ""

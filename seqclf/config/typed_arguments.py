@@ -17,7 +17,7 @@ from hydra.errors import HydraException
 from seqclf.config.command_line import chosen_groups, typed_command
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.instantiate import locate
-from seqclf.config.key_advice import advise_choice, advise_key
+from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables
 from seqclf.config.override_text import argument, quoted, shell_word
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import InputError
@@ -26,6 +26,8 @@ OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-c
 FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
 # A quoted text after `{` or `,` and before `:`.
 QUOTED_KEY = re.compile(r"""(?P<before>[{,]\s*)(?P<mark>['"])(?P<key>(?:\\.|(?!(?P=mark))[^\\])*)(?P=mark)\s*:""")
+NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
+FIX_QUERY = "; fix the query"
 GENERAL = "--help lists groups and keys"
 
 
@@ -68,8 +70,17 @@ class TypedArguments:
     def unknown_choice(self, group: str, value: str) -> str:
         """Return the error line of a choice that a group does not have."""
         advice = advise_choice(self.command, group, value)
-        allowed = must_be_one_of("", self.command.choices(group))
+        allowed = must_be_one_of("", self.command.choices(group))  # the advice has the nearest
         return f"{group}={value}: {allowed}{f'; {advice}' if advice else ''}"
+
+    def with_variable(self, line: str) -> str:
+        """Return an error line about a query that names the variable of the experiment of which its paths are made."""
+        for name, comment in experiment_variables(self.command, self.chosen).items():
+            value = next((text.partition("=")[2] for text in self.arguments if _key(text) == name), "")
+            if value and value in line and line.endswith(FIX_QUERY):
+                meaning = f" ({comment})" if comment else ""
+                return f"{line.removesuffix(FIX_QUERY)}; check {argument(name, value)}{meaning}"
+        return line
 
     def bad_group_value(self) -> str:
         """Return the error line for a group that was set to a value that cannot name a choice, such as 3."""
@@ -138,8 +149,20 @@ class TypedArguments:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
             raise InputError(f"{text}: cannot be read; {remedy}") from None
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
-            one = argument(key, value)
-            raise InputError(f"{text}: several values are several runs, by -m; for one value, write {one}")
+            raise InputError(f"{text}: several values are several runs, by -m; {self._one_value(key, value)}")
+
+    def _one_value(self, key: str, value: str) -> str:
+        """Return the remedy for values joined by commas that were meant as one run."""
+        values = [part.strip() for part in value.split(",")]
+        if key.lstrip("+") in self.command.groups:
+            return f"for one run, choose one: {key}={values[0]}"
+        if not all(re.fullmatch(NUMBER, part) for part in values):
+            return f"for one value, write {argument(key, value)}"
+        default = next((entry.value for entry in self.command.all_keys(self.chosen) if entry.path == key), None)
+        takes_decimals = not re.fullmatch(r"-?\d+", default or "")
+        if len(values) == 2 and takes_decimals and values[1].isdigit():
+            return f"decimals follow a point: {key}={values[0]}.{values[1]}"
+        return f"for one run, write {key}={values[0]}"
 
     def _check_data_files(self, overrides: Sequence[str]) -> None:
         """Refuse files of the user's beside a dataset that brings files of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -28,6 +29,7 @@ KINDS = {
     "model_attributes_type": "a mapping",
 }
 TAG_ERRORS = ("union_tag_invalid", "union_tag_not_found")
+LEAST_PERCENT = 3  # numbers from here to 100 in place of a share are percentages
 BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -115,11 +117,26 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> str:
         return "must have an entry"
     if first["type"] in BOUNDS:
         words, limit = BOUNDS[first["type"]]
-        return f"must be {words} {first['ctx'][limit]:.10g}"
+        allowed = float(first["ctx"][limit])
+        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else ""
+        return f"must be {words} {allowed:.10g}{share}"
     kinds = dict.fromkeys(KINDS[detail["type"]] for detail in details if detail["type"] in KINDS)
     if "a number" in kinds:
         kinds.pop("a whole number", None)
-    return f"must be {' or '.join(kinds)}" if kinds else first["msg"]
+    share = _percentage(first["input"]) if "a number" in kinds else ""
+    return f"must be {' or '.join(kinds)}{share}" if kinds else first["msg"]
+
+
+def _percentage(value: Any) -> str:
+    """Return how to write a percentage as a share, or "" for another value.
+
+    >>> _percentage("20%"), _percentage(20), _percentage("many")
+    ('; write 20 % as 0.2', '; write 20 % as 0.2', '')
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(\s*%)?", label_text(value))
+    if match is None or not (match[2] or LEAST_PERCENT <= float(match[1]) <= 100):
+        return ""
+    return f"; write {match[1]} % as {float(match[1]) / 100:g}"
 
 
 def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:

@@ -18,8 +18,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.types import RunMode
 from omegaconf import OmegaConf
 
-from seqclf.config.command import typed_overrides
 from seqclf.config.composition import CONF, Composition, version_base
+from seqclf.config.hydra_command import typed_overrides
 
 
 def written_keys() -> set[str]:

@@ -9,6 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
+from seqclf.config.override_text import shell_word
+from seqclf.config.yaml_text import label_text
 from seqclf.data.reading.input_query import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment
@@ -36,6 +38,15 @@ def require_generator(value: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(value.get("_target_"), str):
         raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
     return value
+
+
+def require_fields(value: Any) -> Any:
+    """Refuse fields that are no mapping, with the mapping that a name alone may have meant."""
+    if value is None or isinstance(value, dict):
+        return value
+    names = value if isinstance(value, list) else [value]
+    named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
+    raise ValueError(f"must be a mapping; write {shell_word(f'data.fields={{{named}}}')}")
 
 
 class SplitOptions(Options):
@@ -74,7 +85,7 @@ class DataOptions(Options):
     id: Text | None
     group_by: Texts
     order_by: Texts
-    fields: dict[Any, Any] | None
+    fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     header: bool
     encoding: Text
     quote: Text | None

@@ -41,7 +41,7 @@ def prepare(options: DataOptions) -> Dataset:
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
-    >>> from seqclf.config.command import CONF
+    >>> from seqclf.config.documentation import CONF
     >>> options = OmegaConf.to_container(OmegaConf.load(CONF / "data/files.yaml"), resolve=True)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     table = Path(folder, "train.csv")

@@ -67,7 +67,7 @@ class DatasetSurvey:
             "rows": {split: counts.used for split, counts in self.rows.items()},
             "refused": sum(counts.refused for counts in self.rows.values()),
             "tokens": sum(counts.tokens for counts in self.rows.values()),
-            "lengths": {name: getattr(lengths, name) for name in ("min", "p50", "p95", "max")},
+            "lengths": {name: round(getattr(lengths, name), 1) for name in ("min", "p50", "p95", "max")},
             "warnings": [line[:LONGEST_WARNING] for line in self.warnings[:MOST_WARNINGS]],
             "warning_count": len(self.warnings),
         }

@@ -8,6 +8,10 @@ BAR_WIDTHS = (6, 30)  # cells of the narrowest bar that is shown, and of the wid
 NOTEBOOK_WIDTH = 100
 
 
+class Estimate(int):
+    """A total that is only about right. Lines round it and say so."""
+
+
 def notebook_width() -> int:
     """Return the width of a line in the output of a notebook, which has no terminal to ask."""
     return NOTEBOOK_WIDTH
@@ -31,6 +35,8 @@ def progress_line(
     'reading  ━━━━━━──────────────────  25%  250 of 1,000 rows  50 rows/s  0:15 left'
     >>> progress_line("reading", 250, None, "rows", 5.0, None, "", width=80)
     'reading  250 rows  50 rows/s  0:05'
+    >>> progress_line("reading", 103_379, Estimate(206_758), "rows", 5.0, None, "", width=60)
+    'reading  50%  103,379 of about 207,000 rows  0:05 left'
     """
     if share is None and total:
         share = completed / total
@@ -38,7 +44,7 @@ def progress_line(
     known = share is not None and 0 < share <= 1
     parts = [f"{100 * share:.0f}%"] if known and share is not None else []
     if unit:
-        of = f" of {total:,.0f}" if total and known else ""
+        of = f" of {_total_text(total)}" if total and known else ""
         parts += [f"{completed:,.0f}{of} {unit}"] if completed else []
         parts += [rate_text(completed, unit, seconds)] if completed else []
     parts += [note] if note else []
@@ -55,6 +61,12 @@ def progress_line(
         full = int(share * cells)
         line += "  " + "━" * full + "─" * (cells - full)
     return _cut("  ".join([line, *parts]), free)
+
+
+def _total_text(total: float) -> str:
+    if not isinstance(total, Estimate):
+        return f"{total:,.0f}"
+    return f"about {float(f'{total:.3g}'):,.0f}"
 
 
 def summary_line(title: str, completed: float, unit: str, seconds: float) -> str:

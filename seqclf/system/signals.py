@@ -8,6 +8,7 @@ A signal raises `Terminated` in the main thread, so that temporary files are rem
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -41,6 +42,24 @@ def install() -> None:
 
 
 @contextmanager
+def ending_command() -> Iterator[None]:
+    """Handle the signals in a command: one that ends the block becomes a line on stderr and the exit code.
+
+    Blocks may be nested, as `seqclf` runs the module of a command. The innermost one ends the process.
+    """
+    if not _is_installed():  # or a signal that an outer block has recorded would be lost
+        install()
+    try:
+        with raised():
+            yield
+    except Terminated as end:
+        if end.code:
+            print("; ".join(filter(None, (f"stopped by {end.name}", end.advice))), file=sys.stderr)
+        _State.received = None  # it is reported
+        sys.exit(end.code)
+
+
+@contextmanager
 def handled() -> Iterator[None]:
     """Handle the signals inside the block only, for a function that runs in the process of somebody else.
 
@@ -71,8 +90,13 @@ def handled() -> Iterator[None]:
 
 def reinstall() -> None:
     """Handle SIGTERM again if `install` did, because Lightning replaces its handler in `fit`."""
-    if signal.getsignal(signal.SIGINT) is _receive or signal.getsignal(signal.SIGHUP) is _receive:
+    if _is_installed():
         signal.signal(signal.SIGTERM, _receive)
+
+
+def _is_installed() -> bool:
+    # Lightning replaces the handler of SIGTERM.
+    return signal.getsignal(signal.SIGINT) is _receive or signal.getsignal(signal.SIGHUP) is _receive
 
 
 def _receive(number: int, frame: Any) -> None:
@@ -86,6 +110,12 @@ def _receive(number: int, frame: Any) -> None:
 def requested() -> bool:
     """Return whether a signal was received."""
     return _State.received is not None
+
+
+def raise_lost() -> None:
+    """Raise `Terminated` if a signal was received that is not deferred: DuckDB may drop what it raised in a query."""
+    if requested() and not _State.deferred:
+        end()
 
 
 def end() -> NoReturn:

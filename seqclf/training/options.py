@@ -40,6 +40,7 @@ def require_checkpoint_file(value: str) -> str:
     path = Path(value)
     if path.is_dir():
         saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
+        saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]  # of the run whose bundle was named
         remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else "name a file in it, such as last.ckpt"
         raise InputError(f"checkpoint={value}: is a folder; {remedy}")
     try:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -99,3 +100,27 @@ def test_a_manifest_of_a_later_format_is_refused(bundle, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(InputError, match=rf"of format 99, this seqclf reads {FORMAT}"):
         read_manifest(bundle)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("bundle/model.onnx", "is a file; write bundle=bundle"),
+        ("bundle/encoders/shop.json", "is a file; write bundle=bundle"),
+        (
+            "checkpoints/best.ckpt",
+            "is a checkpoint; export it: seqclf export checkpoint=checkpoints/best.ckpt bundle=FOLDER",
+        ),
+        ("scores.csv", "is a file; give the folder that holds manifest.json"),
+        ("bundel", "no such folder; did you mean 'bundle'?"),
+    ],
+)
+def test_a_path_that_is_no_folder_is_explained(tmp_path, monkeypatch, name, line):
+    monkeypatch.chdir(tmp_path)
+    for file in ("bundle/manifest.json", "bundle/model.onnx", "bundle/encoders/shop.json", "checkpoints/best.ckpt"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    Path("scores.csv").touch()
+    with pytest.raises(InputError) as refused:
+        read_manifest(Path(name))
+    assert str(refused.value) == f"bundle={name}: {line}"

@@ -7,8 +7,8 @@ from hydra import compose, initialize_config_dir, version
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seqclf.config.command import check_composition, error_text
 from seqclf.config.composition import CONF, compose_config, train_defaults
+from seqclf.config.hydra_command import check_composition, error_text
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in
 

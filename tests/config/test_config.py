@@ -12,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import build, locate
 from seqclf.config.options import parse_options
 from seqclf.models.ensemble import build_classifier

@@ -8,7 +8,9 @@ import pytest
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
+from seqclf.errors import InputError
 from seqclf.system.signals import SIGNALS
+from seqclf.training.options import require_checkpoint_file
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]
 WANDB = ["logger=wandb"]
@@ -64,7 +66,7 @@ CASES = [
         "decision.min_recall.yes=1.5: must be a number above 0 and below 1; write 1.5 % as 0.015",
     ),
     ("train", ["decision.holdout=1"], "decision.holdout=1: must be at most 0.9"),
-    ("train", ["decision.confidence=95"], "decision.confidence=95: must be at most 0.9999"),
+    ("train", ["decision.confidence=95"], "decision.confidence=95: must be at most 0.9999; write 95 % as 0.95"),
     (
         "train",
         ["trainer.precision=16bit"],
@@ -96,7 +98,22 @@ CASES = [
         ["optimizer.schedule.decay=cosin"],
         "optimizer.schedule.decay=cosin: must be cosine, linear or none; did you mean 'cosine'?",
     ),
-    ("train", ["optimizer.schedule.warmup=10"], "optimizer.schedule.warmup=10: must be at most 1"),
+    (
+        "train",
+        ["optimizer.schedule.warmup=10"],
+        "optimizer.schedule.warmup=10: must be at most 1; write 10 % as 0.1",
+    ),
+    ("train", ["data.split.test=20%"], "data.split.test=20%: must be a number; write 20 % as 0.2"),
+    (
+        "train",
+        ["decision.min_recall=80%"],
+        "decision.min_recall=80%: must be a number or a mapping, or null; write 80 % as 0.8",
+    ),
+    (
+        "train",
+        ["data.fields=events"],
+        "data.fields=events: must be a mapping, or null; write 'data.fields={events: KIND}'",
+    ),
     ("train", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1"),
     ("train", ["batching.overhead=-1"], "batching.overhead=-1: must be at least 0, or null"),
     ("train", ["batching.balance=2"], "batching.balance=2: must be at most 1"),
@@ -245,6 +262,14 @@ CASES = [
     ("bench", [CONV], f"{CONV}: has no layouts to compare; set model=lstm, gru or rnn"),
     ("bench", ["precision=16"], "precision=16: must be 32-true, bf16-mixed or 16-mixed"),
 ]
+
+
+def test_the_bundle_of_a_run_is_no_checkpoint(tmp_path):
+    for file in ("run/checkpoints/best.ckpt", "run/bundle/manifest.json"):
+        (tmp_path / file).parent.mkdir(parents=True)
+        (tmp_path / file).touch()
+    with pytest.raises(InputError, match=r"bundle: is a folder; write checkpoint=.*/run/checkpoints/best\.ckpt$"):
+        require_checkpoint_file(str(tmp_path / "run" / "bundle"))
 
 
 @pytest.fixture

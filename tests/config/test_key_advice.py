@@ -6,6 +6,7 @@ from seqclf.config.documentation import Command
 from seqclf.config.habits import BY_HABIT
 from seqclf.config.key_advice import advise_choice, advise_key
 from seqclf.config.typed_arguments import TypedArguments
+from seqclf.errors import InputError
 
 KEYS = {path for name in ("train", "search", "bench", "predict", "evaluate", "export") for path in
         [key.path for key in Command(name).all_keys()]}  # fmt: skip
@@ -32,6 +33,15 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ("evaluate", "input", "x.csv", "write data.test=x.csv"),
         ("export", "model", "x.ckpt", "write checkpoint=x.ckpt"),
         ("describe", "input", "x.csv", "write data=files data.train=x.csv"),
+        ("bench", "steps", "4", "write updates=4"),
+        ("predict", "batch_size", "64", "rows are batched by their lengths; remove it"),
+        (
+            "train",
+            "data.fields.events.kind",
+            "category",
+            "fields are one mapping; write 'data.fields={events: category}'",
+        ),
+        ("train", "data.fields.x", "1", "fields are one mapping; write 'data.fields={x: KIND}'"),
         ("bench", "bs", "3", "write batch_size=3"),
     ],
 )
@@ -52,3 +62,48 @@ def test_a_file_is_no_choice_of_data():
 def test_a_mapping_that_is_set_is_replaced_and_not_merged():
     line = TypedArguments("train", ["data.fields={items: category}"]).unknown_key("data.fields")
     assert line.endswith("write '~data.fields' '+data.fields={items: category}'")
+
+
+@pytest.mark.parametrize(
+    ("group", "value", "advice"),
+    [
+        ("experiment", "imbd", "write experiment=imdb"),
+        ("loss", "ce", "write loss=cross_entropy"),
+        ("decision", "min_recall", "write decision.min_recall=VALUE"),
+        ("experiment", "my/foo.yaml", "for FOLDER/experiment/foo.yaml, write --config-dir=FOLDER experiment=foo"),
+    ],
+)
+def test_a_choice_that_a_group_lacks_is_corrected(group, value, advice):
+    assert advise_choice(Command("train"), group, value) == advice
+
+
+def test_the_variable_of_an_experiment_is_named():
+    assert advise_key(Command("train"), "data.path", "d", {"experiment": "trec"}) == "write path=d"
+    typed = TypedArguments("train", ["experiment=trec", "path=/data"])
+    line = typed.with_variable("data.train: no file matches '/data/train_5500.label'; fix the query")
+    assert line == (
+        "data.train: no file matches '/data/train_5500.label'; check path=/data (folder that holds the files)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("argument", "remedy"),
+    [
+        ("optimizer.lr=0,01", "decimals follow a point: optimizer.lr=0.01"),
+        ("seed=1,2", "for one run, write seed=1"),
+        ("optimizer.lr=0.1,0.01", "for one run, write optimizer.lr=0.1"),
+        ("logger=wandb,csv", "for one run, choose one: logger=wandb"),
+        ("data.positive=a,b", "for one value, write \"data.positive='a,b'\""),
+    ],
+)
+def test_values_joined_by_commas_get_a_remedy_for_one_run(argument, remedy):
+    with pytest.raises(InputError) as refused:
+        TypedArguments("train", [argument]).check()
+    assert str(refused.value) == f"{argument}: several values are several runs, by -m; {remedy}"
+
+
+def test_a_key_with_punctuation_is_escaped_and_not_quoted():
+    with pytest.raises(InputError) as refused:
+        TypedArguments("train", ["decision.min_recall={'with, comma': 0.8, b: 0.5}"]).check()
+    assert str(refused.value).endswith(r"keys in braces cannot be quoted; write 'decision.min_recall={with\, comma: 0.8, b: 0.5}'")
+    TypedArguments("train", [r"decision.min_recall={with\, comma: 0.8, b: 0.5}"]).check()

@@ -17,7 +17,7 @@ from seqclf.batching.options import BatchingOptions
 from seqclf.benchmark import modes, workload
 from seqclf.benchmark.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
 from seqclf.bundle.options import EvaluateConfig, ExportConfig, PredictConfig
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.yaml_text import label_text
 from seqclf.data.options import DataOptions, SplitOptions

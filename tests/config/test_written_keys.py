@@ -5,7 +5,7 @@ import sys
 import hydra
 import pytest
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.config.written_keys import written_keys
 
 FILES = {

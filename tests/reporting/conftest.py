@@ -11,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.split_counts import SplitCounts

@@ -7,7 +7,7 @@ from omegaconf import OmegaConf
 from rich.cells import cell_len
 from support.table_files import write
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 import yaml
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.data.options import DataOptions
 from seqclf.training.module import SequenceTask
 

@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from support.torchlib_registry import share_registry
 
 import seqclf.bundle.options
-import seqclf.config.command
+import seqclf.config.hydra_command
 import seqclf.data.prepare
 import seqclf.evaluate_run
 import seqclf.export_bundle

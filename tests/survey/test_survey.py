@@ -1,6 +1,7 @@
 """The survey agrees with plain loops over the same rows."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -175,3 +176,8 @@ def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, tabl
     light = survey_dataset(dataset, options(train=table[0], label="y"), BATCHING, baseline=False)
     assert light.baseline is None and light.columns == [] and set(light.warnings) < set(survey.warnings)
     assert "alone" not in light.to_dict()
+
+
+def test_the_line_of_a_survey_has_no_digits_of_floating_point(survey):
+    lengths = replace(survey.lengths, all_rows=replace(survey.lengths.all_rows, p95=749.0499999999956))
+    assert replace(survey, lengths=lengths).summary()["lengths"]["p95"] == 749.0

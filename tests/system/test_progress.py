@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 import pytest
 from support.terminal import run_in_terminal, screen
 
+from seqclf.data.reading.row_estimate import estimate_lines
 from seqclf.system import progress
 from seqclf.system.progress_line import progress_line
 
@@ -154,3 +155,11 @@ def test_hidden_stages_show_nothing(display, monkeypatch):
     monkeypatch.undo()
     with progress.hidden():
         assert not progress.is_shown()
+
+
+def test_an_estimated_total_is_rounded_and_called_one(tmp_path):
+    path = tmp_path / "rows.csv"
+    path.write_text("x\n" + "12,3\n" * 12_344)
+    line = progress_line("reading", 6000, estimate_lines([path]), "rows", 10.0, None, "", 80)
+    assert "6,000 of about 12,300 rows" in line
+    assert "6,000 of 12,345 rows" in progress_line("reading", 6000, 12_345, "rows", 10.0, None, "", 80)

@@ -7,7 +7,7 @@ import yaml
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier

@@ -11,7 +11,7 @@ from sklearn.utils.class_weight import compute_class_weight
 from support.plugin_package import documented_example, install_package
 from torch.nn import functional
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.training.check_targets import resolve_loss
 from seqclf.training.losses import CrossEntropy, Focal, LogitAdjusted, build_loss

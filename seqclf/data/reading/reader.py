@@ -35,7 +35,7 @@ from seqclf.data.reading.sources import (
 )
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
-from seqclf.system import progress
+from seqclf.system import progress, signals
 
 BATCH_ROWS = 8192
 
@@ -145,11 +145,14 @@ class SourceReader:
         self._refuse_files()
         with explain_errors(self.source):
             if schema.group_by:
-                yield from read_events(
+                batches = read_events(
                     self._connection, self._relation, self.column_types, self.paths, str(self.source), schema, key
                 )
             else:
-                yield from self._read_rows(schema, key, rows)
+                batches = self._read_rows(schema, key, rows)
+            for batch in batches:
+                signals.raise_lost()
+                yield batch
             if self.keep_malformed:
                 self.malformed += rejects.refusals(self._connection, self.source.encoding)
 

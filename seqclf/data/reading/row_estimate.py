@@ -9,6 +9,7 @@ from pathlib import Path
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import suffix_of
 from seqclf.system import progress
+from seqclf.system.progress_line import Estimate
 
 COUNTED = (".parquet", ".arrow", ".feather")  # files that know the number of their rows
 LINES = (".csv", ".tsv", ".txt", ".tab", ".jsonl", ".ndjson", ".ts")  # text with about one row per line
@@ -30,7 +31,7 @@ def estimate_rows(reader: SourceReader) -> int | None:
     return estimate_lines(reader.paths) if suffix in LINES else None
 
 
-def estimate_lines(paths: list[Path]) -> int | None:
+def estimate_lines(paths: list[Path]) -> Estimate | None:
     """Estimate the lines of text files from their sizes and the lines at the beginning of the largest ones.
 
     None if a file has a compression whose size is not known, or cannot be read.
@@ -44,7 +45,7 @@ def estimate_lines(paths: list[Path]) -> int | None:
     lines, sampled = sum(head.count(b"\n") for head in heads), sum(map(len, heads))
     if not lines or any(size is None for size in sizes.values()):
         return None
-    return round(sum(size or 0 for size in sizes.values()) * lines / sampled)
+    return Estimate(round(sum(size or 0 for size in sizes.values()) * lines / sampled))
 
 
 def _head(path: Path) -> bytes:

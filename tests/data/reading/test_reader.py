@@ -1,5 +1,6 @@
 """Rows are read in order, in full batches, and numbered. Malformed lines stop the read or are refused."""
 
+import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from seqclf.data.reading.sources import Source, local_files
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
+from seqclf.system import signals
 
 SCHEMA = Schema((Field("tokens", "category", ("tokens",), "integer"),), "label")
 KINDS = ("csv", "jsonl", "parquet", "arrow")
@@ -147,3 +149,13 @@ def test_every_question_about_a_source_is_answered_by_one_connection(tmp_path, k
         for _ in range(2):
             assert [row for batch in reader.read(SCHEMA) for row in batch.row_numbers] == [*range(1, 21)] * 2
     assert connections == []
+
+
+def test_a_signal_whose_exception_was_lost_ends_the_read_unless_it_is_deferred(tmp_path, monkeypatch):
+    path = write(tmp_path / "t.csv", simple())
+    monkeypatch.setattr(signals._State, "received", signal.SIGINT)
+    with pytest.raises(signals.Terminated) as ended:
+        read(source(path), SCHEMA)
+    assert ended.value.code == 130
+    monkeypatch.setattr(signals._State, "deferred", True)
+    assert sum(batch.columns.num_rows for batch in read(source(path), SCHEMA)) == 20

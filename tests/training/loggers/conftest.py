@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
-from seqclf.config.command import CONF
+from seqclf.config.documentation import CONF
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
 from seqclf.training.loggers.options import LoggerOptions
