@@ -105,5 +105,6 @@ def test_values_joined_by_commas_get_a_remedy_for_one_run(argument, remedy):
 def test_a_key_with_punctuation_is_escaped_and_not_quoted():
     with pytest.raises(InputError) as refused:
         TypedArguments("train", ["decision.min_recall={'with, comma': 0.8, b: 0.5}"]).check()
-    assert str(refused.value).endswith(r"keys in braces cannot be quoted; write 'decision.min_recall={with\, comma: 0.8, b: 0.5}'")
+    remedy = r"write 'decision.min_recall={with\, comma: 0.8, b: 0.5}'"
+    assert str(refused.value).endswith(f"keys in braces cannot be quoted; {remedy}")
     TypedArguments("train", [r"decision.min_recall={with\, comma: 0.8, b: 0.5}"]).check()
