@@ -56,7 +56,7 @@ def test_page_shows_modes_errors_and_rating(result, tmp_path):
     write_page(result, tmp_path / "bench.html")
     page = (tmp_path / "bench.html").read_text(encoding="utf-8")
     assert "Dynamic is good: 0.25 times the iteration time of static." in page
-    cells = re.findall(r"<td[^>]*>([^<]*)</td>", page)
+    cells = re.findall(r"<t[dh][^>]*>([^<]*)</t[dh]>", page)
     assert cells[cells.index("tokens/s") :][:3] == ["tokens/s", "20,000", "5,000"]
     assert cells[cells.index("padding") :][:3] == ["padding", "10%", "10%"], "a share that is padding"
     assert cells[cells.index("times as fast as static") :][:3] == ["times as fast as static", "4", "1"]
