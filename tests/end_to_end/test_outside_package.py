@@ -111,7 +111,7 @@ def test_describe_reads_the_format_and_shows_the_field_kind(start, shell):
 
 def test_the_section_is_on_the_page_after_the_verdict(trained):
     page = (trained["by_yaml"][0] / "report.html").read_text(encoding="utf-8")
-    assert page.index("Verdict") < page.index("<h2>Costs") < page.index("Epochs")
+    assert page.index("<h2>Verdict") < page.index("<h2>Costs") < page.index("<h2>Epochs")
 
 
 @pytest.mark.parametrize("way", ["by_yaml", pytest.param("by_overrides", marks=pytest.mark.soak)])
