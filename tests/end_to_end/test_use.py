@@ -252,6 +252,6 @@ def test_bundle_contains_a_model_card(shell, trained):
     assert "Flags a sequence as yes from a probability of " in card and "Next: " in card
     assert "| this model, test | between |" in card and f"| recall of yes | {test['positive']['recall']:.4f} |" in card
     assert "| train | 192 | 1 | 0 |" in card, "rows used, refused, truncated"
-    assert "1 of 329 rows repeat an earlier row" in card
+    assert "1 of 329 rows repeats an earlier row" in card
     assert "Sequences of more than 13 tokens were not evaluated." in card
     assert "data.label=fraud" in card and "None" not in card
