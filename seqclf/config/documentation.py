@@ -48,7 +48,7 @@ class Key:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A YAML file of a config folder. `defaults`: pairs of group and choice; a None group is a file beside this one."""
+    """A YAML file of a config folder. `defaults`: pairs of group and choice; a None group is a file of the same folder."""
 
     description: tuple[str, ...]
     defaults: tuple[tuple[str | None, str], ...]

@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.config.composition import Composition, compose_config
+from seqclf.config.composition import compose_config
 from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import Config, locate
 from seqclf.config.typed_arguments import TypedArguments
@@ -84,13 +84,6 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
         if begun:
             raise
         _fail(error, typed)  # the config could not be composed, or the run folder not be created
-
-
-def check_composition(composition: Composition, options: str) -> CommandOptions:
-    """Return a config that was composed by a program as a checked model. Raises InputError."""
-    return check_config(
-        composition.name, options, composition.plain(), composition.overrides, composition.choices.keys()
-    )
 
 
 def check_config(

@@ -8,7 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from seqclf.config.composition import CONF, compose_config, train_defaults
-from seqclf.config.hydra_command import check_composition, error_text
+from seqclf.config.hydra_command import check_config, error_text
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in
 
@@ -68,7 +68,8 @@ def test_the_keys_that_the_user_wrote_are_known():
 )
 def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
     with pytest.raises(Exception) as raised:
-        check_composition(compose_config("train", [override]), OPTIONS)
+        composition = compose_config("train", [override])
+        check_config("train", OPTIONS, composition.plain(), composition.overrides, composition.choices)
     typed = TypedArguments("train", [override], OPTIONS)
     assert error_text(raised.value, typed).startswith(expected)
 

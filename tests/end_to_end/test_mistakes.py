@@ -116,16 +116,27 @@ def typed_in(shell_name: str, line: str) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(shell, trained):
+def type_line(shell, trained):
+    """A function that runs a command as bash reads it, in a folder with links to the files and the run of `shell`."""
+    folder = shell.folder / "mistakes"  # other tests write to the folder of the shell at the same time
+    folder.mkdir()
+    for name in ("train.jsonl", "test.parquet", "logged"):
+        (folder / name).symlink_to(shell.folder / name)
+
+    def run(command, line):
+        return shell(command, *typed_in("bash", line), cwd=folder)
+
+    run.folder = folder
+    return run
+
+
+@pytest.fixture(scope="module")
+def outcomes(type_line):
     """Run all mistakes, a few at a time. Return each completed command."""
-
-    def run(mistake):
-        return shell(mistake.command, *typed_in("bash", mistake.typed))
-
-    before = sorted(path.name for path in shell.folder.iterdir())
+    before = sorted(path.name for path in type_line.folder.iterdir())
     with ThreadPoolExecutor(3) as pool:
-        completed = dict(zip(MISTAKES, pool.map(run, MISTAKES), strict=True))
-    assert sorted(path.name for path in shell.folder.iterdir()) == before, "a refused command left files"
+        completed = dict(zip(MISTAKES, pool.map(lambda one: type_line(one.command, one.typed), MISTAKES), strict=True))
+    assert sorted(path.name for path in type_line.folder.iterdir()) == before, "a refused command left files"
     return completed
 
 
@@ -146,17 +157,16 @@ def test_advice_is_read_by_hydra_as_the_shells_pass_it_on(mistake, shell_name):
     assert all(OverridesParser.create().parse_override(word).key_or_group for word in words)
 
 
-def test_the_advice_for_keys_of_training_works(shell, trained):
+def test_the_advice_for_keys_of_training_works(type_line):
     advice = dict.fromkeys(mistake.advice for mistake in KEYS)
-    arguments = typed_in("bash", f"{FILES} {QUICK} {' '.join(advice)}")
-    assert shell("train", *arguments).result["fast_dev_run"]
+    assert type_line("train", f"{FILES} {QUICK} {' '.join(advice)}").result["fast_dev_run"]
 
 
 @pytest.mark.parametrize("mistake", CORRECTED, ids=lambda mistake: f"{mistake.command} {mistake.wrong}")
-def test_a_corrected_command_works(shell, trained, mistake):
+def test_a_corrected_command_works(type_line, mistake):
     good = mistake.typed.replace(mistake.wrong, "")
     line = f"{good} {mistake.advice.replace('COLUMN', 'fraud')} {QUICK if mistake.command == 'train' else ''}"
-    assert shell(mistake.command, *typed_in("bash", line)).result
+    assert type_line(mistake.command, line).result
 
 
 def test_an_unknown_option_is_one_line(shell):
