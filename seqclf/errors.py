@@ -1,4 +1,4 @@
-"""The error that users can fix themselves."""
+"""The error that users can fix themselves, and the errors of libraries in one line."""
 
 MAX_CHARACTERS = 590
 
@@ -17,3 +17,12 @@ class InputError(ValueError):
         line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
         half = MAX_CHARACTERS // 2
         super().__init__(line if len(line) <= MAX_CHARACTERS else f"{line[:half]} … {line[-half:]}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text that is not blank, else the name of its class.
+
+    >>> first_line(ValueError("\\n no such column\\nLINE 1: …")), first_line(KeyError())
+    ('no such column', 'KeyError')
+    """
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)

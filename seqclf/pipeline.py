@@ -21,7 +21,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config, package_of, targets
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
 from seqclf.evaluation.decision import parse_rule
 from seqclf.evaluation.metrics import MAIN_METRICS
@@ -215,7 +215,7 @@ def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trai
 
 
 def _trainer_error(error: Exception) -> InputError:
-    return InputError(f"trainer: {str(error).strip().splitlines()[0]}")
+    return InputError(f"trainer: {first_line(error)}")
 
 
 def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split]) -> list[str]:

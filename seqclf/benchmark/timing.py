@@ -11,6 +11,7 @@ import torch
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
+from seqclf.errors import first_line
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -82,7 +83,7 @@ def time_modes(
         try:
             trainers[name], warm_ups[name] = _warm_up(name, workload, settings)
         except Exception as error:  # such as a missing compiler: the other modes still have their figures
-            errors[name] = f"{type(error).__name__}: {str(error).strip().splitlines()[0]}"[:200]
+            errors[name] = f"{type(error).__name__}: {first_line(error)}"[:200]
     seconds = _run_rounds(trainers, rounds)
     timings = {
         name: _timing(trainer, warm_ups[name], seconds[name])

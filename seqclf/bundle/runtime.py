@@ -14,7 +14,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.python_rows import to_columns
-from seqclf.bundle.session import check_model, first_line, open_session
+from seqclf.bundle.session import check_model, open_session
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, load_encoders
@@ -28,7 +28,7 @@ from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.system import progress
 from seqclf.system.stored_state import error_context, read_json

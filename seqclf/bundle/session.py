@@ -8,7 +8,7 @@ import numpy as np
 import onnxruntime
 
 from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 
 
 def open_session(path: Path, device: str = "auto", threads: int | None = None) -> onnxruntime.InferenceSession:
@@ -36,11 +36,6 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
         return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error that says something."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
 def check_model(session: onnxruntime.InferenceSession, specs: list[FieldSpec], classes: int) -> None:

@@ -48,7 +48,7 @@ class Key:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A YAML file of a config folder. `defaults`: pairs of group and choice; a None group is a file of the same folder."""
+    """A YAML file of a config folder. `defaults`: pairs of group and choice; without a group, a file of this folder."""
 
     description: tuple[str, ...]
     defaults: tuple[tuple[str | None, str], ...]

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from seqclf.data.encoding.field_spec import FieldSpec
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 
@@ -73,7 +73,7 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, 
                 logits = session.run(["logits"], inputs)[0]
             except Exception as error:  # ONNX Runtime's exceptions have no common base class
                 raise InputError(
-                    f"{key}: the exported network fails on {shape}: {error_line(error)}; {REMEDY}"
+                    f"{key}: the exported network fails on {shape}: {first_line(error)}; {REMEDY}"
                 ) from error
             if logits.shape != expected.shape or logit_error(logits, expected) > TOLERANCE:
                 raise InputError(f"{key}: the exported network has other logits on {shape}; {REMEDY}")
@@ -114,11 +114,6 @@ def describe_value(value: Any) -> str:
     return f"a tensor {tuple(value.shape)} of {str(value.dtype).removeprefix('torch.')}"
 
 
-def error_line(error: BaseException) -> str:
-    """Return the first line of an error's text that is not blank, else the name of its class."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 def _padded_batch(fields: Sequence[FieldSpec], shortest: int) -> dict[str, np.ndarray]:
     lengths = shortest + np.array(MORE_TOKENS)
     return example_inputs(fields, lengths, shortest + PADDED_WIDTH, np.random.default_rng(SEED))
@@ -149,7 +144,7 @@ def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
         raise
     except Exception as error:  # the code of another package may raise anything
         shape = f"{len(lengths)} sequences of {', '.join(map(str, lengths))} tokens"
-        raise InputError(f"{key}: fails on {shape} ({type(error).__name__}: {error_line(error)})") from error
+        raise InputError(f"{key}: fails on {shape} ({type(error).__name__}: {first_line(error)})") from error
     finally:
         for module, training in modes.items():
             module.training = training
@@ -162,4 +157,4 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{key}: the exported network cannot be loaded: {error_line(error)}; {REMEDY}") from error
+        raise InputError(f"{key}: the exported network cannot be loaded: {first_line(error)}; {REMEDY}") from error

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.instantiate import is_foreign, targets
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.export_checks import check_exportable, check_logits, describe_value, error_line, padding_error
+from seqclf.models.export_checks import check_exportable, check_logits, describe_value, padding_error
 from seqclf.training.module import SequenceTask
 
 LARGEST_ERROR = 1e-4  # of logits; the rounding errors of another order of summation are a hundred times smaller
@@ -75,7 +75,7 @@ def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:
     except Exception as error:  # the code of another package may raise anything
         shapes = f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}"
         raise InputError(
-            f"{key}: fails on {shapes} ({type(error).__name__}: {error_line(error)}); "
+            f"{key}: fails on {shapes} ({type(error).__name__}: {first_line(error)}); "
             "name a loss of logits and class indices, as torch.nn.CrossEntropyLoss is"
         ) from error
     finally:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import Batch
 from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
@@ -296,6 +296,6 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         try:
             task.load_state_dict(weights)
         except (RuntimeError, TypeError) as error:
-            raise InputError(f"its weights cannot be loaded ({str(error).splitlines()[0]})") from None
+            raise InputError(f"its weights cannot be loaded ({first_line(error)})") from None
     task.trained_steps = state["global_step"]
     return task.eval()

@@ -10,12 +10,7 @@ from lightning.pytorch.callbacks import Callback
 
 from seqclf.config.arguments import check_arguments
 from seqclf.config.instantiate import build, locate_subclass
-from seqclf.errors import InputError
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+from seqclf.errors import InputError, first_line
 
 
 def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:

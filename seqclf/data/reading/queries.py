@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import duckdb
 
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system.json_result import JsonObject
 
 QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
@@ -41,7 +41,7 @@ def subquery(text: str, where: str) -> str:
         text.encode()
         statements = duckdb.extract_statements(text)
     except (duckdb.Error, UnicodeError) as error:
-        raise InputError(f"{where}: cannot be read: {str(error).splitlines()[0]}; fix the query") from None
+        raise InputError(f"{where}: cannot be read: {first_line(error)}; fix the query") from None
     if not statements:
         raise InputError(f"{where}: holds no query; write one SELECT")
     if len(statements) > 1:

@@ -15,6 +15,7 @@ from lightning.pytorch.loggers import Logger
 
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
+from seqclf.errors import first_line
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.training.loggers.score_names import main_scores, shown_scores
@@ -111,11 +112,6 @@ class RunLogger(ABC):
 def warn_without(service: str, error: Exception) -> None:
     """Warn that a run goes on without a service."""
     warnings.warn(f"{service}: {first_line(error)}; the run goes on without it", stacklevel=3)
-
-
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message, or its type if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
 def answers(url: str, seconds: float) -> bool:

@@ -23,7 +23,7 @@ from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import CodeHashes, hash_bytes
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system.stored_state import SIZE, require
 
 UNKNOWN = "[UNK]"
@@ -224,7 +224,7 @@ class TextEncoder(RunningTextEncoder):
             # A tokenizer without an unknown token loads, and fails at the first unseen word.
             self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])
         except Exception as error:  # the library raises plain Exception
-            raise InputError(f"tokenizer cannot be read ({str(error).splitlines()[0]})") from None
+            raise InputError(f"tokenizer cannot be read ({first_line(error)})") from None
         self.vector_size = state["vector_size"]
         self._look_up_words()
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from seqclf.data.reading.formats.format import Files, Format, TableSql, scan
 from seqclf.data.schema.schema import check_names
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 
 
 class Parquet(Format):
@@ -33,4 +33,4 @@ def _names(path: Path) -> list[str]:
     try:
         return pq.read_schema(path).names
     except pa.ArrowException as error:  # DuckDB's message would not name the file
-        raise InputError(f"{path}: cannot be read: {str(error).splitlines()[0]}; replace the file") from None
+        raise InputError(f"{path}: cannot be read: {first_line(error)}; replace the file") from None
