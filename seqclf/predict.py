@@ -19,15 +19,16 @@ if TYPE_CHECKING:
     from seqclf.bundle.options import PredictConfig
     from seqclf.bundle.runtime import Classifier
     from seqclf.data.reading.sources import Source
+    from seqclf.data.schema.label_types import Label
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSequence(JsonResult):
     """The JSON line of `predict sequence=…`."""
 
-    prediction: str
+    prediction: Label
     probability: float
-    probabilities: dict[str, float]
+    probabilities: dict[Label, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +96,12 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
         raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
     has_id = "id" in first[0].columns.schema.names
-    schema = predictions_schema(classifier.classes, first[0].columns.column("id").type if has_id else None)
+    id_type = first[0].columns.column("id").type if has_id else None
+    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type)
     with open_writer(output, schema) as sink:
         for batch, predictions in itertools.chain([first], stream):
             ids = batch.columns.column("id") if has_id else None
-            table = predictions_table(predictions, classifier.classes, ids, rows + 1)
+            table = predictions_table(predictions, classifier.classes, classifier.labels, ids, rows + 1)
             sink.write_batch(guard_formulas(table) if config.csv_guard else table)
             rows += len(predictions.errors)
             refused += sum(error is not None for error in predictions.errors)

@@ -15,6 +15,7 @@ from typing import Any
 
 from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
+from seqclf.data.schema.label_types import typed_labels
 from seqclf.data.schema.schema import Schema
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
@@ -134,7 +135,7 @@ def check_content(manifest: Mapping[str, Any]) -> None:
         if label is not None and (label not in classes or len(classes) != 2):
             raise InputError(f"{key} must be one of two classes")
     _check_decision(decision, classes)
-    Schema.from_dict(manifest["schema"])
+    typed_labels(classes, Schema.from_dict(manifest["schema"]).label_type)
 
 
 def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:

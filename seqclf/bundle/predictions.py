@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from seqclf.bundle.runtime import Predictions
 
 
-def predictions_schema(classes: list[str], id_type: pa.DataType | None) -> pa.Schema:
+def predictions_schema(classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None) -> pa.Schema:
     """Columns `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`."""
-    columns = [("id", id_type or pa.int64()), ("prediction", pa.string()), ("probability", pa.float64())]
+    columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
     return pa.schema([*columns, ("error", pa.string())])
 
@@ -34,11 +34,11 @@ def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def predictions_table(
-    predictions: Predictions, classes: list[str], ids: pa.Array | None, first_row: int
+    predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array | None, first_row: int
 ) -> pa.RecordBatch:
     """Rows of `predictions_schema`. A refused row has only its id and error.
 
-    `ids`: (N,), or None to number the rows from `first_row`.
+    `labels`: (C,) in their type. `ids`: (N,), or None to number the rows from `first_row`.
     """
     refused = np.array([error is not None for error in predictions.errors], dtype=bool)
     # Any index will do for refused rows, which are masked below.
@@ -46,7 +46,7 @@ def predictions_table(
     top = predictions.probabilities[np.arange(len(best)), best]
     if ids is None:
         ids = pa.array(np.arange(first_row, first_row + len(best)))
-    arrays = [ids, pa.array(classes).take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
+    arrays = [ids, labels.take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
     arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
     arrays.append(pa.array(predictions.errors, pa.string()))
-    return pa.record_batch(arrays, schema=predictions_schema(classes, ids.type))
+    return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type))

@@ -25,6 +25,7 @@ from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.reading.tables import is_pandas, is_table
+from seqclf.data.schema.label_types import Label, typed_labels
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
@@ -56,12 +57,13 @@ class Predictions(NamedTuple):
 class SequencePrediction(TypedDict):
     """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
 
-    A refused sequence has an `error`, and None in all other keys.
+    Labels have the type of the column that the bundle was trained on. A refused sequence has an `error`, and None in
+    all other keys.
     """
 
-    prediction: str | None
+    prediction: Label | None
     probability: float | None
-    probabilities: dict[str, float] | None
+    probabilities: dict[Label, float] | None
     error: str | None
 
 
@@ -93,6 +95,7 @@ class Classifier:
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = Schema.from_dict(self.manifest["schema"])
+        self.labels = typed_labels(self.classes, self.schema.label_type)
         decision = Decision.from_dict(self.manifest["decision"])
         self.decision = override_threshold(decision, threshold, self.manifest["positive"], self.classes)
 
@@ -119,7 +122,7 @@ class Classifier:
     @property
     def classes_(self) -> np.ndarray:
         """(C,) labels, in the order of the columns of `predict_proba`."""
-        return np.array(self.classes)
+        return np.array(self.labels.to_pylist())
 
     @overload
     def predict(self, data: Mapping[str, Any]) -> SequencePrediction: ...
@@ -172,13 +175,14 @@ class Classifier:
         columns, value_errors = self._columns(sequences)
         predictions = self.predict_columns(columns)
         results: list[SequencePrediction] = []
+        labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
             error = value_error or predictions.errors[row]
             label = probability = by_label = None
             if error is None:
                 index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
-                label, probability = self.classes[index], probabilities[index]
-                by_label = dict(zip(self.classes, probabilities, strict=True))
+                label, probability = labels[index], probabilities[index]
+                by_label = dict(zip(labels, probabilities, strict=True))
             results.append({"prediction": label, "probability": probability, "probabilities": by_label, "error": error})
         return results
 

@@ -84,7 +84,7 @@ def _record_batches(classifier: Classifier, source: Source) -> Iterator[pa.Recor
     first_row = 1
     for rows, predictions in classifier.predict_source(source):
         ids = rows.columns.column("id") if "id" in rows.columns.schema.names else None
-        table = predictions_table(predictions, classifier.classes, ids, first_row)
+        table = predictions_table(predictions, classifier.classes, classifier.labels, ids, first_row)
         first_row += len(predictions.errors)
         yield without_id(table) if ids is None and source.query is None else table
 
@@ -93,7 +93,7 @@ def _empty_schema(classifier: Classifier, source: Source) -> pa.Schema:
     """Return the schema of the predictions of no rows."""
     names, id = source.table.schema.names, classifier.schema.id
     id_type = source.table.schema.field(id).type if id in names else None
-    schema = predictions_schema(classifier.classes, id_type)
+    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type)
     has_id = id in names or bool(classifier.schema.group_by) or source.query is not None
     return schema if has_id else schema.remove(0)
 

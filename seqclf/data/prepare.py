@@ -27,6 +27,7 @@ from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.label_types import label_type
 from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
 from seqclf.data.splitting.policy import SPLITS, SplitPolicy
 from seqclf.data.storage.dataset import Dataset, open_dataset
@@ -34,6 +35,9 @@ from seqclf.data.validation.quarantine import Quarantine
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 from seqclf.system import progress
+
+FEW_LABELS = 20  # up to here anything may be a class
+NEARLY_ALL = 0.9  # of the rows have a label of their own: the column is an id
 
 
 def prepare(options: DataOptions) -> Dataset:
@@ -92,6 +96,8 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
         staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}
+    labels_from = sources["train"] if label_table is None else label_table.source
+    _require_classes(inputs["train"].labels, f"{labels_from}: column '{schema.label}' (data.label)")
     splits = {name: np.full(len(rows), SPLITS.index(name)) for name, rows in inputs.items()}
     # Only the training source is divided. A file named for a split keeps its rows there.
     splits["train"] = policy.assign(inputs["train"], str(sources["train"]))
@@ -188,7 +194,29 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         order_by=options.order_by,
         skip=[] if label_table is None else [options.label],
     )
-    return replace(schema, label=options.label)
+    column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
+    return replace(schema, label=options.label, label_type=label_type(column_type))
+
+
+def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
+    """Raise InputError if the (N,) labels are measurements or ids. `where`: their file and column."""
+    distinct = pc.unique(labels)
+    if len(distinct) <= FEW_LABELS:
+        return
+    counts = f"{where} has {len(distinct):,} different values in {len(labels):,} rows"
+    if _are_measurements(distinct):
+        raise InputError(f"{counts}, which are fractions and not classes; name another column, or bin it in data.query")
+    if len(distinct) > NEARLY_ALL * len(labels):
+        raise InputError(f"{counts}, nearly one for each row; name the column of the classes: data.label=COLUMN")
+
+
+def _are_measurements(labels: pa.Array) -> bool:
+    """Check whether all labels are numbers, and some of them fractions."""
+    try:
+        values = labels.cast(pa.float64()).to_numpy()
+    except pa.ArrowInvalid:
+        return False
+    return bool((np.floor(values) != values).any())
 
 
 def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[str]:

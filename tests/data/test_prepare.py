@@ -266,6 +266,27 @@ def test_labels_that_are_whole_numbers_are_sorted_as_numbers(make):
     assert make({"tokens": TOKENS, "label": ["10", "b"] * 10}).classes == ["10", "b"]
 
 
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ([row * 0.37 for row in range(30)] * 2, "30 different values in 60 rows, which are fractions and not classes"),
+        ([f"{row}.5" for row in range(60)], "60 different values in 60 rows, which are fractions and not classes"),
+        ([f"id {row}" for row in range(58)] + ["id 0"] * 2, "58 different values in 60 rows, nearly one for each row"),
+    ],
+    ids=["numbers", "texts of numbers", "ids"],
+)
+def test_measurements_and_ids_are_refused_as_labels(make, labels, problem):
+    with pytest.raises(InputError, match=rf"t\.parquet: column 'label' \(data\.label\) has {problem}.*; name"):
+        make({"tokens": [[row % 5] for row in range(60)], "label": labels})
+
+
+def test_many_classes_and_a_few_fractions_are_labels(make):
+    tokens = [[row % 5] for row in range(120)]
+    assert len(make({"tokens": tokens, "label": [f"c{row % 60}" for row in range(120)]}).classes) == 60
+    assert make({"tokens": tokens, "label": [0.5, 1.0, 1.5] * 40}).classes == ["0.5", "1.0", "1.5"]
+    assert len(make({"tokens": tokens, "label": [float(row % 40) for row in range(120)]}).classes) == 40
+
+
 def test_the_rarer_of_two_classes_is_positive_by_default(make):
     labels = ["common"] * 15 + ["rare"] * 5
     assert make({"tokens": TOKENS, "label": labels}).positive == "rare"

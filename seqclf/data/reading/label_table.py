@@ -34,6 +34,7 @@ class LabelTable:
             if self.has_key:
                 expressions.append(f"{key} AS key")
             table = reader.select(expressions)
+            self.label_column_type = reader.column_types[label]
         id_parts = [table.column(f"k{position}").combine_chunks() for position in range(len(id_columns))]
         id_texts = as_text(joined_key(id_parts))
         table = table.append_column("id", id_texts).filter(id_texts.is_valid())

@@ -16,6 +16,7 @@ from seqclf.data.encoding.truncation import SIDES, Truncation
 from seqclf.data.schema.declared_fields import check_together, named_field, stored_field
 from seqclf.data.schema.fields import Field
 from seqclf.data.schema.inference import inferred_event_fields, inferred_fields
+from seqclf.data.schema.label_types import ARROW_TYPES
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 from seqclf.system.stored_state import SIZE, Where, one_of, require
@@ -24,6 +25,7 @@ INFERENCE_ROWS = 1000
 SCHEMA: dict[str, Any] = {
     "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
     "label": (str, None),
+    "label_type": one_of(*ARROW_TYPES),
     "id": (str, None),
     "max_length": (SIZE, None),
     "truncate": one_of(*SIDES),
@@ -37,6 +39,7 @@ SCHEMA: dict[str, Any] = {
 class Schema:
     """Fields of a token, and the columns of label, id, group and order. `ignored`: columns that nothing reads.
 
+    `label_type`: type of the label's column, which predictions have too (see `label_types`).
     With `group_by` the file is an event table: a row is a token, and the rows of a group are a sequence. They are
     sorted by `order_by`, equal ones by their order in the file.
     """
@@ -49,6 +52,7 @@ class Schema:
     group_by: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    label_type: str = "text"
 
     @property
     def truncation(self) -> Truncation:
@@ -69,6 +73,7 @@ class Schema:
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> Schema:
         """Return the schema of which `to_dict` returned `state`. Raises InputError if no schema can have that state."""
+        state = {"label_type": "text", **state}  # bundles of seqclf 0.1 do not have it
         require(state, SCHEMA, "schema")
         # A key of a later version may change how data is read, so it is refused and not ignored.
         if set(state) - set(SCHEMA):

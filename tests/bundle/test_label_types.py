@@ -1,0 +1,114 @@
+"""Predictions have the type of the column that held the labels."""
+
+import copy
+import shutil
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
+from seqclf.bundle.runtime import Classifier
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
+from seqclf.export_bundle import write_bundle
+
+TYPES = {
+    "integer": ([2, 10], pa.int64(), ["2", "10"]),
+    "small integer": (np.array([0, 1], np.uint8), pa.int64(), ["0", "1"]),
+    "number": ([0.5, 1.0], pa.float64(), ["0.5", "1.0"]),
+    "boolean": ([False, True], pa.bool_(), ["false", "true"]),
+    "text": (["2", "10"], pa.string(), ["2", "10"]),
+    "category": (pd.Categorical(["no", "yes"]), pa.string(), ["no", "yes"]),
+}
+
+
+def labelled(kind, folder):
+    """Dataset of twenty rows whose labels are the two values of a type of TYPES."""
+    labels = pd.Series(TYPES[kind][0]).repeat(10).reset_index(drop=True)
+    frame = pd.DataFrame({"events": [[row % 4, 1] for row in range(20)], "label": labels})
+    pq.write_table(pa.Table.from_pandas(frame), folder / "train.parquet")
+    return prepare(data_options(folder / "cache", train=str(folder / "train.parquet")))
+
+
+@pytest.fixture(scope="module")
+def bundle_of(tmp_path_factory):
+    """Function that returns the classifier of a type. One is exported, the others differ in the manifest alone."""
+    loaded = {}
+    folder = tmp_path_factory.mktemp("labels")
+    write_bundle(make_task(labelled("integer", folder).description()), folder / "integer", {})
+
+    def load(kind):
+        if kind not in loaded:
+            bundle = folder / kind
+            if kind != "integer":
+                shutil.copytree(folder / "integer", bundle)
+                manifest = read_manifest(bundle)
+                work = tmp_path_factory.mktemp("kind")
+                dataset = labelled(kind, work)
+                manifest |= {"classes": dataset.classes, "positive": None, "schema": dataset.schema.to_dict()}
+                (bundle / "manifest.json").unlink()
+                write_manifest(
+                    bundle, {key: value for key, value in manifest.items() if key not in ("files", "digest")}
+                )
+            loaded[kind] = Classifier(bundle, device="cpu", threads=1)
+        return loaded[kind]
+
+    return load
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_tables_and_rows_are_predicted_in_the_type_of_the_labels(bundle_of, kind):
+    classifier = bundle_of(kind)
+    _, arrow_type, names = TYPES[kind]
+    labels = classifier.labels.to_pylist()
+    assert classifier.classes == names and classifier.labels.type == arrow_type
+    assert classifier.classes_.tolist() == labels and len(classifier.classes_) == 2
+    rows = [[1, 2], [], [3, 3, 0]]
+    table = classifier.predict(pa.table({"events": rows}))
+    assert table.schema.field("prediction").type == arrow_type
+    assert table.column_names == ["prediction", "probability", *(f"probability_{name}" for name in names), "error"]
+    predicted = table.column("prediction").to_pylist()
+    assert predicted[1] is None and {predicted[0], predicted[2]} <= set(labels)
+    assert [row["prediction"] for row in classifier.predict(rows)] == predicted
+    first = classifier.predict(rows)[0]
+    assert (
+        list(first["probabilities"]) == labels and first["probabilities"][first["prediction"]] == first["probability"]
+    )
+    assert classifier.predict(pa.table({"events": pa.array([], pa.list_(pa.int64()))})).schema == table.schema
+
+
+def test_predictions_of_a_frame_compare_with_its_labels(bundle_of):
+    frame = pd.DataFrame({"events": [[1, 2], [3, 0]], "label": [2, 10]})
+    predicted = bundle_of("integer").predict(frame)["prediction"]
+    assert predicted.dtype == np.int64 and set(predicted) <= {2, 10}
+    as_polars = bundle_of("boolean").predict(pl.DataFrame({"events": [[1, 2], [3, 0]]}))
+    assert as_polars.schema["prediction"] == pl.Boolean
+
+
+def test_a_label_table_gives_the_type_too(tmp_path):
+    pq.write_table(pa.table({"id": [*range(20)], "events": [[1, 2]] * 20}), tmp_path / "train.parquet")
+    pq.write_table(pa.table({"id": [*range(20)], "label": [True, False] * 10}), tmp_path / "labels.parquet")
+    paths = {"train": str(tmp_path / "train.parquet"), "labels": str(tmp_path / "labels.parquet"), "id": "id"}
+    assert prepare(data_options(tmp_path / "cache", **paths)).schema.label_type == "boolean"
+
+
+@pytest.mark.parametrize("label_type", ["integer", "number", "boolean", "colour"])
+def test_a_label_type_that_the_classes_do_not_have_is_refused(bundle_of, label_type):
+    manifest = copy.deepcopy(bundle_of("category").manifest)
+    check_content(manifest)
+    manifest["schema"]["label_type"] = label_type
+    with pytest.raises(InputError, match=r"^schema\.label_type (is .*, which the classes are not|must be one of text)"):
+        check_content(manifest)
+
+
+def test_labels_of_a_bundle_without_their_type_are_texts(bundle_of):
+    manifest = copy.deepcopy(bundle_of("integer").manifest)
+    del manifest["schema"]["label_type"]
+    check_content(manifest)
+    assert Schema.from_dict(manifest["schema"]).label_type == "text"
