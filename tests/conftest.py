@@ -1,5 +1,6 @@
 """Fixtures for all tests: a temporary cache folder, and data options with the defaults of conf/."""
 
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from functools import cache as memoised
@@ -12,6 +13,12 @@ from omegaconf import OmegaConf
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
+
+
+def pytest_configure() -> None:
+    """Receive Ctrl-C, which programs started in the background of a script ignore, and their children after them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -26,7 +26,6 @@ OPTIONS = {
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
-FIRST_READ = {"README.md", "quickstart.md"}
 
 
 def name(page: Path) -> str:
@@ -88,7 +87,7 @@ def test_python_blocks_compile(page):
     "page",
     [
         # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them.
-        pytest.param(page, marks=pytest.mark.slow if page.name in FIRST_READ else pytest.mark.soak, id=name(page))
+        pytest.param(page, marks=pytest.mark.slow if page.name == "README.md" else pytest.mark.soak, id=name(page))
         for page in filter(is_run, pages())
     ],
 )

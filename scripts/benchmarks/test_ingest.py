@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parent / "ingest.py"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_stage_is_measured(tmp_path):
     options = ["--millions", "0.02", "--sorted", "--folder", tmp_path]
     completed = subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True)

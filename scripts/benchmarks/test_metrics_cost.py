@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parent / "metrics_cost.py"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_metrics_and_report_are_timed(tmp_path):
     overrides = ["trainer.max_epochs=1", "export=false", f"hydra.run.dir={tmp_path / 'run'}", "runtime.threads=1"]
     completed = subprocess.run([sys.executable, SCRIPT, *overrides], capture_output=True, text=True, check=True)

@@ -14,7 +14,7 @@ def run(*options):
     return subprocess.run([sys.executable, SCRIPT, *options], capture_output=True, text=True)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_peers_are_timed_on_the_same_sequences(tmp_path):
     only = "--only=seqclf,torch_bucketed,torch_static"
     completed = run("--rounds=2", "--sequences=128", only, f"--output={tmp_path / 'peers'}")
