@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from seqclf.data.data_title import data_title
 from seqclf.data.options import DataOptions
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
@@ -121,7 +122,7 @@ def survey_dataset(
     """
     labels = {name: split.labels for name, split in dataset.splits.items()}
     survey = DatasetSurvey(
-        name=options.name,
+        name=data_title(options.name, options.train),
         classes=count_classes(labels, dataset.classes),
         positive=dataset.positive,
         rows=dataset.report,

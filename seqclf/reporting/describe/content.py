@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.reporting.formatting import NO_VALUE, number
 from seqclf.survey.class_counts import ClassCounts
@@ -67,6 +68,15 @@ def _scores(metrics: ClassificationMetrics) -> dict[str, float | None]:
             # Macro recall has the plain name already.
             scores["positive_recall" if name == "recall" else name] = getattr(metrics.positive, name)
     return scores
+
+
+def score_title(name: str, positive: str | None) -> str:
+    """Return the name of a score of `baseline_rows` for people.
+
+    >>> score_title("recall", "fraud"), score_title("positive_recall", "fraud")
+    ('macro recall', 'recall of fraud')
+    """
+    return metric_title("recall", positive) if name == "positive_recall" else metric_title(name)
 
 
 def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:

@@ -22,7 +22,6 @@ from seqclf.system.atomic_files import write_output
 MAX_ROWS = 100  # of a table, so that a page of thousands of classes stays below a megabyte
 MAX_WARNINGS = 100
 PERCENTILES = ("p5", "p50", "p95", "max")
-METRIC_HEADINGS = {"recall": "macro recall", "f1": "macro F1", "auroc": "AUROC"}
 
 
 def write_page(survey: DatasetSurvey, path: Path) -> None:
@@ -221,7 +220,7 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
         return {"baseline_table": None}
     rows = [
         [
-            METRIC_HEADINGS.get(name, name.replace("_", " ")),
+            content.score_title(name, survey.positive),
             *(score(scores.get(name)) for scores in scores_by_model.values()),
         ]
         for name in next(iter(scores_by_model.values()))

@@ -27,7 +27,6 @@ MOST_CHANNELS = 14  # lines of values
 MOST_TYPICAL = 10  # classes
 EXAMPLE_CHARACTERS = 90
 PERCENTILES = ("p5", "p50", "p95", "max")
-SHORT_HEADINGS = {"positive_recall": "pos. recall", "average_precision": "avg. prec."}
 
 
 def show_survey(survey: DatasetSurvey) -> None:
@@ -194,8 +193,8 @@ def _show_baseline(survey: DatasetSurvey) -> None:
     split = content.last_split(survey)
     _print_line(f"without the order of the tokens, on {split}; to beat: {survey.baseline.model}")
     names = list(next(iter(rows.values())))
-    headings = ["model", *(SHORT_HEADINGS.get(name, name) for name in names)]
+    headings = ["model", *(content.score_title(name, survey.positive) for name in names)]
     _print_table(headings, ([model, *(score(scores.get(name)) for name in names)] for model, scores in rows.items()))
     single_fields = [f"{shortened(name, 28)} {recall:.4f}" for name, recall in content.single_field_rows(survey)]
     if single_fields:
-        _print_line(f"recall of each field alone: {listed(single_fields, MOST_CLASSES)}")
+        _print_line(f"macro recall of each field alone: {listed(single_fields, MOST_CLASSES)}")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
+from seqclf.data.data_title import data_title
 from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Evaluation, RunMetrics
@@ -15,8 +14,6 @@ from seqclf.reporting.run.mistakes import Mistake, worst_mistakes
 from seqclf.reporting.run.page import Report
 from seqclf.reporting.run.sources import split_sources
 from seqclf.system.versions import package_versions
-
-UNNAMED = "files"  # data.name of conf/data/files.yaml
 
 
 def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
@@ -44,22 +41,6 @@ def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int) -> int 
     return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
-def data_title(data: Mapping[str, Any]) -> str:
-    """The name of the data, or that of the training file where the name is the default one of `data=files`.
-
-    `data`: the config of the data, as plain values.
-
-    >>> data_title({"name": "files", "train": "data/cards.csv.gz"}), data_title({"name": "fraud", "train": "cards.csv"})
-    ('cards', 'fraud')
-    """
-    train = data.get("train")
-    if data["name"] != UNNAMED or not isinstance(train, str):
-        return str(data["name"])
-    # A query is no path, and a pattern has no name of its own.
-    name = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
-    return name if re.fullmatch(r"[\w -]+", name) else UNNAMED
-
-
 def run_report(
     config: Mapping[str, Any],
     dataset: Dataset,
@@ -71,7 +52,7 @@ def run_report(
 ) -> Report:
     """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
     return Report(
-        title=data_title(config["data"]),
+        title=data_title(config["data"]["name"], config["data"].get("train")),
         evaluation=evaluation,
         classes=dataset.classes,
         positive=dataset.positive,

@@ -13,13 +13,13 @@ import pytest
 from markupsafe import escape
 from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
 
+from seqclf.data.data_title import data_title
 from seqclf.data.encoding.described_row import DescribedRow, TokenTable
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.reporting.html import unbroken_overrides
-from seqclf.reporting.run.content import data_title
 from seqclf.reporting.run.figures import MARGIN
 from seqclf.reporting.run.mistakes import worst_mistakes
 from seqclf.reporting.run.page import write_report
@@ -360,7 +360,7 @@ def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
     ],
 )
 def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):
-    assert data_title({"name": name, "train": train}) == title
+    assert data_title(name, train) == title
 
 
 def test_without_alerts_there_is_no_dot_on_the_curve_of_precision(pages):
