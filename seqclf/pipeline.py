@@ -241,7 +241,7 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
     weights = sum(weight.numel() for weight in task.parameters())
-    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, {torch.get_num_threads()} threads")
+    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
     return logger
 
 

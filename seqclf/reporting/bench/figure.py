@@ -45,7 +45,7 @@ def write_picture(result: BenchmarkResult, path: Path) -> None:
     time_axis.axhline(1.0, color="#444444", linewidth=0.8)
     speed_axis.legend(frameon=False, fontsize=10)
     machine = result.machine
-    figure.suptitle(f"{machine.name}, {machine.threads} threads, {machine.precision}", fontsize=10)
+    figure.suptitle(f"{machine.name}, threads: {machine.threads}, {machine.precision}", fontsize=10)
     with explain_disk_errors(path), atomic_replace(path) as unfinished:
         figure.savefig(unfinished, dpi=160, format="png")
 

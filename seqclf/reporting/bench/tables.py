@@ -67,7 +67,7 @@ def structure_line(structure: StructureChanges) -> str:
 
 def machine_line(machine: Machine) -> str:
     """Name the machine and what ran on it."""
-    return f"{machine.name}, {machine.threads} threads, {machine.precision}, PyTorch {machine.torch}"
+    return f"{machine.name}, threads: {machine.threads}, {machine.precision}, PyTorch {machine.torch}"
 
 
 def show_workload(result: WorkloadResult) -> None:
