@@ -66,6 +66,13 @@ NOT_SET = dict.fromkeys(
     ("predict", "evaluate"),
     dict.fromkeys(("batch_size", "bs", "batchsize", "batch"), "rows are batched by their lengths; remove it"),
 )
+NOT_SET |= dict.fromkeys(
+    ("train", "describe", "search", "bench"),
+    dict.fromkeys(
+        ("columns", "features", "data.columns", "data.column", "data.features"),
+        "fields are one mapping of columns to kinds; write 'data.fields={COLUMN: category}'",
+    ),
+)
 BY_COMMAND["evaluate"] = {"input": "data.test"}
 BY_COMMAND["export"] = {"model": "checkpoint", "input": "checkpoint"}
 

@@ -27,6 +27,7 @@ from omegaconf.errors import OmegaConfBaseException
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import Config, locate
+from seqclf.config.missing_package import missing_package
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.errors import InputError
 from seqclf.system import signals
@@ -63,6 +64,11 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
                 raise
             remove_empty_folder(run_folder())
             _fail(error, TypedArguments(name, sys.argv[1:], options))
+        except ModuleNotFoundError as error:
+            if (package := missing_package(error)) is None:
+                raise
+            remove_empty_folder(run_folder())
+            _fail(package, TypedArguments(name, sys.argv[1:], options))
         if isinstance(result, JsonResult):
             result = result.to_dict()
         if result is not None:

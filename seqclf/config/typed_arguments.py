@@ -64,8 +64,17 @@ class TypedArguments:
             return f"{key}: {self._refused_mapping(key, value, is_block=known[key].value is None)}"
         if key in self.command.groups:
             return f"{key}: is a group; choose {' or '.join(f'{key}={name}' for name in self.command.choices(key))}"
+        if self._names_class(key.partition(".")[0]):
+            # What its class takes beside the keys of the chosen file is known only once the class is imported.
+            added = "VALUE" if value is None else value
+            return f"{key}: no such key; to add a new key, write {shell_word(f'+{key}={added}')}"
         advice = advise_key(self.command, key, value, self.chosen, self._declared(key))
         return f"{key}: no such key; {advice or GENERAL}"
+
+    def _names_class(self, group: str) -> bool:
+        """True if the arguments name a class of another package in a group."""
+        classes = [text for text in self.arguments if re.match(rf"\+*{re.escape(group)}\.([\w.]+\.)?_target_=", text)]
+        return any(not text.partition("=")[2].startswith("seqclf.") for text in classes)
 
     def unknown_choice(self, group: str, value: str) -> str:
         """Return the error line of a choice that a group does not have."""

@@ -20,6 +20,9 @@ FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positi
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
+USELESS_ALERTS = "useless_alerts"
+NO_POSITIVE = "no_positive_rows"
+LITTLE_GAIN = 0.1  # of the way from the precision of random alerts to that of perfect ones
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
@@ -27,8 +30,8 @@ NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a
 class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
-    `kind`: never_predicted, no_better_than_chance, hidden_recall, below_majority, or not_better_than_baseline (see
-    `next_step.baseline_alarm`). `remedy`: overrides to try.
+    `kind`: no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts, below_majority, or
+    not_better_than_baseline (see `next_step.baseline_alarm`). `remedy`: what to try.
     """
 
     kind: str
@@ -55,9 +58,12 @@ def find_alarms(
     """
     support, recall = metrics.support_by_class, metrics.recall_by_class
     present = [label for label in classes if support[label]]
+    rows = sum(support.values())
+    if positive is not None and rows and not support[positive]:
+        text = f"none of the {rows:,} rows is {positive}: its recall is unknown"
+        return [Alarm(NO_POSITIVE, text, f"more rows of {positive}, or a larger share (data.split)")]
     if len(present) < 2:
         return []
-    rows = sum(support.values())
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
     remedy = _remedy(positive)
     alarms = []
@@ -88,6 +94,8 @@ def find_alarms(
     if hidden:
         details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
         alarms.append(Alarm("hidden_recall", f"accuracy {metrics.accuracy:.1%} hides the recall of {details}", remedy))
+    if has_targets and positive is not None and not chance:
+        alarms += _useless_alerts(metrics, classes.index(positive), positive)
     if not has_targets and (alarm := _below_majority(metrics, present, rows)) is not None:
         alarms.append(alarm)
     return alarms
@@ -133,6 +141,33 @@ def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:
     if metrics.accuracy < HIGH_ACCURACY or recall >= low:
         return False
     return bool(binomtest(round(recall * support), support, low, "less").pvalue < 1 - CONFIDENCE)
+
+
+def _useless_alerts(metrics: ConfusionMetrics, index: int, positive: str) -> list[Alarm]:
+    """Alarm about a threshold whose alerts hold hardly more positive rows than as many random ones would.
+
+    Either chance explains the hits (hypergeometric test), or most rows are alerts and the precision gains little.
+    """
+    from scipy.stats import hypergeom
+
+    confusion = np.array(metrics.confusion)
+    rows, positives = int(confusion.sum()), int(confusion[index].sum())
+    alerts, hits = int(confusion[:, index].sum()), int(confusion[index, index])
+    if not hits:
+        return []
+    precision, base_rate = hits / alerts, positives / rows
+    gain = (precision - base_rate) / (1 - base_rate)
+    by_chance = hypergeom.sf(hits - 1, rows, positives, alerts) > 1 - CONFIDENCE
+    if not by_chance and (alerts <= rows / 2 or gain >= LITTLE_GAIN):
+        return []
+    text = (
+        f"the alerts are hardly better than random ones: {alerts:,} of {rows:,} rows are alerts, of which "
+        f"{precision:.1%} are {positive}, and {base_rate:.1%} of all rows are"
+    )
+    remedy = (
+        f"a lower target, correct labels, or more rows of {positive} (the lowest scores among few set the threshold)"
+    )
+    return [Alarm(USELESS_ALERTS, text, remedy)]
 
 
 def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int) -> Alarm | None:

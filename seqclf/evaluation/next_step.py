@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from seqclf.evaluation.alarms import NOT_BETTER, Alarm
+from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metric_names import metric_title
@@ -127,10 +127,14 @@ def _steps(
 ) -> Iterator[str]:
     """Yield steps, the most urgent first. The last one always applies."""
     kinds = {alarm.kind for alarm in metrics.alarms}
+    if NO_POSITIVE in kinds and decision.positive is not None:
+        yield f"get rows of {decision.positive}: {split} has none among {metrics.rows:,}, so its recall is unknown."
     if kinds & {"never_predicted", "hidden_recall"}:
         yield from map(_train_again, untried_weights(training, decision)[:1])
     if kinds & {"no_better_than_chance", "below_majority"}:
         yield from _tries(training, split)
+    if USELESS_ALERTS in kinds:
+        yield from map(_raise_threshold, decision.targets[:1])
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         yield from _steps_to_beat(baseline.comparison[0], baseline.rows, metrics, split, training)
     if metrics.alarms:
@@ -183,6 +187,15 @@ def _tries(training: Training, split: str) -> Iterator[str]:
 
 def _train_again(override: str, reason: str | None = None) -> str:
     return f"train again with {override}" + ("." if reason is None else f", {reason}.")
+
+
+def _raise_threshold(guarantee: Guarantee) -> str:
+    """The step for a promise that is kept by alerts for nearly all rows."""
+    return (
+        f"look at the rows of {guarantee.label} with the lowest scores: they set the threshold, among "
+        f"{guarantee.rows:,} validation rows. Correct wrong labels, get more such rows, or lower "
+        f"decision.{guarantee.rule}={guarantee.target:g}."
+    )
 
 
 def _back_promise(guarantee: Guarantee, training: Training) -> str:

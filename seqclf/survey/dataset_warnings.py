@@ -16,6 +16,7 @@ RARE_ROWS = 10
 IMBALANCE_RATIO = 10.0  # training rows of the largest class over those of the smallest
 SUSPICIOUS_RECALL = 0.99
 UNKNOWN_SHARE = 0.05
+MOSTLY_UNKNOWN = 0.5
 
 
 def dataset_warnings(survey: DatasetSurvey) -> list[str]:
@@ -42,17 +43,24 @@ def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
         rarest = min(train_rows, key=lambda label: train_rows[label])
         yield (
             f"classes are imbalanced: {largest / smallest:.0f} rows of the largest for each of '{rarest}'; watch "
-            "recall, and try loss.class_weights=balanced"
+            "recall, and try loss=balanced"
         )
     rare_labels = [label for label, rows in train_rows.items() if rows < RARE_ROWS]
     if rare_labels:
         shown = ", ".join(rare_labels[:10])
-        yield f"{len(rare_labels)} classes have fewer than {RARE_ROWS} training rows: {shown}; no model learns them"
+        classes_have = "class has" if len(rare_labels) == 1 else "classes have"
+        yield f"{len(rare_labels)} {classes_have} fewer than {RARE_ROWS} training rows: {shown}; no model learns them"
 
 
 def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
     yield from field.extremes or []
-    if field.constant:
+    unknown = max((field.unknown or {"": 0.0}).values())
+    if field.kind == "text" and unknown > MOSTLY_UNKNOWN:
+        yield (
+            f"field {name}: {unknown:.0%} of its words are unknown, as few occur twice; for codes without spaces, such "
+            f"as DNA, set 'data.fields={{{name}: {{kind: text, tokenizer: character}}}}'"
+        )
+    elif field.constant:
         yield f"field {name} is the same in every token; leave it out"
     if field.constant_channels:
         yield f"field {name}: constant channels: {', '.join(field.constant_channels)}; leave them out"

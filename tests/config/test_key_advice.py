@@ -34,6 +34,12 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ("export", "model", "x.ckpt", "write checkpoint=x.ckpt"),
         ("describe", "input", "x.csv", "write data=files data.train=x.csv"),
         ("bench", "steps", "4", "write updates=4"),
+        (
+            "train",
+            "data.columns",
+            "[a]",
+            "fields are one mapping of columns to kinds; write 'data.fields={COLUMN: category}'",
+        ),
         ("predict", "batch_size", "64", "rows are batched by their lengths; remove it"),
         (
             "train",

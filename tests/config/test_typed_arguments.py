@@ -26,6 +26,15 @@ def test_a_quoted_key_is_answered_with_a_form_that_hydra_reads(value, mapping):
     assert OverridesParser.create().parse_override(remedy).value() == mapping
 
 
+@pytest.mark.parametrize("key", ["model.encoder._target_", "+model.encoder._target_", "model._target_"])
+def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
+    """`kernel` is a key of another model, which must not take the place of the class."""
+    typed = TypedArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
+    assert typed.unknown_key("model.kernel") == "model.kernel: no such key; to add a new key, write +model.kernel=7"
+    own = TypedArguments("train", [f"{key}=seqclf.models.recurrent.Recurrent", "model.kernel=7"])
+    assert "model=conv_lstm" in own.unknown_key("model.kernel")
+
+
 def test_a_value_with_punctuation_is_still_to_be_quoted():
     with pytest.raises(InputError, match="quote the parts that hold punctuation"):
         TypedArguments("train", ["data.fields={a: (b}"]).check()

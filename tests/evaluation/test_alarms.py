@@ -97,8 +97,9 @@ def test_random_hits_are_those_of_shuffled_predictions():
 def test_a_threshold_with_few_errors_hides_no_good_ranking():
     """All but four rows are alerts, so the recall of the model is hardly above that of random guesses."""
     metrics = confusion_metrics(np.array([[4, 116], [0, 60]]), ["no", "yes"])
-    assert find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.8, 0.9)) == []
-    (alarm,) = find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.42, 0.61))
+    (alarm,) = find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.8, 0.9))
+    assert alarm.kind == "useless_alerts"
+    alarm, _ = find_alarms(metrics, ["no", "yes"], "yes", has_targets=True, auroc=(0.42, 0.61))
     assert alarm.text == (
         "not shown to be better than chance: the interval of the AUROC of yes is 0.420 to 0.610, and 0.5 is chance"
     )
@@ -111,5 +112,43 @@ def test_accuracy_traded_for_a_recall_target_raises_no_alarm():
     assert "below_majority" not in alarms_by_kind(weak_model, "yes", has_targets=True)
 
 
-def test_a_split_with_one_class_raises_no_alarm():
-    assert alarms_by_kind([[10, 0], [0, 0]], "yes") == {}
+@pytest.mark.parametrize(
+    ("confusion", "expected"),
+    [
+        ([[8, 737], [0, 115]], "852 of 860 rows are alerts, of which 13.5% are yes, and 13.4% of all rows are"),
+        ([[300, 445], [10, 105]], "550 of 860 rows are alerts, of which 19.1% are yes, and 13.4% of all rows are"),
+        ([[80, 12], [6, 2]], "14 of 100 rows are alerts, of which 14.3% are yes, and 8.0% of all rows are"),
+    ],
+    ids=["nearly all rows", "most rows", "by chance"],
+)
+def test_a_promise_that_floods_is_an_alarm(confusion, expected):
+    alarms = alarms_by_kind(confusion, "yes", has_targets=True)
+    assert alarms["useless_alerts"].text == f"the alerts are hardly better than random ones: {expected}"
+    assert "useless_alerts" not in alarms_by_kind(confusion, "yes"), "without a target nothing was given up for recall"
+
+
+@pytest.mark.parametrize("confusion", [[[700, 45], [20, 95]], [[90, 10], [1, 99]], [[9300, 500], [20, 180]]])
+def test_alerts_that_find_many_more_than_random_ones_are_no_alarm(confusion):
+    assert alarms_by_kind(confusion, "yes", has_targets=True) == {}
+
+
+def test_random_alerts_are_nearly_always_called_so():
+    """At 95 % confidence, at most one in twenty thresholds of a model that knows nothing passes."""
+    generator = np.random.default_rng(0)
+    called = 0
+    for _ in range(400):
+        is_yes, is_alert = generator.random(300) < 0.2, generator.random(300) < generator.uniform(0.05, 0.95)
+        confusion = [[np.sum(~is_yes & ~is_alert), np.sum(~is_yes & is_alert)]]
+        confusion.append([np.sum(is_yes & ~is_alert), np.sum(is_yes & is_alert)])
+        called += bool(
+            {"useless_alerts", "no_better_than_chance", "never_predicted"}
+            & alarms_by_kind(confusion, "yes", has_targets=True).keys()
+        )
+    assert called >= 0.93 * 400
+
+
+def test_a_split_with_one_class_raises_no_alarm_unless_the_positive_one_is_missing():
+    assert alarms_by_kind([[10, 0], [0, 0]]) == {}
+    assert alarms_by_kind([[0, 0], [0, 10]], "yes") == {}
+    alarms = alarms_by_kind([[10, 0], [0, 0]], "yes")
+    assert alarms["no_positive_rows"].text == "none of the 10 rows is yes: its recall is unknown"

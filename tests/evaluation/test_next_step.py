@@ -154,6 +154,24 @@ def test_a_promise_without_enough_rows_asks_for_validation_rows():
     assert step(decision=unseparated).startswith("lower decision.min_recall=0.8, or improve the model")
 
 
+def test_a_kept_promise_that_floods_asks_for_the_lowest_scores():
+    labels = np.repeat([0, 1], [170, 30])
+    outputs = SplitOutputs(np.eye(2)[np.r_[0, np.ones(199, int)]], labels, np.full(200, 5), np.zeros(200, bool))
+    decision = Decision(rule="min_recall", positive="yes", threshold=0.01, positive_index=1, targets=(PROMISE,))
+    metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+    assert "useless_alerts" in {alarm.kind for alarm in metrics.alarms}
+    expected = "look at the rows of yes with the lowest scores: they set the threshold, among 40 validation rows"
+    assert step(metrics, decision=decision).startswith(expected)
+
+
+def test_a_split_without_a_positive_row_asks_for_some():
+    labels = np.zeros(60, int)
+    outputs = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(60, 5), np.zeros(60, bool))
+    decision = Decision(rule="min_recall", positive="yes", threshold=0.5, positive_index=1, targets=(PROMISE,))
+    metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
+    assert step(metrics, decision=decision).startswith("get rows of yes: test has none among 60")
+
+
 def test_rows_that_chose_the_model_ask_for_a_test_split():
     assert "data.split.test=0.2" in step(judged(used_for=["epoch"]))
 

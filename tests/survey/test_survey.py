@@ -7,9 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
+from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.metrics import confusion_matrix
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.survey.survey import survey_dataset
@@ -181,3 +183,27 @@ def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, tabl
 def test_the_line_of_a_survey_has_no_digits_of_floating_point(survey):
     lengths = replace(survey.lengths, all_rows=replace(survey.lengths.all_rows, p95=749.0499999999956))
     assert replace(survey, lengths=lengths).summary()["lengths"]["p95"] == 749.0
+
+
+def test_words_that_are_nearly_all_unknown_are_codes_without_spaces(options, tmp_path):
+    reads = ["".join("ACGT"[(row * 7 + place**2) % 4] for place in range(9 + row)) for row in range(40)]
+    pq.write_table(pa.table({"bases": reads, "label": ["a", "b"] * 20}), tmp_path / "t.parquet")
+    settings = {"train": tmp_path / "t.parquet", "label": "label", "cache_dir": tmp_path / "cache"}
+    data_options = options(**settings)
+    (line,) = [
+        line
+        for line in survey_dataset(prepare(data_options), data_options, BATCHING, baseline=False).warnings
+        if line.startswith("field bases")
+    ]
+    advised = line.partition("set ")[2].strip("'").removeprefix("data.fields=")
+    characters = options(**settings, fields=yaml.safe_load(advised))
+    lines = survey_dataset(prepare(characters), characters, BATCHING, baseline=False).warnings
+    assert not any(line.startswith("field bases") for line in lines)
+
+
+def test_rows_that_were_dropped_no_longer_leak():
+    counts = {"rows": 9, "distinct": 8, "ids_seen_before": None, "conflicting_sequences": 0, "conflicting_rows": 0}
+    leaking = LeakReport(**counts, seen_before={"test": 1})
+    assert leaking.warnings()[0].endswith("; data.split.on_leak=drop leaves them out")
+    dropped = LeakReport(**counts, seen_before={"test": 1}, dropped={"test": 1})
+    assert not any("split" in line for line in dropped.warnings())

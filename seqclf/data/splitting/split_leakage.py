@@ -9,6 +9,8 @@ import numpy as np
 
 from seqclf.system.json_result import JsonResult
 
+REMEDY = "data.split.on_leak=drop leaves them out"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LeakReport(JsonResult):
@@ -53,7 +55,8 @@ class LeakReport(JsonResult):
     def warnings(self) -> list[str]:
         """Return a line for each problem: leaks between splits, rows without a group, repeats and contradictions."""
         # Here and not where they are shown: the survey's JSON, the model card and the terminal have the same lines.
-        lines = self.leaks_between_splits()
+        # Rows that were dropped leak no longer, and are reported as dropped.
+        lines = [] if self.dropped else [f"{line}; {REMEDY}" for line in self.leaks_between_splits()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
             lines.append(f"{rows} no value in data.split.column; each forms a separate group")

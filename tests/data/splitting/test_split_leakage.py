@@ -56,7 +56,8 @@ def test_leaks_between_files_are_counted_and_reported(options, files):
     leaks = prepare(options(**files, label="y", id="id", fields={"x": "category"})).leaks
     assert leaks.seen_before == {"validation": 0, "test": 2} and leaks.ids_seen_before["test"] == 1
     assert leaks.conflicting_sequences == 1 and leaks.distinct == 22
-    assert "2 rows of test hold a sequence that an earlier split holds too" in leaks.warnings()
+    expected = "2 rows of test hold a sequence that an earlier split holds too; data.split.on_leak=drop leaves them out"
+    assert expected in leaks.warnings()
 
 
 def test_drop_leaves_only_rows_that_training_has_not_seen(options, files):
@@ -81,8 +82,8 @@ def test_one_row_is_worded_as_one():
         without_group=1,
     )
     assert one.warnings() == [
-        "1 row of test holds a sequence that an earlier split holds too",
-        "1 row of test has an id that an earlier split has too",
+        "1 row of test holds a sequence that an earlier split holds too; data.split.on_leak=drop leaves them out",
+        "1 row of test has an id that an earlier split has too; data.split.on_leak=drop leaves them out",
         "1 row has no value in data.split.column; each forms a separate group",
         "1 of 9 rows repeats an earlier row (8 are distinct)",
         "1 sequence stands under more than one label, in 2 rows",
