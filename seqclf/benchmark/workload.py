@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
+from seqclf.data.encoding.encoders import input_specs
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Ragged, Split
@@ -72,7 +73,7 @@ def generate_workload(length_distribution: str, sequences: int, batch_size: int,
 def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int) -> Workload:
     """Return the training rows of a dataset as a workload."""
     split = dataset.splits["train"]
-    specs = [encoder.spec() for encoder in dataset.encoders.values()]
+    specs = input_specs(dataset.encoders, dataset.classes)
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
     return Workload("data", split, dataset.classes, specs, step_batches, longest_batch)
 

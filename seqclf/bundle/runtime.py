@@ -17,7 +17,7 @@ from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.session import check_model, open_session
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
 from seqclf.data.collect import labelled
-from seqclf.data.encoding.encoders import encode, load_encoders
+from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.list_columns import lengths_or_zero
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -107,7 +107,9 @@ class Classifier:
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.session = open_session(folder / MODEL, device, threads)
         with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
-            check_model(self.session, [encoder.spec() for encoder in self.encoders.values()], len(self.classes))
+            specs = input_specs(self.encoders, self.classes)
+            check_model(self.session, specs, len(self.classes))
+        self.inputs = [spec["name"] for spec in specs]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
@@ -268,7 +270,7 @@ class Classifier:
         )
         for rows in plan:
             fields, lengths = pad(sequences, rows)
-            inputs = {name: fields[name] for name in self.encoders}
+            inputs = {name: fields[name] for name in self.inputs}
             try:
                 logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
             except Exception as error:  # no common base class; also logits of another shape

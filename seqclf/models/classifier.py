@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.encoder import build_encoder
@@ -66,6 +67,13 @@ class SequenceClassifier(nn.Module):
         self.encoder = build_encoder(
             encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "variational": variational}
         )
+        # Inputs beside the tokens that the encoder reads by name.
+        self.structure = tuple(getattr(self.encoder, "structure", ()))
+        if missing := set(self.structure) - {field["name"] for field in fields}:
+            raise InputError(
+                f"model.encoder._target_={encoder['_target_']}: reads trees ({', '.join(sorted(missing))}), and the "
+                "data has none; set 'data.fields={COLUMN: tree}', or choose another model"
+            )
         self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)
@@ -85,5 +93,10 @@ class SequenceClassifier(nn.Module):
         the export to ONNX.
         """
         embedded = self.embedding_dropout(self.embedding(fields))
-        outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths)
-        return self.output(self.dropout(self.norm(self.pooling(outputs, output_lengths))))
+        structure = {name: fields[name] for name in self.structure}
+        outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths, **structure)
+        return self.head(self.pooling(outputs, output_lengths))
+
+    def head(self, pooled: Tensor) -> Tensor:
+        """Return logits (N, C) of pooled vectors (N, `pooling.size`)."""
+        return self.output(self.dropout(self.norm(pooled)))

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.encoding.field_spec import UNKNOWN_IDS, FieldSpec
+from seqclf.data.encoding.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
 
 NO_VALUE = 0  # id of an empty slot of a bag
 
@@ -103,10 +103,11 @@ class FieldEmbedding(nn.Module):
 
     def __init__(self, fields: Sequence[FieldSpec], *, embedding_size: int, token_dropout: float, number_noise: float):
         super().__init__()
-        self.names = [field["name"] for field in fields]
+        tokens = token_specs(fields)
+        self.names = [field["name"] for field in tokens]
         self.layers = nn.ModuleList()  # by position: a field may be called like an attribute of a module
         self.size = 0
-        for field in fields:
+        for field in tokens:
             size = embedding_size
             if field["kind"] == "category":
                 size = field.get("vector_size") or embedding_size

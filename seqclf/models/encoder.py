@@ -43,6 +43,7 @@ class SequenceEncoder(nn.Module):
 
     size: int
     backward_size: int = 0
+    structure: tuple[str, ...] = ()  # inputs that `forward` takes by name too: `parents` of the nodes of a tree
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None

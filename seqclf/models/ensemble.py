@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqclf.config.instantiate import build
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
+from seqclf.models.training_loss import Loss, TrainingLoss, training_loss
 
 
 class Ensemble(nn.Module):
@@ -34,6 +35,19 @@ class Ensemble(nn.Module):
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
         logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
         return logits if self.training else vote(logits)
+
+    def training_loss(
+        self,
+        fields: Mapping[str, Tensor],
+        lengths: Tensor,
+        host_lengths: np.ndarray | None,
+        labels: Tensor,
+        loss: Loss,
+    ) -> TrainingLoss:
+        """See `seqclf.models.training_loss`. Scores are those of the vote; each member learns as it would alone."""
+        parts = [training_loss(member, fields, lengths, host_lengths, labels, loss) for member in self.members]
+        logits = vote(torch.stack([part.logits.detach() for part in parts]))
+        return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
 
 
 def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_classes: int) -> Any:

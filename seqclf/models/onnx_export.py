@@ -51,9 +51,24 @@ def example_inputs(
         if field["kind"] == "number":
             inputs[field["name"]] = generator.standard_normal((*shape, field["width"]), np.float32)
             continue
+        if field["kind"] == "parents":
+            inputs[field["name"]] = _random_parents(lengths, time, generator)
+            continue
         several = (EXAMPLE_VALUES,) if field["kind"] == "bag" else ()
         inputs[field["name"]] = generator.integers(0, field["size"], (*shape, *several))
     return {**inputs, "lengths": lengths.astype(np.int64)}
+
+
+def _random_parents(lengths: np.ndarray, time: int, generator: np.random.Generator) -> np.ndarray:
+    """(B, T) parents of random trees: some deep, some flat, some binary. See `ParentsSpec`."""
+    # Padding points anywhere, so that a model that reads it gives itself away.
+    parents = generator.integers(-1, time, (len(lengths), time))
+    for row, length in enumerate(lengths.tolist()):
+        nodes = np.arange(length - 1)
+        reach = (1, 3, length)[row % 3]  # 1: a chain
+        parents[row, : length - 1] = np.minimum(nodes + generator.integers(1, reach + 1, length - 1), length - 1)
+        parents[row, length - 1] = -1
+    return parents
 
 
 def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, key: str = "model") -> None:
@@ -77,6 +92,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
             obstacle = _fixed_axis(exported, tensors, program)
     if obstacle:
         raise InputError(f"{key}: cannot be exported to ONNX: {obstacle}")
+    _inline_functions(program.model, exported)
     _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
 
@@ -177,6 +193,23 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(level)
+
+
+def _inline_functions(model: Any, exported: nn.Module) -> None:
+    """Put the ONNX functions that modules call (attribute `onnx_function`) in the place of the calls."""
+    functions: set[Any] = {module.onnx_function for module in exported.modules() if hasattr(module, "onnx_function")}
+    if not functions:
+        return
+    import onnx_ir
+    from onnx_ir.passes.common import InlinePass
+
+    for function in functions:
+        stored: Any = onnx_ir.from_proto(function.to_function_proto())
+        model.functions[stored.identifier()] = stored
+        model.opset_imports.setdefault(stored.domain, 1)
+    InlinePass()(model)
+    for function in functions:
+        model.opset_imports.pop(function.opset.domain, None)
 
 
 def _prefix_inner_names(graph: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import TokenSpec
 from seqclf.data.storage.ragged import Ragged, Split, sample_split
 from seqclf.system import progress
 
@@ -34,7 +34,7 @@ class Baseline(NamedTuple):
     probabilities: dict[str, dict[str, np.ndarray]]
 
 
-def fit_baseline(splits: Mapping[str, Split], fields: Sequence[FieldSpec], num_classes: int, seed: int = 0) -> Baseline:
+def fit_baseline(splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_classes: int, seed: int = 0) -> Baseline:
     """Fit logistic regression and gradient boosting on category counts and pooled numbers.
 
     `splits`: train and at least one other. `fields`: specs of the encoders.

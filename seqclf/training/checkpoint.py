@@ -86,6 +86,10 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     if hyper["dataset"]["positive"] not in (None, *classes):
         raise InputError("dataset.positive must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
+        if field["kind"] == "parents":
+            code = Where(int, lambda code: -1 <= code < len(classes), "a class or -1")
+            require(field, {"node_classes": [code]}, f"dataset.fields[{index}]")
+            continue
         require(field, {SIZE_KEYS[field["kind"]]: SIZE}, f"dataset.fields[{index}]")
         if field["kind"] == "bag":
             require(field, {"combine": one_of(*COMBINATIONS)}, f"dataset.fields[{index}]")

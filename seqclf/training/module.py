@@ -19,7 +19,8 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.models.ensemble import Ensemble, build_classifier, vote
+from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.training_loss import training_loss
 from seqclf.system.stored_state import error_context
 from seqclf.training.checkpoint import check_size, check_trusted, check_weights, read_checkpoint
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
@@ -109,19 +110,12 @@ class SequenceTask(pl.LightningModule):
             torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits = self(batch).float()
-        if not isinstance(self.model, Ensemble):
-            loss = self.loss(logits, batch.labels)
-            self._count_step(logits, batch, loss)
-            return loss * batch.weight
-        # Scores are those of the vote. The sum of the members' losses lets each of them learn as it would alone.
-        mean_logits = vote(logits.detach())
-        self._count_step(mean_logits, batch, self.loss(mean_logits, batch.labels))
-        return torch.stack([self.loss(member_logits, batch.labels) for member_logits in logits]).sum() * batch.weight
-
-    def _count_step(self, logits: Tensor, batch: Batch, loss: Tensor) -> None:
+        logits, loss, total = training_loss(
+            self.model, batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
+        )
         self.step_loss = loss.detach()
         self.train_metrics.update(logits, batch.labels, loss)
+        return total * batch.weight
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         save_gradients(checkpoint, self, self.trainer)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import TokenSpec
 from seqclf.data.encoding.options import Option
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
@@ -61,6 +61,7 @@ class Encoder(ABC):
     in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
     may_be_cut: ClassVar[bool] = True  # by data.truncate
+    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for a field without a structure
     holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
     token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text
 
@@ -203,7 +204,7 @@ class Encoder(ABC):
         return self.original_values(fields)
 
     @abstractmethod
-    def spec(self) -> FieldSpec:
+    def spec(self) -> TokenSpec:
         """Return what a model needs to know of the field."""
 
     @abstractmethod

@@ -6,7 +6,7 @@ Id 0 of a vocabulary is the unknown value. Padding needs no id, as padded tokens
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.field_spec import PARENTS, FieldSpec
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.data.schema.fields import Field
@@ -89,6 +90,21 @@ def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], mo
     if count > most:
         tokens.insert(most // 2, f"… {count - len(shown):,} more …")
     return next(iter(encoders.values())).token_separator.join(tokens)
+
+
+def input_specs(encoders: Mapping[str, Encoder], classes: Sequence[str]) -> list[FieldSpec]:
+    """Return the specs of all inputs of a model: those of the fields, and the parents of the nodes of a tree.
+
+    `classes`: the labels, which nodes of a tree may have too.
+    """
+    specs: list[FieldSpec] = []
+    for encoder in encoders.values():
+        specs.append(encoder.spec())
+        if encoder.tags is not None:
+            class_of = {label: number for number, label in enumerate(classes)}
+            node_classes = [class_of.get(tag, -1) for tag in encoder.tags]
+            specs.append({"name": PARENTS, "kind": "parents", "node_classes": node_classes})
+    return specs
 
 
 def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:

@@ -1,18 +1,21 @@
 """Specs of encoded fields: the inputs of a model, their types, shapes and sizes.
 
-There are three kinds of inputs, and every field kind gives one of them. Typed dicts and not dataclasses: specs travel
-in checkpoints, which hold plain values alone, and are handed to models of other packages.
+There are three kinds of tokens, and every field kind gives one of them. A tree also gives the parents of its nodes.
+Typed dicts and not dataclasses: specs travel in checkpoints, which hold plain values alone, and are handed to models of
+other packages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 
-INPUT_KINDS = ("category", "bag", "number")
+TOKEN_KINDS = ("category", "bag", "number")
+INPUT_KINDS = (*TOKEN_KINDS, "parents")
 SIZE_KEYS = {"category": "size", "bag": "size", "number": "width"}
+PARENTS, NODE_LABELS = "parents", "node_labels"  # arrays of a tree
 UNKNOWN_IDS = {"category": 0, "bag": 1}
 COMBINATIONS = ("mean", "sum", "max")
 
@@ -54,7 +57,25 @@ class NumberSpec(TypedDict):
     scaled: NotRequired[list[bool]]
 
 
-FieldSpec = CategorySpec | BagSpec | NumberSpec
+class ParentsSpec(TypedDict):
+    """The parent of each node of a tree, (B, T) int64: its index in the sequence, -1 for the root, which comes last.
+
+    Children come before their parents. `node_classes`: by tag of the tree, the class of the same name, or -1. The array
+    `node_labels` holds the numbers of tags (see `kinds.tree`).
+    """
+
+    name: str
+    kind: Literal["parents"]
+    node_classes: list[int]
+
+
+TokenSpec = CategorySpec | BagSpec | NumberSpec
+FieldSpec = TokenSpec | ParentsSpec
+
+
+def token_specs(fields: Iterable[FieldSpec]) -> list[TokenSpec]:
+    """Return the specs of tokens, without those of a structure over them."""
+    return [field for field in fields if field["kind"] != "parents"]
 
 
 def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
@@ -67,6 +88,7 @@ def input_axes(spec: Mapping[str, Any]) -> list[str | int]:
         "category": [],
         "bag": [f"{spec['name']}_values"],
         "number": [spec.get("width", 1)],
+        "parents": [],
     }
     return ["batch", "time", *last[spec["kind"]]]
 

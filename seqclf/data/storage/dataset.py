@@ -12,7 +12,7 @@ import numpy as np
 
 from seqclf.data.caching.checksums import DamagedError, verify
 from seqclf.data.encoding.encoder import Encoder, EncoderState
-from seqclf.data.encoding.encoders import load_encoder_files, load_encoders
+from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.data.reading.sources import ReaderOptions, is_sql_file
 from seqclf.data.schema.schema import Schema
@@ -32,7 +32,7 @@ READER = {
     # The config takes the name of a file too, which a bundle from elsewhere must not choose.
     "query": (Where(str, lambda text: not is_sql_file(text), "a query, not a file"), None),
 }
-SHAPE_KEYS = ("name", "kind", "size", "width")  # of an encoder's spec; they decide the shape of a model
+SHAPE_KEYS = ("name", "kind", "size", "width", "node_classes")  # of an encoder's spec; they decide the shape of a model
 
 
 class DatasetDescription(TypedDict):
@@ -82,7 +82,7 @@ class Dataset:
             "schema": self.schema.to_dict(),
             "classes": self.classes,
             "positive": self.positive,
-            "fields": [encoder.spec() for encoder in self.encoders.values()],
+            "fields": input_specs(self.encoders, self.classes),
             "encoders": {name: encoder.state() for name, encoder in self.encoders.items()},
             "class_counts": np.bincount(self.splits["train"].labels, minlength=len(self.classes)).tolist(),
             "digest": self.digest,
@@ -105,8 +105,9 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
     if set(states) != {field.name for field in schema.fields}:
         raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
     encoders = load_encoders(schema.fields, states.__getitem__)
+    classes = description["classes"]
     # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
-    if [_shape(spec) for spec in description["fields"]] != [_shape(encoder.spec()) for encoder in encoders.values()]:
+    if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
         raise InputError("fields are not what the encoders give")
     return encoders
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import CategorySpec
+from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_parser import Tree, parse, problem
@@ -50,7 +50,7 @@ class TreeEncoder(RunningTextEncoder):
         super().__init__(field, others, truncation)
         self.labelled = self.option("tags") == "labels"
         self.tokens: list[str] = []
-        self.tags: list[str] = []
+        self.tags = []
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
@@ -94,7 +94,7 @@ class TreeEncoder(RunningTextEncoder):
 
     def encode(self, record_batch: pa.RecordBatch) -> EncodedField:
         id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
-        label_of = {tag: label for label, tag in enumerate(self.tags)}
+        label_of = {tag: label for label, tag in enumerate(self.tags or [])}
         # Parents begin with an empty array, as a batch without rows has nothing else to concatenate.
         lengths, ids, parents, labels = [], [], [np.empty(0, np.int32)], []
         for tree, tokens in self._trees(record_batch.column(self.field.name)):
@@ -102,9 +102,9 @@ class TreeEncoder(RunningTextEncoder):
             ids += [id_of.get(token, 0) for token in tokens]
             parents.append(tree.parents)
             labels += [label_of.get(tag, -1) for tag in tree.tags]
-        arrays = {self.field.name: np.array(ids, np.int32), "parents": np.concatenate(parents)}
+        arrays = {self.field.name: np.array(ids, np.int32), PARENTS: np.concatenate(parents)}
         if self.labelled:
-            arrays["node_labels"] = np.array(labels, np.int32)
+            arrays[NODE_LABELS] = np.array(labels, np.int32)
         return EncodedField(np.array(lengths, np.int64), arrays)
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:

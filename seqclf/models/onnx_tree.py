@@ -1,0 +1,67 @@
+"""The Tree-LSTM as an ONNX graph: one `Loop` over the levels of all trees of a batch.
+
+PyTorch's exporter has no loop over tensors that change their size, so the loop is written as an ONNX function, which
+the graph calls and the export puts in its place.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.models.onnx_tree_functions import DOMAIN, FUNCTIONS, VERSION
+from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
+
+if TYPE_CHECKING:
+    from seqclf.models.tree_lstm import TreeLSTM
+
+
+class OnnxTreeLSTM(nn.Module):
+    """Forward of a `TreeLSTM` in operations that ONNX has. Runs only inside the exporter."""
+
+    structure = ("parents",)
+    weight: Tensor
+    bias: Tensor
+    hidden: Tensor
+    forget: Tensor
+
+    def __init__(self, encoder: TreeLSTM):
+        super().__init__()
+        self.size = encoder.size
+        self.in_rows = encoder.in_rows
+        self.onnx_function = FUNCTIONS[encoder.composition]
+        cell: Any = encoder.cell
+        # A binary cell has its forget gates among the others, and reads no more than the size of this matrix.
+        forget = cell.forget.weight if encoder.composition == "child_sum" else torch.zeros(self.size, self.size)
+        for name, matrix in {"weight": encoder.input.weight, "hidden": cell.hidden.weight, "forget": forget}.items():
+            self.register_buffer(name, matrix.detach().t().contiguous())
+        self.register_buffer("bias", encoder.input.bias.detach().clone())
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, parents: Tensor
+    ) -> tuple[Tensor, Tensor, None]:
+        time = tokens.shape[1]
+        nodes = sort_nodes(parents, lengths, DOUBLINGS)
+        is_node = (nodes.depths < time).long()
+        counts = torch.zeros(time + 2, dtype=torch.int64).scatter_add(0, nodes.depths, is_node)
+        inner = torch.zeros(time + 1, dtype=torch.int64).scatter_add(0, nodes.depths, nodes.is_inner.long())
+        begins = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        levels = (nodes.depths * is_node).max() + 1
+        above = nodes.parents.index_select(0, nodes.order)
+        level_begins = begins.index_select(0, nodes.depths.index_select(0, above).clamp(max=time))
+        places = nodes.ranks.index_select(0, above) - level_begins
+        slots = 2 * places + nodes.is_later.index_select(0, nodes.order).long()
+        roots = torch.onnx.ops.symbolic(
+            f"{DOMAIN}::{self.onnx_function.name}",
+            (
+                tokens.flatten(0, 1).index_select(0, nodes.order),
+                *(self.weight, self.bias, self.hidden, self.forget, begins, inner, levels, slots),
+            ),
+            dtype=torch.float32,
+            shape=(lengths.shape[0], self.size),
+            version=VERSION,
+        )
+        return self.in_rows(roots, nodes, lengths)[:, None], torch.ones_like(lengths), None

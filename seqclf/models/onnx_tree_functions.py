@@ -1,0 +1,91 @@
+"""Levels of a Tree-LSTM as ONNX functions: a `Loop` from the deepest nodes to the roots, whose states they return.
+
+Arguments: `tokens` (N, D) sorted by depth; weights and biases of the gates; `begins`, the place of the first node of
+each depth; `inner`, the number of inner nodes of each depth; `levels`; `slots`, see `ChildSumCell`.
+
+Numbers are constants of their type: a literal would become a `CastLike`, of which ONNX Runtime warns.
+"""
+# mypy: ignore-errors
+# onnxscript reads the source of these functions and turns it into a graph. Python never runs it.
+
+from onnxscript import opset18 as op
+from onnxscript import script
+from onnxscript.values import Opset
+
+DOMAIN, VERSION = "seqclf", 1
+_opset = Opset(DOMAIN, VERSION)
+
+
+# fmt: off
+@script(_opset, default_opset=op)
+def ChildSumLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, slots):  # noqa: N802 # pragma: no cover
+    zero = op.Constant(value_ints=[0])
+    one = op.Constant(value_ints=[1])
+    two = op.Constant(value_ints=[2])
+    three = op.Constant(value_ints=[3])
+    four = op.Constant(value_ints=[4])
+    single = op.Constant(value_int=1)
+    size = op.Shape(forget, start=0, end=1)
+    states = op.ConstantOfShape(op.Concat(zero, size, axis=0))
+    cells = op.ConstantOfShape(op.Concat(zero, size, axis=0))
+    for step in range(levels):
+        depth = op.Reshape(levels - single - step, one)
+        begin = op.Gather(begins, depth)
+        end = op.Gather(begins, depth + one)
+        count = op.Gather(inner, depth)
+        gates = op.Gemm(op.Slice(tokens, begin, end, zero), weight, bias)
+        below = op.Slice(slots, end, op.Gather(begins, depth + two), zero) / two
+        index = op.Unsqueeze(below, one)
+        nothing = op.ConstantOfShape(op.Concat(count, size, axis=0))
+        sums = op.ScatterND(nothing, index, states, reduction="add")
+        own = op.Slice(gates, zero, size * three, one)
+        own_forget = op.Slice(op.Slice(gates, size * three, size * four, one), zero, count, zero)
+        remembered = op.Sigmoid(op.Gather(own_forget, below) + op.MatMul(states, forget)) * cells
+        memory = op.ScatterND(nothing, index, remembered, reduction="add")
+        above = op.Slice(own, zero, count, zero) + op.MatMul(sums, hidden)
+        leaves = op.Slice(own, count, end - begin, zero)
+        input_gate, output_gate, update = op.Split(op.Concat(above, leaves, axis=0), num_outputs=3, axis=1)
+        none_kept = op.ConstantOfShape(op.Concat(end - begin - count, size, axis=0))
+        cells = op.Sigmoid(input_gate) * op.Tanh(update) + op.Concat(memory, none_kept, axis=0)
+        states = op.Sigmoid(output_gate) * op.Tanh(cells)
+    return states
+
+
+@script(_opset, default_opset=op)
+def BinaryLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, slots):  # noqa: N802 # pragma: no cover
+    zero = op.Constant(value_ints=[0])
+    one = op.Constant(value_ints=[1])
+    two = op.Constant(value_ints=[2])
+    three = op.Constant(value_ints=[3])
+    four = op.Constant(value_ints=[4])
+    five = op.Constant(value_ints=[5])
+    single = op.Constant(value_int=1)
+    size = op.Shape(forget, start=0, end=1)
+    states = op.ConstantOfShape(op.Concat(zero, size, axis=0))
+    cells = op.ConstantOfShape(op.Concat(zero, size, axis=0))
+    for step in range(levels):
+        depth = op.Reshape(levels - single - step, one)
+        begin = op.Gather(begins, depth)
+        end = op.Gather(begins, depth + one)
+        count = op.Gather(inner, depth)
+        gates = op.Gemm(op.Slice(tokens, begin, end, zero), weight, bias)
+        index = op.Unsqueeze(op.Slice(slots, end, op.Gather(begins, depth + two), zero), one)
+        nothing = op.ConstantOfShape(op.Concat(count * two, size, axis=0))
+        pairs = op.Reshape(op.ScatterND(nothing, index, states, reduction="add"), op.Concat(count, size * two, axis=0))
+        memory = op.Reshape(op.ScatterND(nothing, index, cells, reduction="add"), op.Concat(count, two, size, axis=0))
+        own = op.Slice(gates, zero, size * three, one)
+        own_forget = op.Unsqueeze(op.Slice(op.Slice(gates, size * three, size * four, one), zero, count, zero), one)
+        added = op.MatMul(pairs, hidden)
+        forget_gates = op.Reshape(op.Slice(added, size * three, size * five, one), op.Concat(count, two, size, axis=0))
+        kept = op.ReduceSum(op.Sigmoid(forget_gates + own_forget) * memory, one, keepdims=0)
+        above = op.Slice(own, zero, count, zero) + op.Slice(added, zero, size * three, one)
+        leaves = op.Slice(own, count, end - begin, zero)
+        input_gate, output_gate, update = op.Split(op.Concat(above, leaves, axis=0), num_outputs=3, axis=1)
+        none_kept = op.ConstantOfShape(op.Concat(end - begin - count, size, axis=0))
+        cells = op.Sigmoid(input_gate) * op.Tanh(update) + op.Concat(kept, none_kept, axis=0)
+        states = op.Sigmoid(output_gate) * op.Tanh(cells)
+    return states
+# fmt: on
+
+
+FUNCTIONS = {"child_sum": ChildSumLevels, "binary": BinaryLevels}

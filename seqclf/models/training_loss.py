@@ -1,0 +1,38 @@
+"""The loss that a network is trained by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, C) and labels (N,) → mean loss
+
+
+class TrainingLoss(NamedTuple):
+    """`logits`: (B, C) float32. `loss`: that of these logits, for scores. `total`: what is minimised."""
+
+    logits: Tensor
+    loss: Tensor
+    total: Tensor
+
+
+def training_loss(
+    network: Any,
+    fields: Mapping[str, Tensor],
+    lengths: Tensor,
+    host_lengths: np.ndarray | None,
+    labels: Tensor,
+    loss: Loss,
+) -> TrainingLoss:
+    """Run a network on a batch, and return its logits and loss.
+
+    A network may minimise more than the loss of its logits. It then has a method `training_loss` with these arguments.
+    """
+    if hasattr(network, "training_loss"):
+        return network.training_loss(fields, lengths, host_lengths, labels, loss)
+    logits = network(fields, lengths, host_lengths).float()
+    cost = loss(logits, labels)
+    return TrainingLoss(logits, cost, cost)

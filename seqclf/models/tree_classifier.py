@@ -1,0 +1,52 @@
+"""Classifier of trees, which may also learn from labels of inner nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, FieldSpec
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.training_loss import Loss, TrainingLoss
+
+
+class TreeClassifier(SequenceClassifier):
+    """A `SequenceClassifier` of trees. In training every node with a label is classified too, by the same head.
+
+    `node_loss`: weight of the mean loss of these nodes, beside the loss of the trees. Nodes count whose label, as a
+    text, is one of the classes: `ParentsSpec.node_classes`. `arguments`: those of `SequenceClassifier`.
+    """
+
+    node_classes: Tensor
+
+    def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, node_loss: float, **arguments: Any):
+        super().__init__(fields, num_classes, **arguments)
+        self.node_loss = node_loss
+        codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
+        # Of nodes without a label. Not persistent: it follows from the fields, which travel in the checkpoint.
+        self.register_buffer("node_classes", torch.tensor([*codes, -1]), persistent=False)
+
+    def training_loss(
+        self,
+        fields: Mapping[str, Tensor],
+        lengths: Tensor,
+        host_lengths: np.ndarray | None,
+        labels: Tensor,
+        loss: Loss,
+    ) -> TrainingLoss:
+        """See `seqclf.models.training_loss`."""
+        embedded = self.embedding_dropout(self.embedding(fields))
+        roots, nodes = self.encoder.node_states(embedded, lengths, fields[PARENTS])
+        logits = self.head(roots).float()
+        cost = total = loss(logits, labels)
+        if self.node_loss and NODE_LABELS in fields:
+            codes = self.node_classes[fields[NODE_LABELS].flatten().index_select(0, nodes.positions)]
+            labelled = (codes >= 0).nonzero()[:, 0]
+            if len(labelled):
+                node_logits = self.head(nodes.states.index_select(0, labelled)).float()
+                total = cost + self.node_loss * loss(node_logits, codes[labelled])
+        return TrainingLoss(logits, cost, total)

@@ -1,0 +1,108 @@
+"""Trees from bracketed text to predictions without PyTorch."""
+
+import copy
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from support.untrained_task import data_options, make_task
+
+from seqclf.batching.collate import pad
+from seqclf.bundle.runtime import Classifier
+from seqclf.config.documentation import CONF
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+from seqclf.export_bundle import write_bundle
+from seqclf.training.module import SequenceTask, load_task
+
+SENTENCES = [
+    "(pos (neg not) (pos (neg bad) (pos film)))",
+    "(neg (pos good) (neg ending))",
+    "pos",
+    "(neg (2 (pos a) (neg b)) (pos c) (neg d))",
+]
+UNSEEN = [
+    "(x" * 400 + " word" + ")" * 400,
+    "(x " + " ".join(f"(pos w{number})" for number in range(50)) + ")",
+    "unseen",
+    *SENTENCES,
+]
+BROKEN = {
+    "(neg (pos good)": "'(' is never closed",
+    "(neg good) (pos bad)": "has 2 roots",
+    "(neg ())": "a node is empty",
+    "": "is empty",
+}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Dataset of trees, and the task and the classifier of its exported Tree-LSTM, which is not trained."""
+    folder = tmp_path_factory.mktemp("trees")
+    rows = {"tree": SENTENCES * 6, "label": ["pos", "neg", "pos", "neg"] * 6}
+    pq.write_table(pa.table(rows), folder / "train.parquet")
+    options = {"train": str(folder / "train.parquet"), "fields": {"tree": "tree"}}
+    dataset = prepare(data_options(folder / "cache", **options))
+    model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
+    torch.manual_seed(0)
+    task = SequenceTask(dataset.description(), {**model, "hidden_size": 8, "embedding_size": 6}).eval()
+    write_bundle(task, folder / "bundle", {})
+    return dataset, task, Classifier(folder / "bundle", device="cpu", threads=1)
+
+
+def test_nodes_have_classes_by_the_names_of_their_tags(trained):
+    dataset, task, _ = trained
+    assert dataset.encoders["tree"].tags == ["2", "neg", "pos"] and dataset.classes == ["neg", "pos"]
+    assert dataset.description()["fields"][1] == {"name": "parents", "kind": "parents", "node_classes": [-1, 0, 1]}
+    assert task.model.node_classes.tolist() == [-1, 0, 1, -1]
+
+
+def test_the_bundle_predicts_trees_as_torch_does(trained):
+    dataset, task, classifier = trained
+    rows = np.arange(4)
+    fields, lengths = pad(dataset.splits["train"].sequences, rows)
+    with torch.no_grad():
+        logits = task.model({name: torch.from_numpy(values) for name, values in fields.items()},
+                            torch.from_numpy(lengths), lengths)  # fmt: skip
+    by_row = [SENTENCES[(number - 1) % 4] for number in dataset.splits["train"].row_numbers[rows]]
+    expected = logits.softmax(dim=-1).numpy()
+    np.testing.assert_allclose(classifier.predict_proba(by_row), expected, atol=1e-5)
+
+
+def test_trees_of_any_shape_are_predicted_and_malformed_ones_refused(trained):
+    classifier = trained[2]
+    together = classifier.predict_proba(UNSEEN)
+    assert np.isfinite(together).all()
+    alone = np.concatenate([classifier.predict_proba([tree]) for tree in UNSEEN])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    for text, reason in BROKEN.items():
+        (result,) = classifier.predict([text])
+        assert result["prediction"] is None and reason in result["error"]
+    spaced = classifier.predict_proba([SENTENCES[0].replace("(", " ( ").replace(")", " ) ")])
+    np.testing.assert_allclose(spaced, classifier.predict_proba(SENTENCES[:1]), atol=1e-6)
+
+
+def test_a_checkpoint_of_a_tree_model_loads_and_wrong_classes_of_nodes_are_refused(trained, tmp_path):
+    _, task, _ = trained
+    state = {
+        "hyper_parameters": dict(task.hparams),
+        "state_dict": task.state_dict(),
+        "global_step": 0,
+        "epoch": 0,
+    }
+    torch.save(state, tmp_path / "a.ckpt")
+    assert load_task(tmp_path / "a.ckpt").model.node_classes.tolist() == [-1, 0, 1, -1]
+    state["hyper_parameters"] = copy.deepcopy(state["hyper_parameters"])
+    state["hyper_parameters"]["dataset"]["fields"][1]["node_classes"] = [2, 0, 1]
+    torch.save(state, tmp_path / "b.ckpt")
+    with pytest.raises(InputError, match=r"dataset\.fields\[1\]\.node_classes\[0\] must be a class or -1"):
+        load_task(tmp_path / "b.ckpt")
+
+
+def test_a_model_of_sequences_reads_trees_as_their_nodes(trained, tmp_path):
+    dataset = trained[0]
+    write_bundle(make_task(dataset.description()), tmp_path / "bundle", {})
+    assert np.isfinite(Classifier(tmp_path / "bundle", device="cpu").predict_proba(UNSEEN)).all()
