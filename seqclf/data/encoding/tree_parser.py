@@ -120,12 +120,3 @@ class _Builder:
         if self.roots != 1:
             raise MalformedError(f"is not a tree: has {self.roots} roots; put one bracket around all")
         return Tree(self.tokens, self.tags, np.array(self.parents, np.int32))
-
-
-def problem(text: str) -> str | None:
-    """Return the reason why a text is not a tree, or None if it is one."""
-    try:
-        parse(text)
-    except MalformedError as error:
-        return str(error)
-    return None

@@ -1,23 +1,27 @@
-"""Tree fields: bracketed text → ids of the nodes, their parents and their labels."""
+"""Tree fields: bracketed text, or lists of tokens and parents → ids of the nodes, their parents and their labels."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
+from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.tree_parser import Tree, parse, problem
+from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
+from seqclf.data.reading.casts import plain
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
 from seqclf.data.validation.problems import Problems
+from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
 INNER = "[NODE]"  # the token of a node without a word
@@ -25,6 +29,8 @@ INNER = "[NODE]"  # the token of a node without a word
 
 class TreeEncoder(RunningTextEncoder):
     """Bracketed text → token ids of the nodes, children before parents, with `parents`.
+
+    With several columns, they are lists of each node's token, the index of its parent, and optionally its label.
 
     The tags of nodes are labels (`tags: labels`, as in treebanks), which gives `node_labels`, or tokens (`tags:
     tokens`, as in expressions).
@@ -40,6 +46,7 @@ class TreeEncoder(RunningTextEncoder):
         "max_size": count_option(),
     }
     may_be_cut = False  # nodes would lose their parents
+    takes_several_columns = True
 
     def __init__(
         self,
@@ -49,14 +56,46 @@ class TreeEncoder(RunningTextEncoder):
     ):
         super().__init__(field, others, truncation)
         self.labelled = self.option("tags") == "labels"
+        self.is_indexed = len(field.columns) > 1
         self.tokens: list[str] = []
         self.tags = []
+
+    @classmethod
+    def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
+        if len(field.columns) > len(LISTS):
+            raise InputError(
+                f"data.fields.{field.name}: has {len(field.columns)} columns; a tree has one of bracketed text, or "
+                f"those of {', '.join(LISTS)}"
+            )
+        return field
+
+    @property
+    def expected(self) -> str:
+        return "a mapping of the lists tokens and parents" if self.is_indexed else "a text"
+
+    def list_sql(self, types: Mapping[str, str], where: str) -> str:
+        if not self.is_indexed:
+            return super().list_sql(types, where)
+        items = ("VARCHAR", "BIGINT", "VARCHAR")
+        parts, missing = [], []
+        for name, column, item in zip(LISTS, self.field.columns, items, strict=False):
+            cells = plain(column, types[column])
+            parts.append(f"{name} := TRY_CAST({cells} AS {item}[])")
+            missing.append(f"{cells} IS NULL")
+        lists = f"CAST(to_json(struct_pack({', '.join(parts)})) AS VARCHAR)"
+        return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
+
+    def from_python(self, value: Any) -> Any:
+        if not self.is_indexed:
+            return super().from_python(value)
+        named = {**dict(zip(self.field.columns, LISTS, strict=False)), **{name: name for name in LISTS}}
+        return json.dumps({named[name]: list(cells) for name, cells in value.items()}, default=str)
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
         column = columns.column(self.field.name)
         rows = np.flatnonzero(problems.usable).tolist()  # blank rows have their reason already
-        reasons = {row: problem(column[row].as_py()) for row in rows}
+        reasons = {row: self._problem(column[row].as_py()) for row in rows}
         malformed = {row: reason for row, reason in reasons.items() if reason is not None}
         problems.mark(np.array(list(malformed), np.int64), self.field.column, list(malformed.values()))
 
@@ -71,11 +110,22 @@ class TreeEncoder(RunningTextEncoder):
     def _trees(self, column: pa.Array) -> Iterator[tuple[Tree, list[str]]]:
         """Each tree of a column of texts, and the tokens of its nodes."""
         for text in column.to_pylist():
-            tree = parse(text, self.labelled)
+            tree = self._parse(text)
             tokens = tree.tokens
-            if not self.labelled:
+            if not self.labelled and not self.is_indexed:
                 tokens = [token or tag for token, tag in zip(tree.tokens, tree.tags, strict=True)]
             yield tree, [self._normalized(token) or INNER for token in tokens]
+
+    def _parse(self, text: str) -> Tree:
+        return parse_indexed(text) if self.is_indexed else parse(text, self.labelled)
+
+    def _problem(self, text: str) -> str | None:
+        """Return the reason why a text is not a tree, or None if it is one."""
+        try:
+            self._parse(text)
+        except MalformedError as error:
+            return str(error)
+        return None
 
     def _normalized(self, token: str) -> str:
         return token.lower() if self.option("lowercase") else token

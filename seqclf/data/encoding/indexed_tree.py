@@ -1,0 +1,75 @@
+"""Trees as lists: the token of each node, the index of its parent, and optionally its label."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from seqclf.data.encoding.tree_parser import MalformedError, Tree
+
+LISTS = ("tokens", "parents", "labels")  # in the order of the columns of a field
+
+
+def parse_indexed(text: str) -> Tree:
+    """Parse the JSON of the lists of a tree. Nodes may come in any order. Raises MalformedError.
+
+    Parents are indices from 0. That of the root is null or -1. The children of a node keep their order.
+
+    >>> tree = parse_indexed('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
+    >>> tree.tokens, tree.parents.tolist()
+    (['It', 'good', 'is'], [2, 2, -1])
+    """
+    try:
+        lists = json.loads(text)
+        tokens, parents = lists["tokens"], lists["parents"]
+        labels = lists.get("labels", [""] * len(tokens))
+        parents = [-1 if parent is None else int(parent) for parent in parents]
+        count = len(tokens)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise MalformedError(
+            "is not a tree: give a list of tokens and a list of whole numbers, their parents"
+        ) from None
+    if not count:
+        raise MalformedError("is not a tree: has no nodes; remove the row")
+    if not count == len(parents) == len(labels):
+        sizes = f"{count} tokens, {len(parents)} parents" + (f", {len(labels)} labels" if "labels" in lists else "")
+        raise MalformedError(f"is not a tree: has {sizes}; give as many of each")
+    order = _children_first(parents)
+    ranks = {node: rank for rank, node in enumerate(order)}
+    return Tree(
+        [_text(tokens[node]) for node in order],
+        [_text(labels[node]) for node in order],
+        np.array([ranks.get(parents[node], -1) for node in order], np.int32),
+    )
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _children_first(parents: Sequence[int]) -> list[int]:
+    """Return the nodes so that children come before their parents. Raises MalformedError unless they form one tree."""
+    children: list[list[int]] = [[] for _ in parents]
+    roots: list[int] = []
+    for node, parent in enumerate(parents):
+        if not -1 <= parent < len(parents):
+            raise MalformedError(
+                f"is not a tree: the parent of node {node} is {parent}, of {len(parents)} nodes; count from 0, and "
+                "give the root -1"
+            )
+        (roots if parent == -1 else children[parent]).append(node)
+    if len(roots) > 1:
+        raise MalformedError(f"is not a tree: nodes {roots[0]} and {roots[1]} have no parent; join them under one root")
+    # From the root down, the last child first. Reversed, each node comes after its children.
+    order, waiting = [], roots
+    while waiting:
+        node = waiting.pop()
+        order.append(node)
+        waiting += children[node]
+    if len(order) < len(parents):
+        node = min(set(range(len(parents))) - set(order))
+        raise MalformedError(f"is not a tree: node {node} is not below the root but in a cycle or below it; remove it")
+    return order[::-1]

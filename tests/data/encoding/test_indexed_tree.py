@@ -1,0 +1,105 @@
+"""Trees as lists of tokens and parents are the trees that brackets write."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.untrained_task import data_options
+
+from seqclf.data.encoding.indexed_tree import parse_indexed
+from seqclf.data.encoding.tree_parser import MalformedError, parse
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+
+
+@st.composite
+def shuffled_trees(draw):
+    """Lists of a tree in any order of the nodes, and its bracketed text. Tokens are those of leaves."""
+    count = draw(st.integers(1, 14))
+    parents = [draw(st.integers(0, node - 1)) for node in range(1, count)]
+    children = [[child for child, parent in enumerate(parents, start=1) if parent == node] for node in range(count)]
+    places = draw(st.permutations(range(count)))
+
+    def written(node):
+        below = sorted(children[node], key=lambda child: places[child])  # children keep their order
+        return f"(t{node} {' '.join(map(written, below)) if below else f'w{node}'})"
+
+    lists = {"tokens": [""] * count, "parents": [-1] * count, "labels": [""] * count}
+    for node, place in enumerate(places):
+        lists["tokens"][place] = "" if children[node] else f"w{node}"
+        lists["parents"][place] = -1 if node == 0 else places[parents[node - 1]]
+        lists["labels"][place] = f"t{node}"
+    return lists, written(0)
+
+
+@given(shuffled_trees())
+def test_lists_in_any_order_are_the_tree_of_its_brackets(tree):
+    lists, text = tree
+    indexed, bracketed = parse_indexed(json.dumps(lists)), parse(text)
+    assert indexed.tokens == bracketed.tokens and indexed.tags == bracketed.tags
+    assert indexed.parents.tolist() == bracketed.parents.tolist()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "parents", "reason"),
+    [
+        (["a", "b"], [-1, 2], "the parent of node 1 is 2, of 2 nodes"),
+        (["a", "b"], [-1, None], "nodes 0 and 1 have no parent"),
+        (["a", "b", "c"], [-1, 2, 1], "node 1 is not below the root but in a cycle or below it"),
+        (["a"], [0], "node 0 is not below the root"),
+        (["a", "b"], [-1], "has 2 tokens, 1 parents; give as many of each"),
+        ([], [], "has no nodes"),
+        (None, [-1], "give a list of tokens"),
+        (["a"], ["x"], "give a list of tokens"),
+    ],
+)
+def test_lists_that_are_no_tree_are_refused_with_the_reason(tokens, parents, reason):
+    with pytest.raises(MalformedError, match=f"^is not a tree: {reason}"):
+        parse_indexed(json.dumps({"tokens": tokens, "parents": parents}))
+
+
+def test_deep_and_wide_trees_are_read():
+    chain = parse_indexed(json.dumps({"tokens": ["a"] * 2000, "parents": [*range(1, 2000), -1]}))
+    assert chain.parents.tolist() == [*range(1, 2000), -1]
+    star = parse_indexed(json.dumps({"tokens": ["a"] * 51, "parents": [-1] + [0] * 50}))
+    assert star.parents.tolist() == [50] * 50 + [-1]
+
+
+def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):
+    rows = [
+        ("(pos (neg not) (pos bad))", ["not", "bad", ""], [2, 2, -1], ["neg", "pos", "pos"]),
+        ("(neg (pos good) (neg end))", ["", "good", "end"], [None, 0, 0], ["neg", "pos", "neg"]),
+    ] * 10
+    table = pa.table(
+        {
+            "tree": [row[0] for row in rows] + ["(x"],
+            "words": [row[1] for row in rows] + [["a", "b"]],
+            "heads": pa.array([row[2] for row in rows] + [[1, 0]], pa.list_(pa.int32())),
+            "tags": [row[3] for row in rows] + [["x", "x"]],
+            "label": ["pos", "neg"] * 10 + ["neg"],
+        }
+    )
+    pq.write_table(table, tmp_path / "train.parquet")
+    kinds = {"bracketed": {"kind": "tree", "column": "tree"}}
+    kinds["indexed"] = {"kind": "tree", "columns": ["words", "heads", "tags"]}
+    train = str(tmp_path / "train.parquet")
+    datasets = [
+        prepare(data_options(tmp_path / name, train=train, fields={"tree": kind}, on_bad_row="drop"))
+        for name, kind in kinds.items()
+    ]
+    first, second = (dataset.splits["train"].sequences for dataset in datasets)
+    assert datasets[0].digest == datasets[1].digest
+    for name in ("tree", "parents", "node_labels"):
+        np.testing.assert_array_equal(first.fields[name], second.fields[name])
+    assert [dataset.report["train"].refused for dataset in datasets] == [1, 1]
+    encoder = datasets[1].encoders["tree"]
+    lists = {"words": ["not", "bad", ""], "heads": [2, 2, -1]}
+    assert json.loads(encoder.from_python({**lists, "tags": ["a"] * 3}))["labels"] == ["a"] * 3
+    assert json.loads(encoder.from_python(lists))["parents"][2] == -1
+    columns = {"kind": "tree", "columns": ["words", "heads", "tags", "label"]}
+    with pytest.raises(InputError, match="has 4 columns; a tree has one of bracketed text, or those of tokens"):
+        prepare(data_options(tmp_path / "x", train=train, fields={"t": columns}))
