@@ -33,6 +33,8 @@ from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.debugging.debugger import Debugger
+from seqclf.training.debugging.make_debugger import make_debugger
 from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.foreign_network import check_foreign_network
@@ -94,7 +96,8 @@ def train(
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
     task = _make_task(plain, dataset)
-    hooks = _Hooks.build(config, run)
+    debugger = make_debugger(config.debug.name, splits)
+    hooks = _Hooks.build(config, run, debugger)
     bar = TrainingProgress()
     trainer = _make_trainer(plain["trainer"], [*hooks.all, bar], run)
     resumed = hooks.resumed
@@ -108,10 +111,14 @@ def train(
     trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
     try:
-        with deferred_signals(), bar.shown() if config.trainer["enable_progress_bar"] else nullcontext():
+        shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
+        explained = debugger.explained() if debugger is not None else nullcontext()
+        with deferred_signals(), shown, explained:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
+        if debugger is not None:
+            console.print(f"debug={config.debug.name}: {debugger.summary()}")
         if config.trainer["fast_dev_run"]:
             failed = False
             return FastDevRunResult(str(run))
@@ -160,14 +167,15 @@ class _Hooks:
     resumed: Path | None
 
     @classmethod
-    def build(cls, config: TrainConfig, run: Path) -> _Hooks:
+    def build(cls, config: TrainConfig, run: Path, debugger: Debugger | None) -> _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show_epoch)
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
-        hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
+        watching = [] if debugger is None else [debugger]
+        hooks = [*watching, *stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
