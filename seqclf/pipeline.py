@@ -95,11 +95,11 @@ def train(
     dataset, held_out = hold_out(dataset, plain["decision"], rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
-    task = _make_task(plain, dataset)
+    task = make_task(plain, dataset)
     debugger = make_debugger(config.debug.name, splits)
     hooks = _Hooks.build(config, run, debugger)
     bar = TrainingProgress()
-    trainer = _make_trainer(plain["trainer"], [*hooks.all, bar], run)
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
     resumed = hooks.resumed
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
@@ -179,7 +179,8 @@ class _Hooks:
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
-def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
+def make_task(config: Config, dataset: Dataset) -> SequenceTask:
+    """Return the task of a config, with the pretrained vectors of the dataset. Raises InputError on bad settings."""
     task = SequenceTask(
         dataset.description(),
         config["model"],
@@ -200,7 +201,8 @@ def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
     return task
 
 
-def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
+def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
+    """Return a Trainer with the callbacks `hooks`. `settings`: the block trainer. Raises InputError on bad ones."""
     fixed = {
         "callbacks": hooks,
         "enable_progress_bar": False,  # ours counts all epochs
@@ -236,8 +238,16 @@ def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split
 
 
 def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:
-    """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
+    """Open the logger, clear the folder and print the size of the model. Returns the logger."""
     logger = open_logger(config["logger"], run, config)
+    clear_run_folder(config, dataset, run)
+    weights = sum(weight.numel() for weight in task.parameters())
+    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
+    return logger
+
+
+def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
+    """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
     stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):
@@ -248,9 +258,6 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
-    weights = sum(weight.numel() for weight in task.parameters())
-    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
-    return logger
 
 
 def _trusted_packages(config: Config) -> set[str]:

@@ -14,6 +14,11 @@ class PlainDebugOptions(Options):
 
     name: Literal["none", "shapes", "nan", "anomaly"]
 
+    @property
+    def ends_early(self) -> bool:
+        """True if there is no trained model at the end."""
+        return self.name == "shapes"
+
 
 class OverfitOptions(Options):
     """conf/debug/overfit_one_batch.yaml."""
@@ -21,6 +26,11 @@ class OverfitOptions(Options):
     name: Literal["overfit_one_batch"]
     steps: Count
     goal: Positive  # mean loss of a row
+
+    @property
+    def ends_early(self) -> bool:
+        """True, as there is no trained model at the end."""
+        return True
 
 
 DebugOptions = Annotated[OverfitOptions | PlainDebugOptions, Discriminator("name")]
