@@ -20,6 +20,7 @@ from seqclf.training.debugging.one_batch import LossCurve, overfit
 from seqclf.training.debugging.options import OverfitOptions
 from seqclf.training.debugging.overfit_verdict import OverfitRecord, OverfitVerdict, curve, judge
 from seqclf.training.debugging.regularisation import without_regularisation
+from seqclf.training.debugging.shape_table import ShapeTable
 from seqclf.training.options import TrainConfig
 
 # One device, one epoch of nothing but steps: neither validation, nor checkpoints, nor callbacks of the user.
@@ -59,12 +60,56 @@ class OverfitResult(JsonResult):
     accuracy: float
 
 
-def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> OverfitResult:
+@dataclass(frozen=True, kw_only=True)
+class ShapesResult(JsonResult):
+    """The JSON line of `debug=shapes`, and, with `modules`, the content of debug.json.
+
+    `longest`: tokens of each row of the batch with padding. `padding`: share of the tokens that are padding. `loss`:
+    of the batch.
+    """
+
+    run: str
+    debug: str = "shapes"
+    rows: int
+    longest: int
+    padding: float
+    weights: int
+    loss: float
+
+
+def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> OverfitResult | ShapesResult:
     """Carry out a debug choice that ends without a trained model. Writes config.yaml and debug.json into `run`."""
     plain = config.model_dump()
-    options = config.debug
-    assert isinstance(options, OverfitOptions)
-    return _overfit(plain, options, dataset, run)
+    if isinstance(config.debug, OverfitOptions):
+        return _overfit(plain, config.debug, dataset, run)
+    return _shapes(plain, dataset, run)
+
+
+def _shapes(config: Config, dataset: Dataset, run: Path) -> ShapesResult:
+    task = make_task(config, dataset)
+    batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
+    table = ShapeTable()
+    trainer = make_trainer(_only_steps(config["trainer"], steps=1), [table], run)
+    clear_run_folder(config, dataset, run)
+    trainer.fit(task, datamodule=batches)
+    for line in table.lines():
+        console.print(line, soft_wrap=True)
+    assert table.batch is not None
+    result = ShapesResult(
+        run=str(run),
+        rows=table.batch.rows,
+        longest=table.batch.longest,
+        padding=round(table.batch.padding, 6),
+        weights=sum(weight.numel() for weight in task.parameters()),
+        loss=round(float(task.step_loss), 6),
+    )
+    _write(run, result, {"modules": table.rows()})
+    return result
+
+
+def _write(run: Path, result: JsonResult, details: Mapping[str, Any]) -> None:
+    text = json.dumps({**result.to_dict(), **details}, indent=1, ensure_ascii=False)
+    write_output(run / DEBUG_RESULT, text + "\n")
 
 
 def _overfit(config: Config, options: OverfitOptions, dataset: Dataset, run: Path) -> OverfitResult:
@@ -87,8 +132,7 @@ def _overfit(config: Config, options: OverfitOptions, dataset: Dataset, run: Pat
         lowest_loss=round(record.floor, 6),
         accuracy=round(record.accuracy, 6),
     )
-    details = {**asdict(verdict), "losses": list(record.losses)}
-    write_output(run / DEBUG_RESULT, json.dumps({**result.to_dict(), **details}, indent=1, ensure_ascii=False) + "\n")
+    _write(run, result, {**asdict(verdict), "losses": list(record.losses)})
     return result
 
 

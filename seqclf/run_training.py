@@ -14,11 +14,11 @@ from seqclf.system import progress
 from seqclf.system.run_lock import claim_run_folder
 
 if TYPE_CHECKING:
-    from seqclf.debug_run import OverfitResult
+    from seqclf.debug_run import OverfitResult, ShapesResult
     from seqclf.pipeline import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
-    TrainingResult = TrainResult | FastDevRunResult | OverfitResult | None
+    TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
 
 
 def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> TrainingResult:

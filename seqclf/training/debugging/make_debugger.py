@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from seqclf.data.storage.ragged import Split
+from seqclf.training.debugging.anomaly_trace import AnomalyTrace
 from seqclf.training.debugging.debugger import Debugger
 from seqclf.training.debugging.finite_check import FiniteCheck
 
@@ -15,4 +16,6 @@ def make_debugger(name: str, splits: Mapping[str, Split]) -> Debugger | None:
     >>> make_debugger("none", {}) is None
     True
     """
-    return FiniteCheck(splits) if name == "nan" else None
+    if name == "nan":
+        return FiniteCheck(splits)
+    return AnomalyTrace() if name == "anomaly" else None
