@@ -171,7 +171,8 @@ class FiniteCheck(Debugger):
         return f"look for a division by 0, log or sqrt of 0 or less, or exp of a large number{reduced}"
 
     def _lower_rate(self) -> str:
-        rate = self.trainer.optimizers[0].param_groups[0].get("lr") if self.trainer.optimizers else None
+        settings = getattr(self.task, "optimizer", None)
+        rate = settings.get("lr") if isinstance(settings, Mapping) else None
         return f"lower optimizer.lr (now {rate:.3g})" if isinstance(rate, float) else "lower optimizer.lr"
 
     def _position(self) -> str:

@@ -195,7 +195,7 @@ def test_weights_are_checked_before_the_first_step_and_after_each(check):
 
     line = check(spoil_step)
     assert line.startswith("after step 1, whose gradients were finite: the weight model.embedding.layers.0.weight of")
-    assert "holds Inf; lower optimizer.lr (now 0.5)" in line
+    assert "holds Inf; lower optimizer.lr (now 0.01)" in line
 
 
 def test_the_first_module_with_a_non_finite_gradient_is_named_with_its_rows(check, faulty):
