@@ -66,5 +66,7 @@ def test_debugging_from_python(shell, commands, tmp_path):
         seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=nan", "optimizer.lr=1e38"], folder=tmp_path)
     run = seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)
     assert json.loads((run.folder / "debug.json").read_text())["debug"] == "shapes"
+    with pytest.raises(InputError, match=r"as the run was for debugging; read .*debug\.json"):
+        _ = run.metrics
     with pytest.raises(InputError, match=r"holds a run already \(debug\.json\)"):
         seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)

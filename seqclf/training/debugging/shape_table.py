@@ -147,6 +147,7 @@ def _row(name: str, module: nn.Module, read: str) -> ModuleShapes:
 def shape_text(value: Any) -> str:
     """Return the shapes of the tensors in a value.
 
+    >>> import torch
     >>> shape_text((torch.zeros(2, 3), {"lengths": torch.zeros(2)}))
     '(2, 3), (2)'
     """
