@@ -33,6 +33,8 @@ from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.debugging.debugger import Debugger
+from seqclf.training.debugging.make_debugger import make_debugger
 from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.foreign_network import check_foreign_network
@@ -93,10 +95,11 @@ def train(
     dataset, held_out = hold_out(dataset, plain["decision"], rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
-    task = _make_task(plain, dataset)
-    hooks = _Hooks.build(config, run)
+    task = make_task(plain, dataset)
+    debugger = make_debugger(config.debug.name, splits)
+    hooks = _Hooks.build(config, run, debugger)
     bar = TrainingProgress()
-    trainer = _make_trainer(plain["trainer"], [*hooks.all, bar], run)
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
     resumed = hooks.resumed
     if resumed is not None:
         batches.trainer = trainer  # knows how many devices share the batches
@@ -108,10 +111,14 @@ def train(
     trainer.loggers = [logger.curves] if logger is not None else []
     failed = True
     try:
-        with deferred_signals(), bar.shown() if config.trainer["enable_progress_bar"] else nullcontext():
+        shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
+        explained = debugger.explained() if debugger is not None else nullcontext()
+        with deferred_signals(), shown, explained:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
+        if debugger is not None:
+            console.print(f"debug={config.debug.name}: {debugger.summary()}")
         if config.trainer["fast_dev_run"]:
             failed = False
             return FastDevRunResult(str(run))
@@ -160,18 +167,20 @@ class _Hooks:
     resumed: Path | None
 
     @classmethod
-    def build(cls, config: TrainConfig, run: Path) -> _Hooks:
+    def build(cls, config: TrainConfig, run: Path, debugger: Debugger | None) -> _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show_epoch)
         best, last, *inside = checkpoints(folder, config.checkpoint_every, resumed)
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
-        hooks = [*stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
+        watching = [] if debugger is None else [debugger]
+        hooks = [*watching, *stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 
-def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
+def make_task(config: Config, dataset: Dataset) -> SequenceTask:
+    """Return the task of a config, with the pretrained vectors of the dataset. Raises InputError on bad settings."""
     task = SequenceTask(
         dataset.description(),
         config["model"],
@@ -192,7 +201,8 @@ def _make_task(config: Config, dataset: Dataset) -> SequenceTask:
     return task
 
 
-def _make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
+def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Trainer:
+    """Return a Trainer with the callbacks `hooks`. `settings`: the block trainer. Raises InputError on bad ones."""
     fixed = {
         "callbacks": hooks,
         "enable_progress_bar": False,  # ours counts all epochs
@@ -228,8 +238,16 @@ def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split
 
 
 def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, trainer: pl.Trainer) -> RunLogger | None:
-    """Delete stale outputs of an earlier run and write what is known before training. Returns the logger."""
+    """Open the logger, clear the folder and print the size of the model. Returns the logger."""
     logger = open_logger(config["logger"], run, config)
+    clear_run_folder(config, dataset, run)
+    weights = sum(weight.numel() for weight in task.parameters())
+    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
+    return logger
+
+
+def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
+    """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
     stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):
@@ -240,9 +258,6 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
     write_output(run / "config.yaml", yaml.safe_dump(config, sort_keys=False, allow_unicode=True))
     if (dataset.folder / "quarantine.jsonl").is_file():
         shutil.copy(dataset.folder / "quarantine.jsonl", run)
-    weights = sum(weight.numel() for weight in task.parameters())
-    console.print(f"model: {weights:,} weights on {trainer.strategy.root_device}, threads: {torch.get_num_threads()}")
-    return logger
 
 
 def _trusted_packages(config: Config) -> set[str]:

@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
 from seqclf.reporting.console import console, show_dataset, show_warnings
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_lock import claim_run_folder
 
 if TYPE_CHECKING:
+    from seqclf.debug_run import OverfitResult, ShapesResult
     from seqclf.pipeline import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
+    TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
 
-def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> TrainResult | FastDevRunResult | None:
+
+def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> TrainingResult:
     """Prepare the data, train, evaluate and export into the folder `run`.
 
     `written`: keys of the config that the user wrote (see `written_keys`). Returns None on ranks other than 0. Raises
@@ -27,8 +31,12 @@ def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> Tr
         return _train(config, run, written)
 
 
-def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainResult | FastDevRunResult | None:
+def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainingResult:
     # A wrong argument must not come up after hours of preparation.
+    if config.debug.ends_early and config.checkpoint is not None:
+        raise InputError(
+            f"checkpoint={config.checkpoint}: debug={config.debug.name} starts from new weights; remove one of the two"
+        )
     with progress.stage("loading PyTorch"):
         from seqclf.training.check_targets import resolve_targets
 
@@ -37,12 +45,17 @@ def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainRes
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)
-    with progress.stage("loading Lightning"):
-        from seqclf import pipeline  # which only good data needs
+    with progress.stage("loading Lightning"):  # which only good data needs
+        from seqclf import pipeline
+        from seqclf.debug_run import debug_run
         from seqclf.training.process_settings import process_settings
 
+    result: TrainingResult
     with process_settings(config.runtime, config.seed):
-        result = pipeline.train(config, dataset, run, survey.warnings)
+        if config.debug.ends_early:
+            result = debug_run(config, dataset, run)
+        else:
+            result = pipeline.train(config, dataset, run, survey.warnings)
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
-    from seqclf.pipeline import FastDevRunResult, TrainResult
+    from seqclf.run_training import TrainingResult
     from seqclf.training.options import TrainConfig
 
 
 @command("train", "seqclf.training.options.TrainConfig")
-def main(config: TrainConfig) -> TrainResult | FastDevRunResult | None:
+def main(config: TrainConfig) -> TrainingResult:
     """Prepare, train, score, export."""
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.written_keys import written_keys

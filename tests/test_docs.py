@@ -14,6 +14,7 @@ from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blo
 from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import locate
 from seqclf.config.options import parse_options
+from seqclf.config.typed_arguments import TypedArguments
 
 OPTIONS = {
     "train": "seqclf.training.options.TrainConfig",
@@ -43,7 +44,7 @@ def options_of(command: str, arguments: list[str]):
     overrides = []
     # `predict` quotes a sequence before Hydra sees it.
     typed = [re.sub(r"^sequence=.*", "sequence=text", word, flags=re.DOTALL) for word in arguments if "=" in word]
-    for override in OverridesParser.create().parse_overrides(typed):
+    for override in OverridesParser.create().parse_overrides(TypedArguments(command, typed).for_hydra()):
         if override.key_or_group.startswith("hydra"):
             continue
         value = next(override.sweep_string_iterator()) if override.is_sweep_override() else None

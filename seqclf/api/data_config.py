@@ -118,7 +118,7 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
     typed = TypedArguments(COMMAND, [*group, *overrides], OPTIONS)
     try:
         typed.check()
-        composition = compose_config(COMMAND, typed.arguments)
+        composition = compose_config(COMMAND, typed.for_hydra())
         return composition, composition.plain()
     except (HydraException, OmegaConfBaseException) as error:
         raise InputError(error_text(error, typed)) from None

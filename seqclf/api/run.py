@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.system.json_result import JsonObject
+from seqclf.system.run_lock import DEBUG_RESULT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -53,6 +54,8 @@ class Run:
     def metrics(self) -> JsonObject:
         """Content of metrics.json: `metrics["test"]["recall"]`. Raises InputError for a run that was not scored."""
         path = self.folder / "metrics.json"
+        if (self.folder / DEBUG_RESULT).is_file():
+            raise InputError(f"{path}: is missing, as the run was for debugging; read {self.folder / DEBUG_RESULT}")
         if not path.is_file():
             raise InputError(f"{path}: is missing, so the run did not end; train again, or resume its last checkpoint")
         return json.loads(path.read_text(encoding="utf-8"))

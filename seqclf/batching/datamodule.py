@@ -240,7 +240,7 @@ class SequenceDataModule(pl.LightningDataModule):
     def _options(self) -> dict[str, Any]:
         return {
             "batch_size": None,
-            "collate_fn": _as_is,
+            "collate_fn": as_is,
             "pin_memory": torch.cuda.is_available(),
             "num_workers": self.num_workers,
             "persistent_workers": self.num_workers > 0,
@@ -272,7 +272,7 @@ def _leave_process_group(worker: int) -> None:
     os.setpgrp()
 
 
-def _as_is(batch: Batch) -> Batch:
+def as_is(batch: Batch) -> Batch:
     """Return the batch unchanged.
 
     PyTorch's default collate function would turn the arrays that stay on the host into tensors, which then move to the

@@ -85,6 +85,7 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
     try:
         with signals.raised():
             typed.check()
+            sys.argv[1:] = typed.for_hydra()
             main()
     except Exception as error:
         if begun:

@@ -16,7 +16,7 @@ def argument(key: str, value: str) -> str:
     >>> print(argument("data.positive", "yes"), argument("data.positive", "a,b"), argument("data.label", "my label"))
     data.positive=yes "data.positive='a,b'" 'data.label=my label'
     """
-    return shell_word(f"{key}={value if _is_plain(value) else quoted(value)}")
+    return shell_word(f"{key}={value if is_plain(value) else quoted(value)}")
 
 
 def quoted(value: str) -> str:
@@ -43,7 +43,7 @@ def shell_word(text: str) -> str:
     return shlex.quote(text)
 
 
-def _is_plain(value: str) -> bool:
+def is_plain(value: str) -> bool:
     """Return True for a text that Hydra reads as itself, not as a number, a boolean or null."""
     if not PLAIN.fullmatch(value) or value.endswith("\\"):
         return False

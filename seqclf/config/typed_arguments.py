@@ -18,7 +18,7 @@ from seqclf.config.command_line import chosen_groups, typed_command
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.instantiate import locate
 from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables
-from seqclf.config.override_text import argument, quoted, shell_word
+from seqclf.config.override_text import argument, is_plain, quoted, shell_word
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import InputError
 
@@ -55,6 +55,22 @@ class TypedArguments:
         for text in parsed.overrides:
             self._check_override(text, multirun=parsed.multirun)
         self._check_data_files(parsed.overrides)
+
+    def for_hydra(self) -> list[str]:
+        """Return the arguments with quotes around choices that Hydra would read as numbers.
+
+        >>> TypedArguments("train", ["debug=nan", "seed=1"]).for_hydra()
+        ["debug='nan'", 'seed=1']
+        """
+        return [self._with_quoted_choices(text) for text in self.arguments]
+
+    def _with_quoted_choices(self, text: str) -> str:
+        key, equals, value = text.partition("=")
+        group = key.lstrip("+")
+        if not equals or group not in self.command.groups:
+            return text
+        choices = [name for name in self.command.choices(group) if not is_plain(name)]
+        return f"{key}={','.join(quoted(name) if name in choices else name for name in value.split(','))}"
 
     def unknown_key(self, key: str) -> str:
         """Return the error line of a key that the command does not have."""

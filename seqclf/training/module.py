@@ -197,7 +197,7 @@ class SequenceTask(pl.LightningModule):
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
                 f"the {split} loss of epoch {self.current_epoch + 1} is not finite; lower optimizer.lr "
-                f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val"
+                f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val; debug=nan names the module and the rows"
             )
         self.epoch_scores[split] = result
         self._log_scores(split, result)

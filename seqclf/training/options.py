@@ -32,6 +32,7 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
+from seqclf.training.debugging.options import DebugOptions
 from seqclf.training.loggers.options import LoggerOptions
 
 
@@ -187,6 +188,7 @@ class TrainConfig(CommandOptions):
     optimizer: OptimizerArguments
     trainer: Annotated[TrainerArguments, BeforeValidator(refuse_made_by_pipeline)]
     logger: LoggerOptions
+    debug: DebugOptions
     seed: Seed
     checkpoint: CheckpointFile | None
     overwrite: bool

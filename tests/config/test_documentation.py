@@ -32,7 +32,7 @@ def at(config, path):
 @pytest.mark.parametrize(("name", "group", "choice"), CHOICES)
 def test_the_defaults_of_a_choice_are_those_that_hydra_composes(name, group, choice):
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        composed = compose(name, [f"{group}={choice}"])
+        composed = compose(name, [f"{group}='{choice}'"])  # in quotes: Hydra reads nan as a number
     plain = OmegaConf.to_container(composed, resolve=False)
     keys = {key.path: key for key in Command(name).choice(group, choice).keys}
     for path, key in keys.items():

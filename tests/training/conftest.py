@@ -140,8 +140,11 @@ def make_split(rows: int, seed: int) -> Split:
 @pytest.fixture
 def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
     """`fit(task, callbacks=[…], batching={…}, max_epochs=2)` trains and returns the trainer."""
+    usual_splits = splits
 
-    def run(module: SequenceTask, checkpoint: Any = None, batching: Any = None, **settings: Any) -> pl.Trainer:
+    def run(
+        module: SequenceTask, checkpoint: Any = None, batching: Any = None, splits: Any = None, **settings: Any
+    ) -> pl.Trainer:
         trainer = pl.Trainer(
             default_root_dir=tmp_path,
             accelerator="cpu",
@@ -156,7 +159,10 @@ def fit(tmp_path, splits) -> Callable[..., pl.Trainer]:
             },
         )
         trainer.fit(
-            module, datamodule=make_batches(splits, **(batching or {})), ckpt_path=checkpoint, weights_only=True
+            module,
+            datamodule=make_batches(splits or usual_splits, **(batching or {})),
+            ckpt_path=checkpoint,
+            weights_only=True,
         )
         return trainer
 

@@ -1,0 +1,1 @@
+"""Debugging of a training: shapes, one batch, non-finite values, operations."""

@@ -1,0 +1,72 @@
+"""The debug choices as commands: what they print, write and refuse."""
+
+import json
+
+import pytest
+
+import seqclf
+from seqclf.errors import InputError
+
+QUICK = ["logger=none", "export=false", "baseline=false", "trainer.enable_progress_bar=false"]
+
+
+@pytest.fixture(scope="module")
+def commands(shell, files):
+    """The completed command of each debug choice, by its run folder."""
+    arguments = {
+        "overfit": ["debug=overfit_one_batch"],
+        "shapes": ["debug=shapes"],
+        "nan": ["debug=nan", "optimizer.lr=1e38"],
+        "anomaly": ["debug=anomaly", "trainer.max_epochs=1"],
+    }
+    waits = {
+        name: shell.fork("train", *files, *QUICK, *extra, f"hydra.run.dir=debug-{name}", "trainer.max_epochs=1")
+        for name, extra in arguments.items()
+    }
+    return {name: wait() for name, wait in waits.items()}
+
+
+def test_one_batch_is_learned_and_nothing_else_is_written(shell, commands):
+    command, run = commands["overfit"], shell.folder / "debug-overfit"
+    result = command.result
+    assert result["debug"] == "overfit_one_batch" and result["learned"] is True
+    assert "LEARNED: the loss of" in command.stderr and "This says nothing about new rows" in command.stderr
+    assert "macro recall" not in command.stderr and "Verdict" not in command.stderr
+    assert {path.name for path in run.iterdir()} <= {"config.yaml", "debug.json", "quarantine.jsonl"}
+    stored = json.loads((run / "debug.json").read_text())
+    assert len(stored["losses"]) == result["steps"] and stored["text"] in command.stderr
+
+
+def test_shapes_end_after_a_table(shell, commands):
+    command = commands["shapes"]
+    assert "first batch: " in command.stderr and "model " in command.stderr and "SequenceClassifier" in command.stderr
+    stored = json.loads((shell.folder / "debug-shapes" / "debug.json").read_text())
+    assert stored["modules"][0]["weights"] == command.result["weights"]
+
+
+def test_a_value_that_is_not_finite_ends_the_run_in_one_line(shell, commands):
+    command = commands["nan"]
+    assert command.exit_code == 2
+    lines = [line for line in command.stderr.splitlines() if line.startswith("error: ")]
+    assert len(lines) == 1 and lines[0].startswith(
+        "error: after step 1, whose gradients were finite: the weight model."
+    )
+    assert "Traceback" not in command.stderr
+
+
+def test_a_sound_run_under_anomaly_detection_says_so(commands):
+    assert "debug=anomaly: no gradient was NaN in" in commands["anomaly"].stderr
+    assert commands["anomaly"].result["epochs"] == 1
+
+
+def test_debugging_from_python(shell, commands, tmp_path):
+    overrides = ["data.id=card", *QUICK, "model.hidden_size=4", "trainer.max_epochs=1"]
+    train = shell.folder / "train.jsonl"
+    with pytest.raises(InputError, match="the weight model"):
+        seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=nan", "optimizer.lr=1e38"], folder=tmp_path)
+    run = seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)
+    assert json.loads((run.folder / "debug.json").read_text())["debug"] == "shapes"
+    with pytest.raises(InputError, match=r"as the run was for debugging; read .*debug\.json"):
+        _ = run.metrics
+    with pytest.raises(InputError, match=r"holds a run already \(debug\.json\)"):
+        seqclf.fit(train, label="fraud", overrides=[*overrides, "debug=shapes"], folder=tmp_path)

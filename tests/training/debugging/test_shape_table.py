@@ -1,0 +1,79 @@
+"""Every module that runs stands in the table once, with the shapes of the first batch."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from seqclf.training.debugging.shape_table import ShapeTable
+
+
+@pytest.fixture
+def shapes(task, fit):
+    """`shapes(change, model={…})` trains one step and returns the table."""
+
+    def run(change=lambda module: None, **model):
+        module, table = task(model=model), ShapeTable()
+        change(module)
+        fit(
+            module,
+            callbacks=[table],
+            batching={"max_tokens": 600, "max_sequences": 30, "overhead": None},
+            max_steps=1,
+            limit_val_batches=0,
+            enable_checkpointing=False,
+        )
+        assert not any(part._forward_hooks or part._forward_pre_hooks for part in module.modules())
+        return table
+
+    return run
+
+
+def test_inputs_outputs_and_weights_of_each_module_are_recorded(shapes, splits):
+    table = shapes()
+    rows, longest = table.batch.rows, table.batch.longest
+    assert 1 < rows <= 30 and table.batch.longest_row == longest
+    model = table.shapes["model"]
+    assert model.class_name == "SequenceClassifier"
+    assert model.input == f"({rows}, {longest}), ({rows}, {longest}, 2), ({rows})"
+    assert (model.output, model.dtype, model.device) == (f"({rows}, 3)", "float32", "cpu")
+    assert model.weights == sum(row.weights for name, row in table.shapes.items() if name.count(".") == 1)
+    assert table.shapes["model.encoder.forward_layers.0"].output.startswith(f"({rows}, {longest}, 8), (1, {rows}, 8)")
+    assert table.shapes["model.encoder.dropout"].input == "did not run"
+    lines = table.lines()
+    assert f"padded to {longest}: {table.batch.padding:.1%} of {rows * longest} tokens are padding" in lines[0]
+    assert lines[1].split() == ["module", "class", "input", "output", "dtype", "device", "weights"]
+    assert lines[2].startswith("model ") and lines[3].startswith("  embedding ")
+    assert len({len(line) for line in lines[1:]}) == 1
+
+
+def test_packed_sequences_ensembles_and_repeated_modules_have_their_shapes(shapes):
+    table = shapes(layout="packed", members=2)
+    tokens = table.batch.tokens
+    assert table.shapes["model.members.1.encoder.forward_layers.0"].input == f"packed ({tokens}, 12)"
+    assert table.shapes["model"].output == f"(2, {table.batch.rows}, 3)"
+    assert not any("members.1" in line for line in table.lines())
+    assert table.lines()[-1] == "1 more networks in model.members have the same shapes"
+    assert table.shapes["loss"].calls == 3, "the members' and that of their vote"
+
+
+def test_a_network_of_another_package_has_a_table(shapes):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 3)
+
+        def forward(self, fields, lengths, host_lengths):
+            assert isinstance(host_lengths, np.ndarray)
+            return {"logits": self.layer(fields["value"].double().float()).sum(dim=1)}["logits"]
+
+    table = shapes(lambda task: setattr(task, "model", Net()))
+    assert [row["module"] for row in table.rows()] == ["model", "model.layer", "loss"]
+    assert table.shapes["model.layer"].weights == 9
+
+
+def test_only_the_first_batch_is_recorded(task, fit):
+    table = ShapeTable()
+    fit(task(), callbacks=[table], max_epochs=1, enable_checkpointing=False)
+    assert table.shapes["model"].calls == 1
+    assert torch.is_grad_enabled()
