@@ -78,35 +78,37 @@ def occlude(
     score: Score,
     *,
     by_field: bool,
+    tokens: np.ndarray | None = None,
     advance: Callable[[float], None] = lambda rows: None,
 ) -> Contributions:
-    """Contributions of all tokens of N encoded sequences.
+    """Contributions of the tokens of N encoded sequences.
 
     A token is removed, so that the sequence is shorter by one. The only token of a sequence cannot be: it becomes a
     token that says nothing (`Encoder.neutral`), as one field of a token does with `by_field`.
 
-    `score`: also called for the complete rows. `advance`: called with the number of rows, in fractions, that were
-    completed.
+    `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
+    all. `advance`: called with the number of rows, in fractions, that were completed.
     """
     lengths = sequences.lengths
     complete = score(sequences, np.arange(len(sequences)))
-    everything = _Copies(np.repeat(np.arange(len(lengths)), lengths), np.arange(int(lengths.sum())))
+    chosen = np.arange(int(lengths.sum())) if tokens is None else tokens
+    everything = _Copies(np.searchsorted(sequences.offsets, chosen, side="right") - 1, chosen)
     fields = list(encoders) if by_field and len(encoders) > 1 else []
     rows_per_copy = len(lengths) / max(1, len(everything.rows) * (1 + len(fields)))
 
     def contributions(occluded: Callable[[_Copies], Ragged]) -> np.ndarray:
-        changes = np.empty(len(everything.rows))
+        changes = [np.empty(0)]
         for copies in everything.parts(lengths):
             if len(copies.rows):
-                changes[copies.tokens] = complete[copies.rows] - score(occluded(copies), copies.rows)
+                changes.append(complete[copies.rows] - score(occluded(copies), copies.rows))
                 advance(len(copies.rows) * rows_per_copy)
-        return changes
+        return np.concatenate(changes)
 
-    tokens = contributions(partial(_without_token, encoders, sequences))
+    by_token = contributions(partial(_without_token, encoders, sequences))
     by_name = {}
     for name in fields:
         by_name[name] = contributions(partial(_without_values, encoders, sequences, names=[name]))
-    return Contributions(tokens, by_name)
+    return Contributions(by_token, by_name)
 
 
 def _without_token(encoders: Mapping[str, Encoder], sequences: Ragged, copies: _Copies) -> Ragged:
