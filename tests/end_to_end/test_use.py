@@ -166,7 +166,9 @@ def test_predict_and_evaluate_apply_the_threshold_option(shell, trained, predict
     assert [row["prediction"] for row in careful] != default_labels
     completed = shell("evaluate", *options, "data.test=test.parquet", "data.label=fraud", "report=out/report.html")
     assert completed.result["positive"]["alerts"] == sum(row["prediction"] == "yes" for row in careful)
-    assert "<h2>Threshold</h2>" in (shell.folder / "out/report.html").read_text()
+    page = (shell.folder / "out/report.html").read_text()
+    assert "<h2>Threshold</h2>" in page
+    assert ("<dt>predicted as</dt>" in page) == ('<span class="supports"' in page), "errors are explained"
     refused = shell("predict", "bundle=logged/bundle", "threshold=often", "sequence={}")
     assert refused.exit_code == 2 and "error: threshold=often: must be a probability" in refused.stderr
 
