@@ -56,7 +56,9 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         check_positive(positive, classifier.classes)
     # A threshold refers to the positive label, which the data options may set.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
-    outputs, mistakes, refused = predict_labelled(classifier, source, options.label, label_table)
+    outputs, mistakes, refused = predict_labelled(
+        classifier, source, options.label, label_table, explain=report is not None
+    )
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
     with progress.stage("computing confidence intervals"):

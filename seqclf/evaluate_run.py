@@ -99,7 +99,8 @@ def evaluate_and_export(
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
-    mistakes = run_mistakes(dataset, evaluation)
+    with progress.stage("explaining the worst errors"):
+        mistakes = run_mistakes(dataset, evaluation, bundle)
     report_file: Path | None = run / "report.html"
     try:
         with progress.stage("writing the report"):

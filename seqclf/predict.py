@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from seqclf.config.command import command
 from seqclf.config.override_text import quoted
@@ -16,10 +16,15 @@ from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from seqclf.bundle.options import PredictConfig
+    from seqclf.bundle.predictions import SequencePrediction
     from seqclf.bundle.runtime import Classifier
     from seqclf.data.reading.sources import Source
     from seqclf.data.schema.label_types import Label
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +45,22 @@ class PredictedFile(JsonResult):
     refused: int
     seconds: float
     rows_per_s: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedSequence(PredictedSequence):
+    """The JSON line of `predict sequence=… explain=true`. See `Explanation`."""
+
+    tokens: list[str]
+    contributions: list[float]
+    contributions_by_field: dict[str, list[float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedFile(PredictedFile):
+    """The JSON line of `predict input=… explain=true`. The output has a row for each of the `tokens`."""
+
+    tokens: int
 
 
 @command("predict", "seqclf.bundle.options.PredictConfig")
@@ -63,6 +84,11 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     if config.output is not None:
         check_output(Path(config.output))
     classifier = Classifier(config.bundle, device=config.device, threads=config.threads, threshold=config.threshold)
+    if config.explain:
+        by_field = config.explain != "tokens"
+        if config.sequence is not None:
+            return explain_text(classifier, config.sequence, by_field)
+        return explain_file(classifier, config, by_field)
     if config.sequence is not None:
         return predict_text(classifier, config.sequence)
     return predict_file(classifier, config)
@@ -70,9 +96,28 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
     """Predict one sequence: a text, a JSON list of tokens, or a JSON object of lists by field."""
+    return _shown(classifier.predict([classifier.parse(text)])[0], text)
+
+
+def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
+    """Predict one sequence as `predict_text` does, and print its tokens with their contributions."""
+    from seqclf.reporting.token_bars import show_token_bars
+
+    result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
+    shown = _shown(result, text)
+    show_token_bars(shown.prediction, result["tokens"], result["contributions"], result["contributions_by_field"])
+    return ExplainedSequence(
+        **vars(shown),
+        tokens=result["tokens"],
+        contributions=result["contributions"],
+        contributions_by_field=result["contributions_by_field"],
+    )
+
+
+def _shown(result: SequencePrediction, text: str) -> PredictedSequence:
+    """Print the probabilities of a prediction, the largest first. Raises InputError if the sequence was refused."""
     from rich.console import Console
 
-    result = classifier.predict([classifier.parse(text)])[0]
     label, probability, probabilities = result["prediction"], result["probability"], result["probabilities"]
     if label is None or probability is None or probabilities is None:
         raise InputError(f"sequence={text}: {result['error']}")
@@ -91,10 +136,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     started, rows, refused = time.perf_counter(), 0, 0
     stream = classifier.predict_source(source)
     # The output needs the type of the ids, which only the first rows tell.
-    first = next(stream, None)
-    if first is None:
-        hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-        raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
+    first = _first(stream, source)
     has_id = "id" in first[0].columns.schema.names
     id_type = first[0].columns.column("id").type if has_id else None
     schema = predictions_schema(classifier.classes, classifier.labels.type, id_type)
@@ -113,6 +155,44 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         seconds=round(seconds, 3),
         rows_per_s=round(rows / seconds, 1),
     )
+
+
+def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) -> ExplainedFile:
+    """Explain every row of `input` and write a row to `output` for each token, in the same order."""
+    from seqclf.bundle.explanation import explain_source, explanations_schema, explanations_table
+    from seqclf.bundle.predictions import guard_formulas
+    from seqclf.bundle.row_writers import open_writer
+
+    source, output = _files(classifier, config)
+    started, rows, refused, tokens = time.perf_counter(), 0, 0, 0
+    stream = explain_source(classifier, source, by_field=by_field)
+    first = _first(stream, source)
+    schema = explanations_schema(classifier, first[0].type, by_field=by_field)
+    with open_writer(output, schema) as sink:
+        for ids, part in itertools.chain([first], stream):
+            table = explanations_table(part, classifier, ids, by_field=by_field)
+            sink.write_batch(guard_formulas(table) if config.csv_guard else table)
+            rows += len(part.lengths)
+            refused += int((part.lengths == 0).sum())
+            tokens += int(part.lengths.sum())
+    seconds = time.perf_counter() - started
+    return ExplainedFile(
+        output=str(output),
+        rows=rows,
+        refused=refused,
+        tokens=tokens,
+        seconds=round(seconds, 3),
+        rows_per_s=round(rows / seconds, 1),
+    )
+
+
+def _first(stream: Iterator[Item], source: Source) -> Item:
+    """The first part of the results. Raises InputError if there are none."""
+    first = next(stream, None)
+    if first is None:
+        hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
+        raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
+    return first
 
 
 def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]:

@@ -30,6 +30,7 @@ class PredictConfig(CommandOptions):
     output: Text | None
     csv_guard: bool
     sequence: Text | None
+    explain: bool | Literal["tokens"]
     device: Device
     threshold: ThresholdOption
     threads: Count | None

@@ -1,15 +1,30 @@
-"""Table of predictions: one row per input row, in input order."""
+"""Predictions as plain values, and as a table: one row per input row, in input order."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.schema.label_types import Label
+
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Predictions
+
+
+class SequencePrediction(TypedDict):
+    """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
+
+    Labels have the type of the column that the bundle was trained on. A refused sequence has an `error`, and None in
+    all other keys.
+    """
+
+    prediction: Label | None
+    probability: float | None
+    probabilities: dict[Label, float] | None
+    error: str | None
 
 
 def predictions_schema(classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None) -> pa.Schema:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, TypedDict, overload
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
+from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
+from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.session import check_model, open_session
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
@@ -53,18 +55,11 @@ class Predictions(NamedTuple):
     lengths: np.ndarray
     errors: list[str | None]
 
-
-class SequencePrediction(TypedDict):
-    """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
-
-    Labels have the type of the column that the bundle was trained on. A refused sequence has an `error`, and None in
-    all other keys.
-    """
-
-    prediction: Label | None
-    probability: float | None
-    probabilities: dict[Label, float] | None
-    error: str | None
+    def part(self, start: int, stop: int) -> Predictions:
+        """Return the predictions of the rows from `start` up to `stop`."""
+        rows = slice(start, stop)
+        logits, probabilities, predicted, lengths, errors = self
+        return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows])
 
 
 class Classifier:
@@ -75,6 +70,7 @@ class Classifier:
     classifier.predict(frame)                   # a data frame in, a data frame out
     classifier.predict([[3, 1, 4]])[0]["prediction"]
     classifier.predict_proba(frame)             # (N, C), in the order of classes_
+    classifier.explain(frame)                   # a row per token, with its contribution
     ```
 
     `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
@@ -175,7 +171,12 @@ class Classifier:
 
     def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
         columns, value_errors = self._columns(sequences)
-        predictions = self.predict_columns(columns)
+        return self.sequence_predictions(self.predict_columns(columns), value_errors)
+
+    def sequence_predictions(
+        self, predictions: Predictions, value_errors: list[str | None]
+    ) -> list[SequencePrediction]:
+        """Return the prediction of each row, or its error: that of its values (see `to_columns`) comes first."""
         results: list[SequencePrediction] = []
         labels: list[Label] = self.labels.to_pylist()
         for row, value_error in enumerate(value_errors):
@@ -192,6 +193,25 @@ class Classifier:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
         return self.encoders[self.schema.fields[0].name].parse(text)
 
+    def explain(self, data: Any, *, by_field: bool = True) -> Any:
+        """Return the contribution of each token to the prediction of its row, by leaving the token out.
+
+        The contribution is the log-odds of the predicted label minus those without the token (see `occlude`). Positive
+        ones support the prediction. `by_field`: also the contribution of each field of a token, where there are
+        several.
+
+        - A table gives a table of the same library with a row per token, as `predict explain=true` writes it.
+        - A list of sequences gives a list of `Explanation`, one mapping of fields a single one.
+
+        Raises InputError for what `predict` refuses, and for trees, of which no node can be left out.
+        """
+        row = self._single_row(data)
+        if row is None and not isinstance(data, list) and is_table(data):
+            return explain_table(self, data, by_field=by_field)
+        columns, value_errors = self._columns(_rows(data) if row is None else [row])
+        explanations: list[Explanation] = explain_rows(self, columns, value_errors, by_field=by_field)
+        return explanations if row is None else explanations[0]
+
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """Columns that the query of training may name, and that files to be predicted lack: the label."""
@@ -204,6 +224,24 @@ class Classifier:
 
         `label`: a column to read along as `label`. `table`: a label table to join by id instead. Raises InputError if
         the source is SQL.
+        """
+        title = f"predicting {source.short_name}"
+        for rows in self.read_source(source, label, table, title=title, unit="rows", window_rows=WINDOW_ROWS):
+            yield rows, self.predict_columns(rows.columns)
+
+    def read_source(
+        self,
+        source: Source,
+        label: str | None = None,
+        table: LabelTable | None = None,
+        *,
+        title: str,
+        unit: str,
+        window_rows: int,
+    ) -> Iterator[SourceRows]:
+        """Read the files of a source as canonical columns. See `predict_source`.
+
+        `title`, `unit`: of the progress, which counts the rows of a window once the next one is asked for.
         """
         require_files(source)
         with SourceReader(source, null_columns=self.unlabelled if label is None else ()) as reader:
@@ -223,13 +261,12 @@ class Classifier:
             require_columns(required, types, str(source))
             schema = replace(schema, label=label, id=id)
             total = None if schema.group_by else estimate_rows(reader)
-            with progress.stage(f"predicting {source.short_name}", total=total, unit="rows") as predicting:
+            with progress.stage(title, total=total, unit=unit) as current:
                 read = 0
-                for rows in reader.read(schema, rows=WINDOW_ROWS):
-                    predictions = self.predict_columns(rows.columns)
+                for rows in reader.read(schema, rows=window_rows):
+                    yield rows if table is None else labelled(rows, table)
                     read += rows.columns.num_rows
-                    predicting.completed = read  # `logits` does not count refused rows
-                    yield (rows if table is None else labelled(rows, table)), predictions
+                    current.completed = read  # what advanced it meanwhile does not count refused rows
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Predict canonical columns (see `SourceReader.read`), in their order."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.brief_explainer import BriefExplainer
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.encoding.encoders import encode
@@ -29,21 +30,25 @@ class LabelledPredictions(NamedTuple):
 
 
 class _Mistake(NamedTuple):
-    """A wrong row. `probability` is that of its true label, `position` its index among the usable rows."""
+    """A wrong row. `probability` is that of its true label, `position` its index among the usable rows.
+
+    `predicted`: class number.
+    """
 
     probability: float
     position: int
     id: str
+    predicted: int
     columns: pa.RecordBatch
 
 
 def predict_labelled(
-    classifier: Classifier, source: Source, label: str, table: LabelTable | None
+    classifier: Classifier, source: Source, label: str, table: LabelTable | None, *, explain: bool = False
 ) -> LabelledPredictions:
     """Predict the rows of a source whose label the bundle knows.
 
-    `label`: the column of the label. `table`: a label table to join by id instead. Raises InputError if no row can be
-    used.
+    `label`: the column of the label. `table`: a label table to join by id instead. `explain`: explain the mistakes.
+    Raises InputError if no row can be used.
     """
     codes = {name: code for code, name in enumerate(classifier.classes)}
     labels: list[int] = []
@@ -69,7 +74,7 @@ def predict_labelled(
         # Only the worst rows of each window are kept, which bounds memory for files of any size.
         for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))
-            mistakes.append(_Mistake(probability, index, str(ids[row]), columns))
+            mistakes.append(_Mistake(probability, index, str(ids[row]), int(predictions.predicted[row]), columns))
         # By probability and position: record batches have no order.
         mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MOST_MISTAKES]
     if not labels:
@@ -77,12 +82,17 @@ def predict_labelled(
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
     outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)
-    described = {mistake.position: _described(classifier, mistake) for mistake in mistakes}
+    explainer = BriefExplainer(classifier) if explain else None
+    described = {mistake.position: _described(classifier, mistake, explainer) for mistake in mistakes}
     return LabelledPredictions(outputs, described, refused)
 
 
-def _described(classifier: Classifier, mistake: _Mistake) -> DescribedRow:
+def _described(classifier: Classifier, mistake: _Mistake, explain: BriefExplainer | None) -> DescribedRow:
     columns, encoders = mistake.columns, classifier.encoders
     sequences = encode(encoders, columns, classifier.schema.truncation).sequences
     texts = {name: columns.column(name)[0].as_py() for name, encoder in encoders.items() if encoder.holds_text}
-    return describe_row(encoders, mistake.id, sequences.fields, texts)
+    described = describe_row(encoders, mistake.id, sequences.fields, texts)
+    if explain is None:
+        return described
+    contributions = explain(sequences.fields, mistake.predicted, described.table.positions)
+    return described._replace(contributions=contributions)

@@ -27,21 +27,27 @@ def predict_table(classifier: Classifier, data: Any) -> Any:
     of the bundle may have changed the rows (their number in its result). A reader of record batches gives a reader,
     which predicts while it is read.
     """
-    source = _source(classifier, data)
-    record_batches = _record_batches(classifier, source)
+    source = table_source(classifier, data)
+    same_rows = source.query is None and not classifier.schema.group_by
+    return to_library(_record_batches(classifier, source), _empty_schema(classifier, source), data, same_rows)
+
+
+def to_library(record_batches: Iterator[pa.RecordBatch], empty: pa.Schema, data: Any, same_rows: bool) -> Any:
+    """Return record batches as a table of the library of `data`, or for a reader as a reader.
+
+    `empty`: the schema where there are none. `same_rows`: a row for each row of `data`.
+    """
     first = next(record_batches, None)
     if first is None:
-        schema = _empty_schema(classifier, source)
-        first = pa.RecordBatch.from_pylist([], schema)
+        first = pa.RecordBatch.from_pylist([], empty)
     if isinstance(data, pa.RecordBatchReader):
         return pa.RecordBatchReader.from_batches(first.schema, _chain(first, record_batches))
-    table = pa.Table.from_batches([first, *record_batches])
-    return like(table, data, same_rows=source.query is None and not classifier.schema.group_by)
+    return like(pa.Table.from_batches([first, *record_batches]), data, same_rows=same_rows)
 
 
 def table_probabilities(classifier: Classifier, data: Any) -> np.ndarray:
     """(N, C) probabilities of the rows of a table, NaN in refused rows."""
-    windows = classifier.predict_source(_source(classifier, data))
+    windows = classifier.predict_source(table_source(classifier, data))
     parts = [predictions.probabilities for _, predictions in windows]
     return np.concatenate(parts) if parts else np.empty((0, len(classifier.classes)))
 
@@ -63,7 +69,7 @@ def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
     return replace(schema, fields=fields)
 
 
-def _source(classifier: Classifier, data: Any) -> Source:
+def table_source(classifier: Classifier, data: Any) -> Source:
     """Return the source that reads a table. Raises InputError if it lacks a column."""
     query = classifier.manifest["reader"]["query"]
     available = column_names(data)

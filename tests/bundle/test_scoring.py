@@ -71,3 +71,20 @@ def test_wrong_rows_keep_their_text_to_the_letter(classifier, tmp_path):
         mistakes += result.mistakes.items()
     assert len(mistakes) >= len(texts), "a text is right under one label at most"
     assert all(described.texts == {"text": texts[position]} for position, described in mistakes)
+
+
+def test_mistakes_are_explained_on_demand(exported, classifier, tmp_path):
+    loaded = classifier("events")
+    sequences = exported("events").sequences[:6]
+    wrong = {"k0": "k1", "k1": "k2", "k2": "k0"}
+    explained = loaded.explain(sequences)
+    rows = [
+        {"events": tokens, "label": wrong[entry["prediction"]]}
+        for tokens, entry in zip(sequences, explained, strict=True)
+    ]
+    source = write_rows(tmp_path / "t.jsonl", rows)
+    assert {row.contributions for row in predict_labelled(loaded, source, "label", None).mistakes.values()} == {None}
+    mistakes = predict_labelled(loaded, source, "label", None, explain=True).mistakes
+    assert sorted(mistakes) == list(range(6))
+    for row, mistake in mistakes.items():
+        assert mistake.contributions == pytest.approx(explained[row]["contributions"], abs=2e-5)

@@ -72,6 +72,11 @@ def test_the_model_is_compared_with_the_baseline_and_the_same_sentences_are_show
         assert "Of 100 sequences labelled yes it finds " in text
 
 
+def test_worst_errors_are_explained(trained):
+    page = (trained.run / "report.html").read_text(encoding="utf-8")
+    assert ("<dt>predicted as</dt>" in page) == ('<span class="supports"' in page)
+
+
 def test_refused_row_is_counted_and_explained(trained):
     (line,) = (trained.run / "quarantine.jsonl").read_text().splitlines()
     refusal = json.loads(line)

@@ -92,6 +92,38 @@ def test_single_sequence_is_predicted_as_by_the_classifier(shell, trained, seque
     assert result["probabilities"] == pytest.approx(expected["probabilities"])
 
 
+def test_an_explained_file_has_a_row_per_token(shell, trained, rows):
+    command = ["predict", "bundle=logged/bundle", "input=new.parquet", "explain=true"]
+    completed = shell(*command, "output=out/tokens.parquet")
+    tokens = sum(len(row["shop"]) for row in rows if row is not INVALID_ROW)
+    result = completed.result
+    assert (result["rows"], result["refused"], result["tokens"]) == (91, 1, tokens)
+    written = pq.read_table(shell.folder / "out/tokens.parquet").to_pylist()
+    expected = [row["card"] for row in rows for _ in (["?"] if row is INVALID_ROW else row["shop"])]
+    assert [row["id"] for row in written] == expected
+    assert [row["token"] for row in written if row["error"]] == [None]
+    assert list(written[0]) == [
+        "id", "prediction", "probability", "position", "token", "contribution", "contribution_shop",
+        "contribution_amount", "error",
+    ]  # fmt: skip
+    shell(*command[:-1], "explain=tokens", "output=out/tokens.csv", "csv_guard=true")
+    with (shell.folder / "out/tokens.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert len(lines) == tokens + 1 and "contribution_shop" not in lines[0]
+
+
+def test_a_single_sequence_is_explained_on_the_terminal_and_as_json(shell, trained):
+    sequence = '{"shop": ["fuel", "jewels"], "amount": [9.5, 700]}'
+    completed = shell("predict", "bundle=logged/bundle", f"sequence={sequence}", "explain=true")
+    expected = Classifier(trained.run / "bundle", device="cpu").explain(json.loads(sequence))
+    assert completed.result["tokens"] == expected["tokens"] == ["fuel 9.5", "jewels 700"]
+    assert completed.result["contributions"] == pytest.approx(expected["contributions"], abs=1e-5)
+    assert list(completed.result["contributions_by_field"]) == ["shop", "amount"]
+    for token, value in zip(expected["tokens"], expected["contributions"], strict=True):
+        (line,) = [line for line in completed.stderr.splitlines() if token in line]
+        assert f"{value:+.3f}" in line and "│" in line and "shop" in line
+
+
 def test_evaluating_the_bundle_reproduces_the_test_metrics(shell, trained):
     arguments = ["bundle=logged/bundle", "data=files", "data.test=test.parquet", "data.label=fraud"]
     result = shell.start("-m", "seqclf.evaluate", *arguments, "output=scored/test.json")().result
@@ -134,7 +166,9 @@ def test_predict_and_evaluate_apply_the_threshold_option(shell, trained, predict
     assert [row["prediction"] for row in careful] != default_labels
     completed = shell("evaluate", *options, "data.test=test.parquet", "data.label=fraud", "report=out/report.html")
     assert completed.result["positive"]["alerts"] == sum(row["prediction"] == "yes" for row in careful)
-    assert "<h2>Threshold</h2>" in (shell.folder / "out/report.html").read_text()
+    page = (shell.folder / "out/report.html").read_text()
+    assert "<h2>Threshold</h2>" in page
+    assert ("<dt>predicted as</dt>" in page) == ('<span class="supports"' in page), "errors are explained"
     refused = shell("predict", "bundle=logged/bundle", "threshold=often", "sequence={}")
     assert refused.exit_code == 2 and "error: threshold=often: must be a probability" in refused.stderr
 

@@ -48,11 +48,13 @@ def test_text_stands_out_from_its_ground(scheme, text, ground):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_counts_stand_out_from_the_darkest_cell_of_a_confusion_matrix(scheme):
+@pytest.mark.parametrize(("selector", "shade"), [("td.cell", "fill"), (".supports", "mark"), (".opposes", "fill")])
+def test_text_stands_out_from_the_strongest_shade_of_a_cell_or_token(scheme, selector, shade):
     palette = colours(scheme)
-    (strength,) = re.findall(r"calc\(var\(--share\) \* ([\d.]+)\)", STYLE)
-    cell = [
-        float(strength) * fill + (1 - float(strength)) * paper
-        for fill, paper in zip(palette["fill"], palette["paper"], strict=True)
+    (rule,) = re.findall(rf"^{re.escape(selector)} {{(.*?)}}", STYLE, re.MULTILINE | re.DOTALL)
+    (strength,) = re.findall(rf"var\(--{shade}\) calc\(var\(--share\) \* ([\d.]+)\)", rule)
+    ground = [
+        float(strength) * colour + (1 - float(strength)) * paper
+        for colour, paper in zip(palette[shade], palette["paper"], strict=True)
     ]
-    assert contrast(palette["ink"], cell) >= LEAST
+    assert contrast(palette["ink"], ground) >= LEAST

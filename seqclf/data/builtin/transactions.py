@@ -20,6 +20,9 @@ events, so only the order tells them apart:
             gaps before them are short, short, long, long in a fraud: far away at most two hours after a payment at
             home. In decoys they are short, long, short, long: eight hours or more to get there, eight or more back.
 
+Which events were planted stands in files of its own, planted_train.parquet and so on, so that no training can read it:
+a row for each, with the card, the position of the event among those of the card from 1, the pattern, and the label.
+
 The presence of a pattern's events raises the odds of fraud, equally for each order. Pooled statistics of a card can
 tell no more than that: with 1 fraud in 100 cards, one card in eleven that holds such events is a fraud. Sometimes
 ordinary events complete a pattern by chance. Such a card is honest.
@@ -75,7 +78,13 @@ MERCHANTS = {
 CHANNELS = ["chip", "contactless", "online", "atm"]
 HOME = ["DE", "FR", "IT", "ES", "NL", "AT", "BE", "PL"]
 FAR = ["US", "BR", "JP", "TH", "ZA", "AU"]
-NAMES = {"merchant": list(MERCHANTS), "channel": CHANNELS, "country": HOME + FAR, "fraud": ["no", "yes"]}
+NAMES = {
+    "merchant": list(MERCHANTS),
+    "channel": CHANNELS,
+    "country": HOME + FAR,
+    "fraud": ["no", "yes"],
+    "pattern": ["testing", "burst", "travel"],  # in the order of `PATTERNS`
+}
 
 # Tables of equally likely codes: a weighted draw is one uniform index.
 MERCHANT_TABLE = np.repeat(np.arange(len(MERCHANTS)), [weight for weight, _, _ in MERCHANTS.values()]).astype(np.int8)
@@ -83,11 +92,25 @@ TYPICAL_AMOUNT = np.array([amount for _, amount, _ in MERCHANTS.values()])
 SELLS = {"shop": [0] * 4 + [1] * 6, "both": [0] * 2 + [1] * 4 + [2] * 4, "online": [2] * 10, "cash": [3] * 10}
 CHANNEL_TABLE = np.array([SELLS[where] for _, _, where in MERCHANTS.values()], np.int8)
 
+# Column → its type, None for names in `NAMES`.
+EVENTS: dict[str, pa.DataType | None] = {
+    "card": pa.int64(),
+    "time": pa.timestamp("ms"),
+    "merchant": None,
+    "amount": pa.float64(),
+    "channel": None,
+    "country": None,
+    "fraud": None,
+}
+PLANTED: dict[str, pa.DataType | None] = {"card": pa.int64(), "position": pa.int64(), "pattern": None, "fraud": None}
+
 Columns = dict[str, np.ndarray]
 
 
 def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: float, seed: int) -> None:
     """Write `train.parquet`, `validation.parquet` and `test.parquet` with the events of `rows[split]` cards each.
+
+    Next to each of them, `planted_train.parquet` and so on list the events of the patterns.
 
     Cards are written in chunks, each sorted by time, so cards interleave as in a log. Every chunk has another seed, so
     a split does not depend on the size of the others.
@@ -99,20 +122,36 @@ def write(folder: Path, rows: dict[str, int], mean_length: float, fraud_share: f
         raise ValueError(f"mean_length={mean_length}: must be at least {SHORTEST}")
     if not 0 <= fraud_share <= 1:
         raise ValueError(f"fraud_share={fraud_share}: must be in [0, 1]")
-    kinds = {"card": pa.int64(), "time": pa.timestamp("ms"), "merchant": None, "amount": pa.float64()}
-    kinds |= {"channel": None, "country": None, "fraud": None}
-    schema = pa.schema([(name, kind or pa.dictionary(pa.int8(), pa.string())) for name, kind in kinds.items()])
+    schema, planted_schema = _schema(EVENTS), _schema(PLANTED)
     cards_at_once = max(1, int(EVENTS_AT_ONCE / mean_length))
     for split, count in rows.items():
         number = SPLITS.index(split)
-        options = {"use_dictionary": [*NAMES], "store_schema": False}  # to be read as plain strings
-        with pq.ParquetWriter(folder / f"{split}.parquet", schema, **options) as file:
+        with (
+            _writer(folder / f"{split}.parquet", schema) as file,
+            _writer(folder / f"planted_{split}.parquet", planted_schema) as planted_file,
+        ):
             for chunk, first in enumerate(range(0, count, cards_at_once)):
                 generator = np.random.default_rng([seed, number, chunk])
                 cards = np.arange(first, min(first + cards_at_once, count)) + (number + 1) * 10**9
                 events = _log(generator, cards, mean_length, fraud_share)
-                columns = [_column(events[name], NAMES.get(name), schema.field(name).type) for name in schema.names]
-                file.write_table(pa.Table.from_arrays(columns, schema=schema))
+                file.write_table(_table(events, schema))
+                planted = events["pattern"] >= 0
+                planted_file.write_table(_table({name: events[name][planted] for name in events}, planted_schema))
+
+
+def _writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+    # Without the Arrow schema, dictionaries are read as plain strings.
+    return pq.ParquetWriter(path, schema, use_dictionary=[*(NAMES.keys() & {*schema.names})], store_schema=False)
+
+
+def _schema(kinds: dict[str, pa.DataType | None]) -> pa.Schema:
+    """Columns of these types, and of names in `NAMES` where a type is None."""
+    return pa.schema([(name, kind or pa.dictionary(pa.int8(), pa.string())) for name, kind in kinds.items()])
+
+
+def _table(events: Columns, schema: pa.Schema) -> pa.Table:
+    columns = [_column(events[name], NAMES.get(name), schema.field(name).type) for name in schema.names]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _column(values: np.ndarray, names: list[str] | None, kind: pa.DataType) -> pa.Array:
@@ -131,6 +170,7 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
     starts = np.cumsum(lengths) - lengths
     home = generator.integers(len(HOME), size=len(cards)).astype(np.int8)
     events = _ordinary_events(generator, lengths, home)
+    events["pattern"] = np.full(int(lengths.sum()), -1, np.int8)
     for number, (draw, fraud_order, decoy_orders) in enumerate(PATTERNS):
         holders = np.flatnonzero(pattern == number)  # cards
         positions = _positions(generator, ordinary[holders], len(fraud_order), fraud[holders] | bool(decoy_orders))
@@ -138,12 +178,14 @@ def _log(generator: np.random.Generator, cards: np.ndarray, mean_length: float, 
         orders = np.where(fraud[holders, None], fraud_order, orders)
         for name, values in draw(generator, home[holders]).items():
             events[name][starts[holders, None] + positions] = np.take_along_axis(values, orders, axis=1)
+        events["pattern"][starts[holders, None] + positions] = number
     elapsed = np.cumsum(events.pop("gap"))
     begin = generator.integers(180 * 86_400, size=len(cards)) - elapsed[starts]
     seconds = elapsed + np.repeat(begin, lengths) + int(np.datetime64("2025-01-01", "s").astype(np.int64))
     order = np.argsort(seconds, kind="stable")
     events |= {"time": seconds * 1000, "card": np.repeat(cards, lengths)}
     events["fraud"] = np.repeat(fraud.astype(np.int8), lengths)
+    events["position"] = np.arange(1, len(seconds) + 1) - np.repeat(starts, lengths)
     return {name: values[order] for name, values in events.items()}
 
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
 from seqclf.data.encoding.field_spec import input_axes, input_type
+from seqclf.data.encoding.removal import remove_tokens
 from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged, take
@@ -45,7 +46,22 @@ def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str
     for name, encoder in encoders.items():
         texts = encoder.decode(together.fields)
         assert len(texts) == together.offsets[-1], f"{name}: decode must return a text for each token"
+        _check_removal(name, encoder, together)
     return encoders
+
+
+def _check_removal(name: str, encoder: Encoder, sequences: Ragged) -> None:
+    """Check the arrays of explanations: tokens without the first one, and tokens that say nothing."""
+    rows = np.flatnonzero(sequences.lengths > 1)
+    if not encoder.may_be_cut or not len(rows):
+        return
+    tokens = sequences.fields[name]
+    removal = remove_tokens(sequences.offsets, rows, np.zeros_like(rows))
+    left, neutral = encoder.without_tokens(sequences.fields, removal), encoder.neutral(tokens)
+    assert left.dtype == tokens.dtype and left.shape == (len(removal.kept), *tokens.shape[1:]), (
+        f"{name}: without_tokens must return the tokens of `removal.kept`"
+    )
+    assert neutral.dtype == tokens.dtype and neutral.shape == tokens.shape, f"{name}: neutral must keep the shape"
 
 
 def _check_arrays(encoders: Mapping[str, Encoder], sequences: Ragged) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,12 +29,16 @@ class TokenTable(NamedTuple):
 
 
 class DescribedRow(NamedTuple):
-    """A sequence for readers. `texts`: field → original text, for fields of texts. `tokens`: what a model reads."""
+    """A sequence for readers. `texts`: field → original text, for fields of texts. `tokens`: what a model reads.
+
+    `contributions`: of the tokens of the table to what a model predicts, None if they are not explained.
+    """
 
     id: str
     tokens: str
     texts: Mapping[str, str]
     table: TokenTable
+    contributions: Sequence[float] | None = None
 
 
 def describe_row(

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from seqclf.data.encoding.field_spec import TokenSpec
 from seqclf.data.encoding.options import Option
+from seqclf.data.encoding.removal import Removal
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.data.validation.problems import Problems
@@ -49,7 +50,8 @@ class Encoder(ABC):
     4. Training data is encoded in three passes. `stage` runs while rows are read, when splits are not known yet. `fit`
        learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits into
        arrays. Prediction calls `encode` on the canonical column. Both ways give the same arrays.
-    5. `spec` says what the model gets, `state` and `restore` travel in bundles, `decode` is for reports.
+    5. `spec` says what the model gets, `state` and `restore` travel in bundles, `decode` is for reports,
+       `without_tokens` and `neutral` for explanations.
 
     `others`: the encoders of all fields by name, for a field that depends on another. `truncation`: needed only where
     the text is staged uncut. Only what comes after `fit` or `restore` may depend on what was learned.
@@ -202,6 +204,21 @@ class Encoder(ABC):
     def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray | None:
         """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
         return self.original_values(fields)
+
+    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
+        """Return the encoded tokens of sequences of which one token was removed, as if it had never been there.
+
+        `fields`: name → (S,) or (S, D) tokens of the complete rows. A kind whose values depend on other tokens, such as
+        the time since the token before, computes them anew.
+        """
+        return fields[self.field.name][removal.kept]
+
+    def neutral(self, tokens: np.ndarray) -> np.ndarray:
+        """Return tokens that say nothing, in the shape of `tokens`: (S,) or (S, D).
+
+        Zeros are unknown values of a vocabulary, sets without values and the mean of scaled numbers.
+        """
+        return np.zeros_like(tokens)
 
     @abstractmethod
     def spec(self) -> TokenSpec:

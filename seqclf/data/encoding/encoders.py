@@ -76,6 +76,11 @@ def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation
     return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
 
 
+def token_texts(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray]) -> list[str]:
+    """Return a readable text for each encoded token, with all its fields. `fields`: name → (T,) or (T, D)."""
+    return [" ".join(parts) for parts in zip(*(encoder.decode(fields) for encoder in encoders.values()), strict=True)]
+
+
 def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
     """Return one encoded sequence as readable text, of a long one the first and last tokens.
 
@@ -83,10 +88,7 @@ def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], mo
     """
     count = len(next(iter(fields.values())))
     shown = np.arange(count) if count <= most else np.r_[: most // 2, count - most // 2 : count]
-    columns = [
-        encoder.decode({name: tokens[shown] for name, tokens in fields.items()}) for encoder in encoders.values()
-    ]
-    tokens = [" ".join(parts) for parts in zip(*columns, strict=True)]
+    tokens = token_texts(encoders, {name: values[shown] for name, values in fields.items()})
     if count > most:
         tokens.insert(most // 2, f"… {count - len(shown):,} more …")
     return next(iter(encoders.values())).token_separator.join(tokens)

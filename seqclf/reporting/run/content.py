@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
+from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.runtime import Classifier
 from seqclf.data.data_title import data_title
 from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.storage.dataset import Dataset
@@ -16,15 +19,20 @@ from seqclf.reporting.run.sources import split_sources
 from seqclf.system.versions import package_versions
 
 
-def run_mistakes(dataset: Dataset, evaluation: Evaluation) -> list[Mistake]:
-    """The worst mistakes on the last split."""
+def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) -> list[Mistake]:
+    """The worst mistakes on the last split, explained if there is a bundle."""
+    explain = None if bundle is None else BriefExplainer(Classifier(bundle, device="cpu"))
     split, outputs = dataset.splits[evaluation.split], evaluation.last
 
     def described(row: int) -> DescribedRow:
         start, stop = split.sequences.offsets[row : row + 2]
         tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
         texts = {} if split.texts is None else split.texts.of_row(row)
-        return describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
+        described_row = describe_row(dataset.encoders, str(split.ids[row]), tokens, texts)
+        if explain is None:
+            return described_row
+        contributions = explain(tokens, int(evaluation.predicted[row]), described_row.table.positions)
+        return described_row._replace(contributions=contributions)
 
     return worst_mistakes(
         outputs.labels,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,7 +26,8 @@ class Mistake(NamedTuple):
     """A wrong row. `probability` is that of its true label. `length` counts tokens before truncation.
 
     `tokens`: the first and last tokens as a model reads them. `texts`: field → original text, for fields of texts.
-    `table`: the same tokens with a column per field.
+    `table`: the same tokens with a column per field. `contributions`: of the tokens of the table to the prediction, in
+    log-odds, None if it is not explained.
     """
 
     id: str
@@ -37,6 +38,7 @@ class Mistake(NamedTuple):
     tokens: str
     texts: Mapping[str, str]
     table: TokenTable
+    contributions: Sequence[float] | None = None
 
     @property
     def sample(self) -> MistakeSample:
@@ -61,7 +63,19 @@ def worst_mistakes(
     order = np.argsort(of_label, kind="stable")[:MOST_MISTAKES]
     mistakes = []
     for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True):
-        id, tokens, texts, table = describe_row(row)
+        described = describe_row(row)
         label, prediction = classes[labels[row]], classes[predicted[row]]
-        mistakes.append(Mistake(id, label, prediction, probability, int(lengths[row]), tokens, texts, table))
+        mistakes.append(
+            Mistake(
+                described.id,
+                label,
+                prediction,
+                probability,
+                int(lengths[row]),
+                described.tokens,
+                described.texts,
+                described.table,
+                described.contributions,
+            )
+        )
     return mistakes

@@ -152,3 +152,43 @@ def test_arguments_out_of_range_are_refused(tmp_path):
         write(tmp_path, rows={"train": 1}, mean_length=3, fraud_share=0.01, seed=0)
     with pytest.raises(ValueError, match=r"fraud_share=1.5: must be in \[0, 1\]"):
         write(tmp_path, rows={"train": 1}, mean_length=9, fraud_share=1.5, seed=0)
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory):
+    """The events of training cards, and the positions of the planted ones by card."""
+    folder = tmp_path_factory.mktemp("planted")
+    write(folder, rows={"train": 1500}, mean_length=12, fraud_share=0.3, seed=3)
+    rows = {}
+    for row in pq.read_table(folder / "planted_train.parquet").to_pylist():
+        rows.setdefault(row["card"], []).append(row)
+    return read(folder, "train"), rows
+
+
+def test_planted_events_are_listed_by_their_position_in_time(planted):
+    cards, rows = planted
+    kept = {"testing": 0, "burst": 0, "travel": 0}
+    for card, events in rows.items():
+        (pattern,) = {event["pattern"] for event in events}
+        (fraud,) = {event["fraud"] for event in events}
+        assert fraud == cards[card][0]["fraud"] and len(events) == (3 if pattern == "testing" else 4)
+        tokens = [cards[card][event["position"] - 1] for event in events]
+        if pattern == "burst":
+            assert {token["merchant"] for token in tokens} == {"gift cards"}
+        elif pattern == "testing":
+            assert {token["channel"] for token in tokens} == {"online"}
+            assert sorted(token["amount"] >= 300 for token in tokens) == [False, False, True]
+        else:
+            assert sum(token["country"] in FAR for token in tokens) == 2
+        if fraud == "yes":  # in a row: the events before and after complete no pattern
+            positions = [event["position"] for event in events]
+            assert positions == list(range(positions[0], positions[0] + len(positions)))
+            kept[pattern] += pattern in patterns_in(cards[card][max(0, positions[0] - 2) : positions[-1]])
+    assert min(kept.values()) > 100
+    assert {card for card, events in cards.items() if events[0]["fraud"] == "yes"} <= rows.keys()
+
+
+def test_the_files_of_events_do_not_say_which_were_planted(planted, tmp_path):
+    write(tmp_path, rows={"train": 10}, mean_length=12, fraud_share=0.5, seed=3)
+    names = ["card", "time", "merchant", "amount", "channel", "country", "fraud"]
+    assert pq.read_schema(tmp_path / "train.parquet").names == names

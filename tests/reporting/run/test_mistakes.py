@@ -77,3 +77,43 @@ def test_loggers_get_the_original_text_or_the_tokens():
     table = TokenTable([0], {"t": ["a"]}, 1, [])
     mistake = Mistake("7", "yes", "no", 0.01, 1, "a b", {"t": "A  b!"}, table)
     assert mistake.sample.tokens == "A  b!" and mistake._replace(texts={}).sample.tokens == "a b"
+
+
+def shaded(page):
+    """Side, share, title and text of each shaded token."""
+    pattern = r'<span class="(supports|opposes)" style="--share: (\d+)%" title="(.*?)">(.*?)</span>'
+    return [(side, int(share), value, unescape(text)) for side, share, value, text in re.findall(pattern, page)]
+
+
+def test_tokens_are_shaded_by_their_share_of_the_largest_contribution():
+    table = TokenTable([0, 1, 2], {"shop": ["fuel", "<b>", "cafe"]}, 3, [])
+    page = page_of(table=table, contributions=[0.5, -2.0, 0.0])
+    assert shaded(page) == [
+        ("supports", 25, "+0.50", "fuel"),
+        ("opposes", 100, "-2.00", "<b>"),
+        ("opposes", 0, "+0.00", "cafe"),
+    ]
+    assert re.findall(r'<td class="number">([-+][\d.]+)</td>', page) == ["+0.50", "-2.00", "+0.00"]
+    assert "supports\nit" in page and "errors are explained" not in page
+    assert shaded(page_of(table=table)) == [] and "log-odds" not in page_of(table=table)
+
+
+def test_tokens_of_many_fields_are_shaded_by_their_numbers():
+    columns = {name: ["1", "2"] for name in ("a", "b", "c", "d")}
+    page = page_of(table=TokenTable([0, 41], columns, 42, []), contributions=[1.0, -1.0])
+    assert [(side, text) for side, _, _, text in shaded(page)] == [("supports", "1"), ("opposes", "42")]
+    assert "Tokens by their number" in page and "… 40 more …" in page
+
+
+def test_an_explained_text_shows_its_tokens_below():
+    table = TokenTable([0, 1], {"text": ["free", ""]}, 2, [])
+    page = page_of(texts={"text": "Free "}, table=table, contributions=[1.0, 0.5])
+    assert [text for *_, text in shaded(page)] == ["free", "␣"]
+    assert paragraphs(page, "original") == ["Free "] and "as the model reads them" not in page
+
+
+def test_the_page_says_how_many_errors_are_explained():
+    table = TokenTable([0], {"shop": ["fuel"]}, 1, [])
+    mistakes = [Mistake("7", "yes", "no", 0.01, 1, "fuel", {}, table, values) for values in ([1.0], None)]
+    page = render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes))).markup
+    assert "1 of the 2 errors are explained" in page

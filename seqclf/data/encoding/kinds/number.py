@@ -17,6 +17,7 @@ from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.options import Option, choice_option, flag_option, positive_option, text_option
+from seqclf.data.encoding.removal import Removal
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -282,6 +283,47 @@ class NumberEncoder(NumberColumn):
         # What float32 leaves of a 0, so that it is not shown as 1e-8.
         values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
+
+    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
+        """Return the tokens that remain, without what a removed one left in them: carried values and elapsed times.
+
+        The level of the sequence (`scale: sequence`) stays that of all tokens. Without a mask nothing tells which
+        values were carried, and they stay too.
+        """
+        tokens = super().without_tokens(fields, removal)
+        if not self._has_mask:
+            return tokens
+        seen = tokens[:, self.width : 2 * self.width] > 0
+        if self.missing == "last":
+            filled = fill_forward(tokens[:, : self.width], seen, removal.lengths)
+            tokens[:, : self.width] = np.nan_to_num(filled, nan=0.0)
+        if self.since is not None:
+            clock = np.arange(len(tokens), dtype=np.float64)
+            if self.since != "tokens":
+                timer = self.others[self.since]
+                assert isinstance(timer, TimeEncoder)
+                clock = np.cumsum(timer.gaps_of(fields))[removal.kept]
+            groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by][removal.kept]
+            tokens[:, 2 * self.width : 3 * self.width] = self._elapsed(seen, removal.lengths, clock, groups)
+        return tokens
+
+    def _elapsed(
+        self, seen: np.ndarray, lengths: np.ndarray, clock: np.ndarray, groups: np.ndarray | int
+    ) -> np.ndarray:
+        """(S, W) scaled elapsed times of encoded tokens. `groups`: rows of the scales."""
+        elapsed = np.log1p(np.maximum(0.0, elapsed_since_seen(seen, lengths, clock)))
+        limits = self.scales.limits
+        if limits is not None:
+            elapsed = np.clip(elapsed, limits[0][groups][..., self.width :], limits[1][groups][..., self.width :])
+        mean, deviation = self.scales.mean[groups], self.scales.deviation[groups]
+        return _scaled(elapsed, mean[..., self.width :], deviation[..., self.width :])
+
+    def neutral(self, tokens: np.ndarray) -> np.ndarray:
+        """Return tokens with the mean, as missing if there is a mask. Elapsed times and the level stay."""
+        known = self.width * (2 if self._has_mask else 1)
+        tokens = tokens.copy()
+        tokens[:, :known] = 0.0
+        return tokens
 
     def spec(self) -> NumberSpec:
         scaled = self.scale != "none"

@@ -15,6 +15,7 @@ from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
 from seqclf.data.encoding.options import Option, choice_option, text_option
+from seqclf.data.encoding.removal import Removal
 from seqclf.data.encoding.running_moments import Sample
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.reading.casts import element_type, split_list
@@ -156,15 +157,15 @@ class TimeEncoder(ListEncoder):
     value_unit = "s"
 
     def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
-        return self._gaps_of(fields)[:, None]
+        return self.gaps_of(fields)[:, None]
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap before each token."""
-        return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self._gaps_of(fields).tolist()]
+        return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self.gaps_of(fields).tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
         """Return the time since the first token, and the gap before each."""
-        gaps = self._gaps_of(fields)
+        gaps = self.gaps_of(fields)
         elapsed = np.round(np.cumsum(gaps), MICROSECONDS)
         name = self.field.name
         return {
@@ -172,13 +173,21 @@ class TimeEncoder(ListEncoder):
             f"{name}, since the previous": list(map(duration_text, gaps[shown].tolist())),
         }
 
-    def _gaps_of(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+    def gaps_of(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         """(T,) gaps in seconds of encoded tokens."""
         logs = fields[self.field.name][:, 0].astype(np.float64) * self.deviation + self.mean
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
         # Encoded gaps have seven digits. A gap of 0 comes back as a small fraction of the resolution.
         gaps = np.where(np.abs(gaps) < self.resolution * LEAST_GAP, 0.0, gaps)
         return np.round(gaps, MICROSECONDS)
+
+    def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
+        """Return the tokens that remain. The one after a removed token gets both gaps, a new first token none."""
+        tokens, gaps = super().without_tokens(fields, removal), self.gaps_of(fields)
+        followers = removal.kept[removal.followers]
+        joined = np.where(removal.become_first, 0.0, gaps[followers] + gaps[followers - 1])
+        tokens[removal.followers, 0] = (self._log(joined) - self.mean) / self.deviation
+        return tokens
 
     def spec(self) -> NumberSpec:
         scaled = [True] + [False] * 2 * len(self.periods)

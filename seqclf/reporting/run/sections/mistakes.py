@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 from seqclf.data.encoding.described_row import TokenTable
@@ -18,7 +19,21 @@ LONG_LINE = 2000  # characters of tokens behind a click
 LONGEST_TOKEN = 120  # characters of a token in a line
 MOST_COLUMNS = 30
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # numbers and durations
+CONTRIBUTION = "contribution"  # heading of the column
+BLANK = "␣"  # a token that is blank, of character tokenizers
 LINE_COLUMNS = 3  # tokens of more columns do not fit a line
+
+
+class LineToken(NamedTuple):
+    """A token in a line. `side`: "supports" or "opposes" the prediction, "" without contributions.
+
+    `share`: strength of the shade as a CSS length, `value`: the contribution as text.
+    """
+
+    text: str
+    side: str = ""
+    share: str = ""
+    value: str = ""
 
 
 class ShownText(NamedTuple):
@@ -31,7 +46,11 @@ class ShownText(NamedTuple):
 
 
 class ShownMistake(NamedTuple):
-    """A mistake as text. `line`: its tokens in one line, None where the table alone is readable."""
+    """A mistake as text. `line`: its tokens in one line, None where the table alone is readable.
+
+    `separator`: between the tokens of the line. `is_explained`: the line shows contributions. `are_numbers`: the line
+    shows the numbers of the tokens, whose fields the table has.
+    """
 
     id: str
     label: str
@@ -39,7 +58,10 @@ class ShownMistake(NamedTuple):
     probability: str
     tokens: str
     texts: list[ShownText]
-    line: str | None
+    line: list[LineToken] | None
+    separator: str
+    is_explained: bool
+    are_numbers: bool
     table: Table | None
     note: str
 
@@ -51,18 +73,23 @@ class MistakesSection(ReportSection):
 
     def build(self, report: Report) -> Section:
         """Return a block for each mistake, the lowest probability first."""
-        return Section("run/mistakes.html", {"split": report.split, "mistakes": list(map(_shown, report.mistakes))})
+        mistakes = list(map(_shown, report.mistakes))
+        explained = sum(mistake.is_explained for mistake in mistakes)
+        context = {"split": report.split, "mistakes": mistakes, "explained": explained}
+        return Section("run/mistakes.html", context)
 
 
 def _shown(mistake: Mistake) -> ShownMistake:
     texts = [_shown_text(name, text) for name, text in mistake.texts.items()]
-    # A text shows more than its tokens in a column do.
-    table = None if texts else _token_table(mistake.table)
+    is_explained = mistake.contributions is not None
+    fits_line = len(mistake.table.columns) <= LINE_COLUMNS
+    # A text shows more than its tokens in a column do, unless the column has contributions.
+    table = None if texts and not is_explained else _token_table(mistake.table, mistake.contributions)
     line = None
-    if texts:
-        line = head_and_tail_text(printable(mistake.tokens), LONG_LINE)
-    elif len(mistake.table.columns) <= LINE_COLUMNS:
-        line = _token_line(mistake.table)
+    if texts and not is_explained:
+        line = [LineToken(head_and_tail_text(printable(mistake.tokens), LONG_LINE))]
+    elif fits_line or is_explained:
+        line = _token_line(mistake.table, mistake.contributions, fits_line)
     return ShownMistake(
         id=printable(mistake.id),
         label=shortened(mistake.label, 60),
@@ -71,6 +98,9 @@ def _shown(mistake: Mistake) -> ShownMistake:
         tokens=number(mistake.length),
         texts=texts,
         line=line,
+        separator=" " if texts or not fits_line else " | ",
+        is_explained=is_explained,
+        are_numbers=not fits_line,
         table=table,
         note=_note(mistake.table),
     )
@@ -82,19 +112,44 @@ def _shown_text(field: str, text: str) -> ShownText:
     return ShownText(field, short, None if short == text else whole, len(text))
 
 
-def _token_line(table: TokenTable) -> str:
-    """The first and last tokens in one line of at most `SHORT_TEXT` characters, or of one token at each end."""
-    tokens = [shortened(" ".join(texts), LONGEST_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
+def _token_line(table: TokenTable, contributions: Sequence[float] | None, with_texts: bool) -> list[LineToken]:
+    """The first and last tokens in one line of at most `SHORT_TEXT` characters, or of one token at each end.
+
+    `with_texts`: their texts, which fit a line, else their numbers from 1.
+    """
+    tokens = [str(position + 1) for position in table.positions]
+    if with_texts:
+        tokens = [shortened(" ".join(texts), LONGEST_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
     most = len(tokens)
     while most > 2 and len(" | ".join([*tokens[: most // 2], *tokens[-(most // 2) :]])) > SHORT_TEXT:
         most -= 2
-    if most == len(tokens) == table.length:
-        return " | ".join(tokens)
-    first, last = tokens[: most // 2], tokens[-(most // 2) :]
-    return " | ".join([*first, f"… {table.length - len(first) - len(last):,} more …", *last])
+    largest = max(map(abs, contributions or [0.0])) or 1.0
+    line = [_line_token(token, contributions, index, largest) for index, token in enumerate(tokens)]
+    if most < len(tokens):
+        line = [*line[: most // 2], *line[-(most // 2) :]]
+    if len(line) < table.length:
+        # Tokens that the table leaves out are in the middle, as those are that the line leaves out.
+        line.insert((len(line) + 1) // 2 if most == len(tokens) else most // 2, _gap(table.length - len(line)))
+    return line
 
 
-def _token_table(table: TokenTable) -> Table:
+def _line_token(text: str, contributions: Sequence[float] | None, index: int, largest: float) -> LineToken:
+    if contributions is None:
+        return LineToken(text)
+    value = contributions[index]
+    side = "supports" if value > 0 else "opposes"
+    return LineToken(text or BLANK, side, f"{100 * abs(value) / largest:.0f}%", _contribution(value))
+
+
+def _gap(count: int) -> LineToken:
+    return LineToken(f"… {count:,} more …")
+
+
+def _contribution(value: float) -> str:
+    return f"{value:+.2f}"
+
+
+def _token_table(table: TokenTable, contributions: Sequence[float] | None) -> Table:
     """A row for each token, numbered from 1, with a line for those left out, and a column for each field."""
     columns = dict(list(table.columns.items())[:MOST_COLUMNS])
     kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
@@ -103,12 +158,13 @@ def _token_table(table: TokenTable) -> Table:
     for index, position in enumerate(table.positions):
         if position > before + 1:
             rows.append([f"… {position - before - 1:,} more"])
-        cells = [shortened(texts[index], 40) for texts in columns.values()]
-        rows.append([position + 1, *cells])
+        value = [] if contributions is None else [_contribution(contributions[index])]
+        rows.append([position + 1, *value, *(shortened(texts[index], 40) for texts in columns.values())])
         before = position
     count = len(table.positions)
     caption = f"{count:,} tokens" if count == table.length else f"First and last tokens, {count:,} of {table.length:,}"
-    return Table({"token": "number", **kinds}, rows, caption=caption)
+    headings = {"token": "number", **({} if contributions is None else {CONTRIBUTION: "number"})}
+    return Table({**headings, **kinds}, rows, caption=caption)
 
 
 def _is_numeric(texts: list[str]) -> bool:

@@ -1,0 +1,179 @@
+"""Explanations of predictions: tokens with their contributions, for rows in memory, tables and files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.bundle.occlusion import Contributions, check_explainable, log_odds, occlude
+from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.table_predictions import table_source, to_library
+from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.reading.sources import Source
+from seqclf.data.storage.ragged import Ragged
+from seqclf.system import progress
+
+if TYPE_CHECKING:
+    from seqclf.bundle.runtime import Classifier, Predictions
+
+WINDOW_ROWS = 1024  # read at once
+WINDOW_TOKENS = 100_000  # explained, and written, at once
+UNIT = "sequences"  # of the progress; `Classifier.logits` counts rows, which here are copies of them
+
+
+class Explanation(SequencePrediction):
+    """Prediction of one sequence and why.
+
+    `tokens`: a text for each token the model read. `contributions`: of each token. `contributions_by_field`: field →
+    of that field of each token, empty for sequences of one field. A refused sequence has None in all keys but `error`.
+    """
+
+    tokens: list[str] | None
+    contributions: list[float] | None
+    contributions_by_field: dict[str, list[float]] | None
+
+
+class ExplainedRows(NamedTuple):
+    """N consecutive rows, of which those that were not refused have S tokens in total.
+
+    `lengths`: (N,) tokens that the model read, 0 in refused rows. `positions`: (S,) of the tokens in their rows, from
+    1, before truncation. `texts`: (S,).
+    """
+
+    predictions: Predictions
+    lengths: np.ndarray
+    positions: np.ndarray
+    texts: list[str]
+    contributions: Contributions
+
+
+def explain_rows(
+    classifier: Classifier, columns: pa.RecordBatch, value_errors: list[str | None], *, by_field: bool
+) -> list[Explanation]:
+    """Explain canonical columns of Python values. `value_errors`: see `to_columns`."""
+    explanations: list[Explanation] = []
+    for rows in explain_columns(classifier, columns, by_field=by_field):
+        first = len(explanations)
+        errors = value_errors[first : first + len(rows.lengths)]
+        start = 0
+        for prediction, length in zip(
+            classifier.sequence_predictions(rows.predictions, errors), rows.lengths.tolist(), strict=True
+        ):
+            stop = start + length
+            tokens = contributions = by_name = None
+            if prediction["error"] is None:
+                tokens, contributions = rows.texts[start:stop], rows.contributions.tokens[start:stop].tolist()
+                by_name = {name: values[start:stop].tolist() for name, values in rows.contributions.by_field.items()}
+            start = stop
+            explanations.append(
+                {
+                    **prediction,
+                    "tokens": tokens,
+                    "contributions": contributions,
+                    "contributions_by_field": by_name,
+                }
+            )
+    return explanations
+
+
+def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
+    """Explain canonical columns in parts of consecutive rows, of about `WINDOW_TOKENS` tokens each."""
+    check_explainable(classifier.encoders)
+    predictions = classifier.predict_columns(columns)
+    truncation = classifier.schema.truncation
+    limit = truncation.max_length if truncation.cuts else None
+    read = predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
+    part = np.cumsum(read) // WINDOW_TOKENS
+    for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1):
+        if not len(rows):
+            continue
+        some = predictions.part(int(rows[0]), int(rows[-1]) + 1)
+        usable = np.flatnonzero(some.lengths > 0)
+        sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
+        contributions = explain_sequences(classifier, sequences, some.predicted[usable], by_field=by_field)
+        lengths = np.zeros(len(rows), np.int64)
+        lengths[usable] = sequences.lengths
+        skipped = some.lengths - lengths if truncation.side == "keep_last" else np.zeros_like(lengths)
+        positions = np.arange(1, int(lengths.sum()) + 1) - np.repeat(np.cumsum(lengths) - lengths - skipped, lengths)
+        texts = token_texts(classifier.encoders, sequences.fields)
+        progress.advance(UNIT, len(rows) - len(usable))
+        yield ExplainedRows(some, lengths, positions, texts, contributions)
+
+
+def explain_sequences(
+    classifier: Classifier, sequences: Ragged, predicted: np.ndarray, *, by_field: bool
+) -> Contributions:
+    """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,)."""
+    check_explainable(classifier.encoders)
+
+    def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
+        return log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
+
+    def advance(rows: float) -> None:
+        progress.advance(UNIT, rows)
+
+    return occlude(classifier.encoders, sequences, score, by_field=by_field, advance=advance)
+
+
+def explain_source(
+    classifier: Classifier, source: Source, *, by_field: bool
+) -> Iterator[tuple[pa.Array, ExplainedRows]]:
+    """Explain the files of a source. Yields the ids of consecutive rows, or their numbers from 1, and the rows."""
+    check_explainable(classifier.encoders)
+    title = f"explaining {source.short_name}"
+    first_row = 1
+    for window in classifier.read_source(source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
+        ids = pa.array(np.arange(first_row, first_row + window.columns.num_rows))
+        if "id" in window.columns.schema.names:
+            ids = window.columns.column("id")
+        done = 0
+        for rows in explain_columns(classifier, window.columns, by_field=by_field):
+            yield ids.slice(done, len(rows.lengths)), rows
+            done += len(rows.lengths)
+        first_row += done
+
+
+def explain_table(classifier: Classifier, data: Any, *, by_field: bool) -> Any:
+    """Return the explanations of a table as a table of the same library, with a row per token."""
+    parts = explain_source(classifier, table_source(classifier, data), by_field=by_field)
+    record_batches = (explanations_table(rows, classifier, ids, by_field=by_field) for ids, rows in parts)
+    return to_library(record_batches, explanations_schema(classifier, pa.int64(), by_field=by_field), data, False)
+
+
+def explanations_schema(classifier: Classifier, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
+    """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`."""
+    columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
+    columns += [("position", pa.int64()), ("token", pa.string()), ("contribution", pa.float64())]
+    if by_field and len(classifier.encoders) > 1:
+        columns += [(f"contribution_{name}", pa.float64()) for name in classifier.encoders]
+    return pa.schema([*columns, ("error", pa.string())])
+
+
+def explanations_table(rows: ExplainedRows, classifier: Classifier, ids: pa.Array, *, by_field: bool) -> pa.RecordBatch:
+    """A row for each token, and one for each refused row, which has only its id and error. `ids`: (N,)."""
+    predictions = rows.predictions
+    refused = rows.lengths == 0
+    row_of_line = np.repeat(np.arange(len(refused)), np.where(refused, 1, rows.lengths))
+    no_token = refused[row_of_line]
+    best = np.where(refused, 0, predictions.predicted)
+    probability = predictions.probabilities[np.arange(len(best)), best]
+
+    def column(values: Any, kind: pa.DataType) -> pa.Array:
+        spread = np.empty(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
+        spread[~no_token] = values
+        return pa.array(spread, kind, mask=no_token)
+
+    by_name: Mapping[str, np.ndarray] = rows.contributions.by_field
+    arrays = [
+        ids.take(pa.array(row_of_line)),
+        classifier.labels.take(pa.array(best[row_of_line], mask=no_token)),
+        pa.array(probability[row_of_line], mask=no_token),
+        column(rows.positions, pa.int64()),
+        column(rows.texts, pa.string()),
+        *(column(values, pa.float64()) for values in (rows.contributions.tokens, *by_name.values())),
+        pa.array(predictions.errors, pa.string()).take(pa.array(row_of_line)),
+    ]
+    return pa.record_batch(arrays, schema=explanations_schema(classifier, ids.type, by_field=by_field))

@@ -1,0 +1,36 @@
+"""Explanations of the shown tokens of a page: those of the classifier, within a budget."""
+
+import numpy as np
+import pytest
+
+from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.python_rows import to_columns
+from seqclf.data.encoding.encoders import encode
+
+
+@pytest.fixture
+def encoded(exported, classifier):
+    """A sequence of cards, its class and its encoded tokens."""
+    loaded = classifier("card")
+    sequence = max(exported("card").sequences, key=lambda entry: len(entry["shop"]))
+    columns, _ = to_columns([sequence], loaded.encoders)
+    predicted = loaded.classes.index(loaded.predict(sequence)["prediction"])
+    return sequence, predicted, encode(loaded.encoders, columns, loaded.schema.truncation).sequences.fields
+
+
+def test_shown_tokens_have_the_contributions_of_an_explanation(classifier, encoded):
+    sequence, predicted, fields = encoded
+    expected = np.array(classifier("card").explain(sequence)["contributions"])
+    for positions in ([0, 1, len(expected) - 1], list(range(len(expected)))):
+        shown = BriefExplainer(classifier("card"))(fields, predicted, positions)
+        np.testing.assert_allclose(shown, expected[positions], atol=2e-5)
+
+
+def test_a_row_beyond_the_budget_is_not_explained(classifier, encoded):
+    _, predicted, fields = encoded
+    length = len(fields["shop"])
+    explain = BriefExplainer(classifier("card"), max_tokens=5 * length)
+    assert explain(fields, predicted, range(length)) is None
+    assert len(explain(fields, predicted, [0, 1])) == 2
+    assert explain(fields, predicted, [0, 1]) is None, "three lengths are spent"
+    assert len(explain(fields, predicted, [0])) == 1
