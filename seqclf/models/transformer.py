@@ -59,12 +59,36 @@ class SelfAttention(nn.Module):
         queries, keys, values = (
             part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.inputs(tokens).chunk(3, dim=-1)
         )
-        # Attention weights are not dropped: with dropout, PyTorch computes them on CPUs as a matrix (B, H, T, T), which
-        # takes T / 16 times the memory of the tokens. Without, they exist a tile at a time.
-        attended = nn.functional.scaled_dot_product_attention(
-            rotate(queries, angles), rotate(keys, angles), values, attn_mask=mask
-        )
+        attended = self.attend(rotate(queries, angles), rotate(keys, angles), values, mask)
         return self.output(attended.transpose(1, 2).flatten(2))
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what each query reads of the values, (B, H, T, S). `mask`: (B, 1, 1, T) of keys, None to read all."""
+        # Attention weights are not dropped: with dropout, PyTorch computes them on CPUs as a matrix (B, H, T, T). At T =
+        # 2000 it takes 80 times the memory of the tokens, and 8 times as long. Without, they exist a tile at a time.
+        return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+    def onnx_form(self) -> nn.Module:
+        return OnnxSelfAttention(self)
+
+
+class OnnxSelfAttention(SelfAttention):
+    """`SelfAttention` for the export: head by head, so that ONNX Runtime keeps one matrix (B, T, T) at a time.
+
+    Exported as it is, attention becomes operators on (B, H, T, T), one of them to undo rows that are masked altogether.
+    No sequence is empty.
+    """
+
+    def __init__(self, attention: SelfAttention):
+        nn.Module.__init__(self)
+        self.heads, self.inputs, self.output = attention.heads, attention.inputs, attention.output
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        assert mask is not None  # during the export lengths are unknown
+        added = torch.where(mask[:, 0], 0.0, float("-inf"))
+        queries = queries * queries.shape[-1] ** -0.5
+        heads = zip(queries.unbind(1), keys.unbind(1), values.unbind(1), strict=True)
+        return torch.stack([(query @ key.mT + added).softmax(dim=-1) @ value for query, key, value in heads], dim=1)
 
 
 class FeedForward(nn.Module):

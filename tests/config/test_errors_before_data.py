@@ -278,8 +278,8 @@ CASES = [
     ("bench", ["modes=[dynamic,static,egaer]"], "modes=egaer: must be one of dynamic, packed, static, compiled"),
     ("bench", ["modes=[dynamic]"], "modes: must hold dynamic and static, which are compared"),
     ("bench", ["lengths=[]"], "lengths=[]: must have an entry"),
-    ("bench", [NET], f"{NET}: has no layouts to compare; set model=lstm, gru or rnn"),
-    ("bench", [CONV], f"{CONV}: has no layouts to compare; set model=lstm, gru or rnn"),
+    ("bench", [NET], f"{NET}: cannot be timed; set model=lstm or another model of this package"),
+    ("bench", [CONV], f"{CONV}: cannot be timed; set model=lstm or another model of this package"),
     ("bench", ["precision=16"], "precision=16: must be 32-true, bf16-mixed or 16-mixed"),
 ]
 
