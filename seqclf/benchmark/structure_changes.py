@@ -80,10 +80,12 @@ def _recurrent_structures(size: int) -> Iterator[Structure]:
 
 
 def _other_structures(model: Config) -> Iterator[Structure]:
-    """Yield the encoder of a model with other numbers of layers."""
+    """Yield the encoder of a model with other poolings and, where it has layers, other numbers of them."""
     arguments = {name: value for name, value in model.items() if name not in OF_CLASSIFIER}
-    for layers, pooling in itertools.product((1, 2, 3), POOLINGS):
-        yield Structure(f"{layers} layers, {pooling}", model["encoder"], {**arguments, "layers": layers}, pooling)
+    for layers, pooling in itertools.product((1, 2, 3) if "layers" in arguments else (None,), POOLINGS):
+        changed = {} if layers is None else {"layers": layers}
+        name = f"{layers} layers, {pooling}" if layers else pooling
+        yield Structure(name, model["encoder"], {**arguments, **changed}, pooling)
 
 
 def _train_one_step(trainer: ModeTrainer, rows: np.ndarray) -> Iterator[str]:
