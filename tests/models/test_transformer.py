@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.errors import InputError
+from seqclf.models import transformer
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.onnx_export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid
@@ -136,8 +137,8 @@ def test_attention_needs_no_matrix_of_all_pairs_of_tokens():
         module(tokens, lengths, lengths.numpy())[0].sum().backward()
     names = {event.name for event in profile.events()}
     assert any("flash_attention" in name for name in names) and not any("attention_math" in name for name in names)
-    pairs = 2 * 2 * 300 * 300 * 4  # bytes of a matrix (B, H, T, T)
-    assert max(event.cpu_memory_usage for event in profile.events() if event.name == "aten::empty") < pairs
+    allocated = [event.cpu_memory_usage for event in profile.events() if event.name.startswith("aten::empty")]
+    assert 0 < max(allocated) < 2 * 2 * 300 * 300, "not even of booleans"
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -150,14 +151,15 @@ def test_every_weight_has_a_gradient(inputs, pooling, feed_forward):
     assert [name for name in unused if name != "pooling.score.bias"] == []  # softmax is the same for any bias
 
 
-def test_precision_of_positions_does_not_follow_that_of_the_weights():
+def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch):
     """In bfloat16, positions beyond 256 would be rounded to even numbers and more."""
-    module, tokens, lengths = encoder(), torch.randn(1, 600, 3), torch.tensor([600])
+    used = []
+    monkeypatch.setattr(transformer, "rotate", lambda heads, angles: used.append(angles) or rotate(heads, angles))
+    lengths = torch.tensor([600])
     with torch.no_grad():
-        expected = module(tokens, lengths, lengths.numpy())[0]
-        rounded = module.bfloat16()(tokens.bfloat16(), lengths, lengths.numpy())[0]
-    assert rounded.dtype == torch.bfloat16
-    torch.testing.assert_close(rounded.float(), expected, rtol=0, atol=0.1)
+        outputs, _, _ = encoder().bfloat16()(torch.randn(1, 600, 3).bfloat16(), lengths, lengths.numpy())
+    assert outputs.dtype == torch.bfloat16 and outputs.isfinite().all()
+    assert used and all(angles[:, 0].tolist() == list(range(600)) for angles in used)
 
 
 @pytest.mark.parametrize(
