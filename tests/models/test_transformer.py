@@ -163,11 +163,11 @@ def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("feed_forward", "pooling"),
-    [("gelu", "mean+max+last"), pytest.param("swiglu", "attention", marks=pytest.mark.slow)],
+    ("feed_forward", "pooling", "layers"),
+    [("gelu", "mean+max+last", 1), pytest.param("swiglu", "attention", 2, marks=pytest.mark.slow)],
 )
-def test_the_exported_model_equals_torch(tmp_path, feed_forward, pooling):
-    model = classifier(feed_forward=feed_forward, pooling=pooling)
+def test_the_exported_model_equals_torch(tmp_path, feed_forward, pooling, layers):
+    model = classifier(feed_forward=feed_forward, pooling=pooling, layers=layers)
     export_onnx(model, FIELDS, tmp_path / "model.onnx")
     session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
     assert session.get_inputs()[0].shape == ["batch", "time"]
