@@ -11,7 +11,7 @@ import torch
 from seqclf.benchmark.machine import Machine, describe_machine
 from seqclf.benchmark.memory import MemoryGrowth, measure_growth, measure_peaks
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
 from seqclf.benchmark.rating import Rating, rate_dynamic
 from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
 from seqclf.benchmark.timing import ModeTiming, time_modes
@@ -85,8 +85,9 @@ def run_benchmark(
 ) -> BenchmarkResult:
     """Run all workloads. `on_result` is called with the result of each one when it ends."""
     results = []
+    modes = modes_of(settings.model, config["modes"])
     for workload in workloads:
-        result = run_workload(workload, settings, config["modes"], config["rounds"], config["leak_steps"])
+        result = run_workload(workload, settings, modes, config["rounds"], config["leak_steps"])
         results.append(result)
         on_result(result)
     return BenchmarkResult(describe_machine(settings.device, settings.precision), settings.model, results)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
-from seqclf.benchmark.modes import BenchmarkSettings, Mode
+from seqclf.benchmark.modes import BenchmarkSettings, Mode, has_layouts
 from seqclf.benchmark.workload import Workload
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.classifier import SequenceClassifier
@@ -27,7 +27,7 @@ class ModeTrainer:
         self.settings = settings
         self.pad_to = np.array([workload.max_length]) if mode.static else None  # one bucket boundary for all batches
         torch.manual_seed(settings.seed)
-        model = {**settings.model, "layout": mode.layout}
+        model = {**settings.model, "layout": mode.layout} if has_layouts(settings.model) else settings.model
         self.model = SequenceClassifier(workload.fields, len(workload.classes), **model).to(settings.device)
         # state_dict() refers to the weights that training will change.
         self.initial_state = copy.deepcopy(self.model.state_dict())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
-from seqclf.config.instantiate import Config
+from seqclf.config.arguments import arguments_of
+from seqclf.config.instantiate import Config, locate
 
 
 class Mode(NamedTuple):
-    """`layout`: of the recurrent layers. `static`: every batch is padded to the longest sequence of the workload,
-    instead of to its own longest. `compiled`: by torch.compile with fixed shapes."""
+    """`layout`: of recurrent layers; other encoders have the padded one only. `static`: every batch is padded to the
+    longest sequence of the workload, instead of to its own longest. `compiled`: by torch.compile with fixed shapes."""
 
     name: str
     layout: str
@@ -36,3 +38,17 @@ class BenchmarkSettings(NamedTuple):
     device: str
     precision: str
     seed: int
+
+
+def has_layouts(model: Config) -> bool:
+    """Return True if the encoder of a model takes a layout, as recurrent ones do.
+
+    >>> has_layouts({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}})
+    False
+    """
+    return arguments_of(locate(model["encoder"]["_target_"], "model.encoder._target_")).accepts("layout")
+
+
+def modes_of(model: Config, names: Iterable[str]) -> list[str]:
+    """Return the names of the modes in which a model can run, without packed ones where it has no layouts."""
+    return [name for name in names if has_layouts(model) or MODES[name].layout != "packed"]

@@ -9,19 +9,19 @@ import torch
 
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS
-from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import Config, locate
+from seqclf.config.instantiate import Config, is_foreign, locate
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
+BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
 def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
     """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run."""
     _check_choices(config)
-    _check_layouts(config["model"])
+    _check_network(config["model"])
     device = _choose_device(config["device"])
     if config["precision"] == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
@@ -60,14 +60,13 @@ def _check_choices(config: Mapping[str, Any]) -> None:
         raise InputError("modes: must hold dynamic and static, which are compared")
 
 
-def _check_layouts(model: Mapping[str, Any]) -> None:
-    """Raise InputError unless the model has layouts, which the modes compare."""
-    network = locate(model["_target_"], "model._target_")
-    if network is not SequenceClassifier:
-        raise InputError(f"model._target_={model['_target_']}: has no layouts to compare; set model=lstm, gru or rnn")
+def _check_network(model: Mapping[str, Any]) -> None:
+    """Raise InputError unless network and encoder are of this package, so that modes compute the same numbers."""
+    if locate(model["_target_"], "model._target_") is not SequenceClassifier:
+        raise InputError(f"model._target_={model['_target_']}: cannot be timed; {BUILT_IN}")
     encoder = model["encoder"]["_target_"]
-    if "layout" not in arguments_of(locate(encoder, "model.encoder._target_")).names:
-        raise InputError(f"model.encoder._target_={encoder}: has no layouts to compare; set model=lstm, gru or rnn")
+    if is_foreign(encoder):
+        raise InputError(f"model.encoder._target_={encoder}: cannot be timed; {BUILT_IN}")
 
 
 def _choose_device(name: str) -> str:

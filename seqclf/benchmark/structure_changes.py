@@ -5,17 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, has_layouts
 from seqclf.benchmark.workload import Workload
+from seqclf.config.arguments import arguments_of
+from seqclf.config.instantiate import Config
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.encoder import build_encoder
 from seqclf.models.pooling import POOLINGS, Pooling
-from seqclf.models.recurrent import CELLS, LAYOUTS, Recurrent
+from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.system import progress
+
+RECURRENT = {"_target_": "seqclf.models.recurrent.Recurrent"}
+NO_DROPOUT = {"dropout": 0.0, "variational": False}
+OF_CLASSIFIER = arguments_of(SequenceClassifier).names
 
 
 @dataclass(frozen=True)
@@ -26,36 +34,58 @@ class StructureChanges:
     errors: list[str]
 
 
+class Structure(NamedTuple):
+    """An encoder to swap in: its class, the arguments that differ from those of the benchmark, and its pooling."""
+
+    name: str
+    encoder: Config
+    arguments: Config
+    pooling: str
+
+
 def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -> StructureChanges:
     """Run one step of every structure in turn. The embedding and the output layer train through all of them."""
     trainer = ModeTrainer(MODES["dynamic"], workload, settings)
     size = trainer.model.encoder.size
-    directions = (False,) if size % 2 else (False, True)  # each direction has half of the size
-    structures = list(itertools.product(CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]))
+    structures = list(_recurrent_structures(size) if has_layouts(settings.model) else _other_structures(settings.model))
     errors = []
     changes = progress.track(structures, "changing the structure", total=len(structures), unit="steps")
-    for index, (cell, layers, bidirectional, pooling, layout) in enumerate(changes):
-        hidden = size // 2 if bidirectional else size
+    for index, structure in enumerate(changes):
         model = trainer.model
-        model.encoder = Recurrent(
-            model.embedding.size,
-            cell=cell,
-            hidden_size=hidden,
-            layers=layers,
-            bidirectional=bidirectional,
-            layout=layout,
-            dropout=0.0,
-            variational=False,
-        )
-        model.pooling = Pooling(pooling, size, model.encoder.backward_size)
+        model.encoder = build_encoder(structure.encoder, model.embedding.size, structure.arguments, NO_DROPOUT)
+        model.pooling = Pooling(structure.pooling, size, model.encoder.backward_size)
         model.to(settings.device)
-        trainer.mode = MODES["packed" if layout == "packed" else "dynamic"]
+        trainer.mode = MODES["packed" if structure.arguments.get("layout") == "packed" else "dynamic"]
         # The former optimizer refers to weights that are no longer part of the model.
         trainer.optimizer = torch.optim.AdamW(model.parameters(), lr=settings.learning_rate)
-        name = f"{cell}, {layers} layers, {pooling}, {layout}"
         problems = _train_one_step(trainer, workload.batches[index % len(workload.batches)])
-        errors += [f"{name}: {problem}"[:200] for problem in problems]
+        errors += [f"{structure.name}: {problem}"[:200] for problem in problems]
     return StructureChanges(len(structures), errors)
+
+
+def _recurrent_structures(size: int) -> Iterator[Structure]:
+    """Yield recurrent encoders with outputs of `size` channels."""
+    directions = (False,) if size % 2 else (False, True)  # each direction has half of the size
+    for cell, layers, bidirectional, pooling, layout in itertools.product(
+        CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]
+    ):
+        arguments = {
+            "cell": cell,
+            "hidden_size": size // 2 if bidirectional else size,
+            "layers": layers,
+            "bidirectional": bidirectional,
+            "layout": layout,
+        }
+        yield Structure(f"{cell}, {layers} layers, {pooling}, {layout}", RECURRENT, arguments, pooling)
+
+
+def _other_structures(model: Config) -> Iterator[Structure]:
+    """Yield the encoder of a model with other poolings and, where it has layers, other numbers of them."""
+    arguments = {name: value for name, value in model.items() if name not in OF_CLASSIFIER}
+    for layers, pooling in itertools.product((1, 2, 3) if "layers" in arguments else (None,), POOLINGS):
+        changed = {} if layers is None else {"layers": layers}
+        name = f"{layers} layers, {pooling}" if layers else pooling
+        yield Structure(name, model["encoder"], {**arguments, **changed}, pooling)
 
 
 def _train_one_step(trainer: ModeTrainer, rows: np.ndarray) -> Iterator[str]:

@@ -14,6 +14,8 @@ HABITS = {
     "steps n_steps num_steps max_step": ["trainer.max_steps", "updates"],
     "hidden_dim hidden hidden_units units n_hidden d_model dim": ["model.hidden_size"],
     "n_layers num_layers n_layer depth": ["model.layers"],
+    "n_heads num_heads nhead n_head num_attention_heads attention_heads": ["model.heads"],
+    "mlp_ratio": ["model.expansion"],
     "embedding_dim embed_dim emb_dim emb_size embedding": ["model.embedding_size"],
     "drop p_dropout dropout_rate": ["model.dropout"],
     "bidir bi": ["model.bidirectional"],

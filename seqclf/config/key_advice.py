@@ -53,10 +53,10 @@ def advise_key(
     above, _, name = typed.rpartition(".")
     if name != typed and name in experiment_variables(command, chosen):
         return f"write {_argument(name, value)}"
-    if typed in declared:
-        return f"write {_argument(f'+{typed}', value)}"
     if other := _of_other_choice(command, typed):
         return f"write {shell_word(other)} {_argument(typed, value)}"
+    if typed in declared:
+        return f"write {_argument(f'+{typed}', value)}"
     if candidates := _meant(command, typed, keys):
         files = "" if {**command.groups, **chosen}.get("data") == "files" else "data=files "
         written = (_write(keys[path], name, value, candidates, files) for path in candidates)

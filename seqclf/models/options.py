@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Required
 
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
@@ -10,7 +11,9 @@ from typing_extensions import TypedDict
 from seqclf.config.instantiate import is_foreign
 from seqclf.config.options import Count, NonNegative
 from seqclf.config.suggestions import must_be_one_of
+from seqclf.errors import InputError
 
+TRANSFORMER = "seqclf.models.transformer.Transformer"
 POOLING_NAMES = ("last", "mean", "max", "attention")
 
 ANY_KEYS = ConfigDict(extra="allow", strict=True)
@@ -28,6 +31,30 @@ def check_pooling(value: str) -> str:
     return value
 
 
+def check_heads(hidden_size: int, heads: int) -> None:
+    """Raise InputError unless each attention head gets the same, even number of channels.
+
+    Even, because rotary positions rotate channels in pairs.
+
+    >>> check_heads(hidden_size=96, heads=5)
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: model.heads=5: does not divide model.hidden_size=96; set model.heads=4 or \
+    model.hidden_size=100
+    """
+    channels, rest = divmod(hidden_size, heads)
+    if not rest and channels % 2 == 0:
+        return
+    problem = f"does not divide model.hidden_size={hidden_size}"
+    if not rest:
+        problem = f"gives heads of {channels} of the {hidden_size} channels of model.hidden_size, which must be even"
+    remedies = [f"model.hidden_size={-(-hidden_size // (2 * heads)) * 2 * heads}"]
+    if hidden_size % 2 == 0:
+        divisors = [count for count in range(1, hidden_size // 2 + 1) if hidden_size // 2 % count == 0]
+        remedies.insert(0, f"model.heads={min(divisors, key=lambda count: abs(count - heads))}")
+    raise InputError(f"model.heads={heads}: {problem}; set {' or '.join(remedies)}")
+
+
 class RecurrentArguments(TypedDict, total=False):
     """The arguments of the recurrent layers."""
 
@@ -38,7 +65,15 @@ class RecurrentArguments(TypedDict, total=False):
     layout: Literal["auto", "padded", "packed"]
 
 
-class BuiltinEncoder(RecurrentArguments, total=False):
+class TransformerArguments(TypedDict, total=False):
+    """The arguments of the transformer encoder that the recurrent layers do not share."""
+
+    heads: Count
+    feed_forward: Literal["gelu", "swiglu"]
+    expansion: Count
+
+
+class BuiltinEncoder(RecurrentArguments, TransformerArguments, total=False):
     """The block `encoder` of an encoder of this package. Its arguments may also stand above it, in `model`."""
 
     __pydantic_config__ = ANY_KEYS  # type: ignore[misc]
@@ -72,8 +107,8 @@ class HeadArguments(TypedDict, total=False):
     members: Count
 
 
-class ClassifierArguments(HeadArguments, RecurrentArguments, total=False):
-    """conf/model/lstm.yaml, which explains each key and holds its default.
+class ClassifierArguments(HeadArguments, RecurrentArguments, TransformerArguments, total=False):
+    """conf/model/lstm.yaml and transformer.yaml, which explain each key and hold its default.
 
     Other keys are allowed here: they are compared with the signatures of the `_target_`s once these are imported.
     """
@@ -103,13 +138,23 @@ def _origin(model: Any) -> str:
     return "own encoder" if isinstance(model, dict) and _is_foreign(model.get("encoder")) else "built-in"
 
 
+def check_transformer(model: Any) -> Any:
+    """Refuse heads of a transformer that do not fit its size. Its arguments may stand in the block `encoder` too."""
+    encoder = model.get("encoder")
+    if isinstance(encoder, Mapping) and encoder.get("_target_") == TRANSFORMER:
+        arguments = {**model, **encoder}
+        if {"hidden_size", "heads"} <= set(arguments):
+            check_heads(arguments["hidden_size"], arguments["heads"])
+    return model
+
+
 def one_member(model: Any) -> Any:
     """Set `members` where the config of another package leaves it out. No class takes it (see `build_classifier`)."""
     return {**model, "members": model.get("members", 1)}
 
 
 ModelArguments = Annotated[
-    Annotated[ClassifierArguments, Tag("built-in")]
+    Annotated[ClassifierArguments, AfterValidator(check_transformer), Tag("built-in")]
     | Annotated[HeadArguments, Tag("own encoder")]
     | Annotated[CustomModel, Tag("custom")],
     Discriminator(_origin),

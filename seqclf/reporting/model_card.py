@@ -18,6 +18,7 @@ from seqclf.reporting.run.summary import BETWEEN, score_table
 from seqclf.reporting.verdict import verdict_of
 
 MOST_FIELDS = 40
+OWN_PACKAGE = "seqclf."
 FEW_ROWS = 30  # fewer rows of a class make its metrics rough
 
 RUN = """```sh
@@ -69,13 +70,20 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
     model = manifest["model"]
-    cell = str(model["cell"]).upper() if "cell" in model else "network"  # of another package
-    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{cell}"
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{_network_kind(model)}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
     positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
     return _plain(purpose + positive, most=2000)
+
+
+def _network_kind(model: Mapping[str, Any]) -> str:
+    """Return the cell of recurrent layers, or the name of another encoder of this package."""
+    if "cell" in model:
+        return str(model["cell"]).upper()
+    target = str(model.get("encoder", {}).get("_target_", ""))
+    return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 
 
 def _verdict(

@@ -150,9 +150,12 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
 
 
 def _has_numbers(optimizer: torch.optim.Optimizer, fresh: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if every setting that is a number in the groups of a fresh optimizer still is one."""
+    """Return True if every setting that is a number in the groups of a fresh optimizer still is one.
+
+    Switches are left out: `fused` is off in mixed precision, which a fresh optimizer does not know of.
+    """
     for group, fresh_group in zip(optimizer.param_groups, fresh, strict=True):
-        numbers = [name for name, value in fresh_group.items() if isinstance(value, (int, float))]
+        numbers = [name for name, value in fresh_group.items() if type(value) in (int, float)]
         if not all(isinstance(group.get(name), (int, float, Tensor)) for name in numbers):
             return False
     return True

@@ -6,7 +6,7 @@ import torch
 
 from seqclf.benchmark import structure_changes
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
 from seqclf.benchmark.structure_changes import train_changing_structures
 from seqclf.benchmark.timing import time_modes
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS, generate_workload
@@ -25,6 +25,12 @@ MODEL = {
     "number_noise": 0.0,
 }
 SETTINGS = BenchmarkSettings(MODEL, 1e-2, "cpu", "32-true", 0)
+SHARED = ("embedding_size", "hidden_size", "pooling", "dropout", "variational", "token_dropout", "number_noise")
+TRANSFORMER = {
+    **{name: MODEL[name] for name in SHARED},
+    "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
+    **{"layers": 1, "heads": 2, "feed_forward": "gelu", "expansion": 2},
+}
 
 
 @pytest.fixture(scope="module")
@@ -114,3 +120,15 @@ def test_an_error_when_structure_changes_is_reported(short, monkeypatch):
     monkeypatch.setattr(ModeTrainer, "step", failing)
     errors = train_changing_structures(short, SETTINGS).errors
     assert len(errors) == 16 and errors[0].startswith("gru, 3 layers, last, ")
+
+
+def test_a_transformer_has_all_modes_but_packed(short):
+    modes = modes_of(TRANSFORMER, MODES)
+    assert modes == ["dynamic", "static", "compiled"] and modes_of(MODEL, MODES) == list(MODES)
+    timings, errors = time_modes(short, modes[:2], 1, SETTINGS._replace(model=TRANSFORMER))
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+
+
+def test_a_transformer_changes_its_layers_and_pooling(short):
+    structure = train_changing_structures(short, SETTINGS._replace(model=TRANSFORMER))
+    assert structure.changes == 3 * 4 and structure.errors == []

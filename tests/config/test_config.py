@@ -117,7 +117,7 @@ def refused(command, *arguments, cwd: Path):
     [
         ("train", ["trainer.max_epoch=3"], "trainer.max_epoch"),
         ("train", ["modle=gru"], "modle"),
-        ("train", ["model=transformer"], "transformer"),
+        ("train", ["model=mamba"], "mamba"),
         ("train", ["data.fields.tokens.kind.x=3", "data=toy"], "data.fields.tokens"),
         ("train", ["experiment=sms_spam", "path=x", "experiment.x=1"], "experiment"),
         ("predict", ["bundel=x"], "bundel"),

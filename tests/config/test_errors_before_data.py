@@ -251,6 +251,26 @@ CASES = [
         ["+trainer.logger=true"],
         "trainer.logger: is made by the training itself; choose one by logger=wandb, mlflow, tensorboard, csv or none",
     ),
+    (
+        "train",
+        ["model=transformer", "model.heads=5"],
+        "model.heads=5: does not divide model.hidden_size=96; set model.heads=4 or model.hidden_size=100",
+    ),
+    (
+        "train",
+        ["model=transformer", "+model.encoder.heads=32"],
+        "model.heads=32: gives heads of 3 of the 96 channels of model.hidden_size, which must be even; "
+        "set model.heads=24 or model.hidden_size=128",
+    ),
+    (
+        "train",
+        ["model=transformer", "model.feed_forward=swigl"],
+        "model.feed_forward=swigl: must be gelu or swiglu; did you mean 'swiglu'?",
+    ),
+    ("train", ["model=transformer", "model.heads=0"], "model.heads=0: must be at least 1"),
+    ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5: must be a whole number"),
+    ("train", ["model=transformer", "model.cell=gru"], "model.cell: no such key; write model=lstm model.cell=gru"),
+    ("train", ["model.heads=8"], "model.heads: no such key; write model=transformer model.heads=8"),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),
@@ -258,8 +278,8 @@ CASES = [
     ("bench", ["modes=[dynamic,static,egaer]"], "modes=egaer: must be one of dynamic, packed, static, compiled"),
     ("bench", ["modes=[dynamic]"], "modes: must hold dynamic and static, which are compared"),
     ("bench", ["lengths=[]"], "lengths=[]: must have an entry"),
-    ("bench", [NET], f"{NET}: has no layouts to compare; set model=lstm, gru or rnn"),
-    ("bench", [CONV], f"{CONV}: has no layouts to compare; set model=lstm, gru or rnn"),
+    ("bench", [NET], f"{NET}: cannot be timed; set model=lstm or another model of this package"),
+    ("bench", [CONV], f"{CONV}: cannot be timed; set model=lstm or another model of this package"),
     ("bench", ["precision=16"], "precision=16: must be 32-true, bf16-mixed or 16-mixed"),
 ]
 

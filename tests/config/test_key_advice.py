@@ -8,8 +8,9 @@ from seqclf.config.key_advice import advise_choice, advise_key
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.errors import InputError
 
-KEYS = {path for name in ("train", "search", "bench", "predict", "evaluate", "export") for path in
-        [key.path for key in Command(name).all_keys()]}  # fmt: skip
+COMMANDS = ("train", "search", "bench", "predict", "evaluate", "export")
+CHOSEN = [{"model": "lstm"}, {"model": "transformer"}]
+KEYS = {key.path for name in COMMANDS for chosen in CHOSEN for key in Command(name).all_keys(chosen)}
 
 
 def test_names_of_other_libraries_stand_for_keys_that_exist():
@@ -23,6 +24,7 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ("train", "trainer.lr", "1", "write optimizer.lr=1"),
         ("train", "bathing.max_tokens", "100", "write batching.max_tokens=100"),
         ("train", "optimizer.momentum", "0.8", "write optimizer=sgd optimizer.momentum=0.8"),
+        ("train", "model.heads", "8", "write model=transformer model.heads=8"),
         ("train", "optimizer.eps", "1e-6", "to add a new key, write +optimizer.eps=1e-6"),
         ("train", "device", "cuda", "write trainer.accelerator=gpu"),
         ("train", "modle", "gru", "write model=gru"),

@@ -28,6 +28,7 @@ from seqclf.evaluation.options import DecisionOptions
 from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
+from seqclf.models.transformer import FEED_FORWARDS, Transformer
 from seqclf.survey.options import DescribeConfig
 from seqclf.training import options
 from seqclf.training.loggers.open_logger import LOGGERS
@@ -300,6 +301,8 @@ def test_choices_are_those_of_the_code_that_reads_them():
     arguments = get_type_hints(model_options.ClassifierArguments)
     assert get_args(arguments["cell"]) == tuple(CELLS)
     assert get_args(arguments["layout"]) == LAYOUTS
+    assert get_args(arguments["feed_forward"]) == FEED_FORWARDS
+    assert f"{Transformer.__module__}.{Transformer.__qualname__}" == model_options.TRANSFORMER
     assert model_options.POOLING_NAMES == POOLINGS
     assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.METHODS
     kinds = get_args(get_args(LoggerOptions)[0])

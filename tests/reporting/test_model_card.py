@@ -15,13 +15,13 @@ FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None
 SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
 
 
-def card(classes=("a", "b", "c"), label="label", run_metrics=None):
+def card(classes=("a", "b", "c"), label="label", run_metrics=None, model=None):
     manifest = {
         "classes": list(classes),
         "positive": None,
         "decision": Decision().to_dict(),
         "schema": {**SCHEMA, "fields": [{"name": "x", **FIELD}], "label": label},
-        "model": {"members": 1, "cell": "lstm"},
+        "model": {"members": 1, "cell": "lstm"} if model is None else model,
         "data": {"digest": "abc", "rows": {"train": 3}},
         "metrics": {} if run_metrics is None else run_metrics,
         "versions": {"seqclf": "1"},
@@ -69,3 +69,16 @@ def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
 def test_run_metrics_of_another_version_are_refused_by_file_name(run_metrics):
     with pytest.raises(InputError, match=r"metrics\.json of the run: is not as this version writes it"):
         card(run_metrics=copy.deepcopy(run_metrics))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"cell": "gru", "bidirectional": True}, "with a bidirectional GRU."),
+        ({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}}, "with a transformer."),
+        ({"encoder": {"_target_": "mypackage.Encoder"}}, "with a network."),
+        ({"_target_": "mypackage.Net"}, "with a network."),
+    ],
+)
+def test_the_card_names_the_network(model, name):
+    assert name in card(model={"members": 1, **model})

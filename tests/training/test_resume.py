@@ -155,6 +155,20 @@ def test_a_checkpoint_with_changed_batches_is_refused_before_the_run_starts(task
     check_resumable({"checkpoint": between, **common}, module, trainer.datamodule)
 
 
+def test_a_run_in_mixed_precision_is_resumable(task, fit, tmp_path):
+    """Mixed precision switches the fused optimizer off, which a fresh task would use."""
+
+    def fused():
+        return task(optimizer={"_target_": "torch.optim.AdamW", "fused": True})
+
+    save = SaveAt(tmp_path, [(0, "end")])
+    watched(fit, fused(), save=save, max_epochs=1, precision="bf16-mixed")
+    ((path, _),) = save.saved.values()
+    assert torch.load(path, weights_only=True)["optimizer_states"][0]["param_groups"][0]["fused"] is None
+    trainer = fit(fused(), max_epochs=1, enable_checkpointing=False)
+    check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, fused(), trainer.datamodule)
+
+
 @pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
 def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_path, before, now):
     """A guarantee holds out validation rows. The rest of the data is the same."""

@@ -1,0 +1,197 @@
+"""Transformer encoder: self-attention between all tokens of a sequence, with rotary positions."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError
+from seqclf.models.dropout import TokenDropout
+from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.options import check_heads
+from seqclf.models.pooling import token_mask
+
+FEED_FORWARDS = ("gelu", "swiglu")
+ROTARY_BASE = 10_000.0  # of the wavelengths, from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
+
+
+def rotary_angles(longest: int, head_size: int, device: torch.device | None = None) -> Tensor:
+    """Return the angles (T, `head_size` / 2) float32 by which each pair of channels is rotated at each position.
+
+    They are computed for the T = `longest` tokens at hand, so no length is too long, in the exported graph neither.
+
+    >>> rotary_angles(3, head_size=4).tolist()[2]
+    [2.0, 0.019999999552965164]
+    """
+    # Not a buffer, which precision=bf16-true would round: positions beyond 256 are no bfloat16 numbers.
+    exponents = torch.arange(0, head_size, 2, dtype=torch.float32, device=device) / head_size
+    positions = torch.arange(longest, dtype=torch.float32, device=device)
+    return positions[:, None] * ROTARY_BASE**-exponents
+
+
+def rotate(heads: Tensor, angles: Tensor) -> Tensor:
+    """Rotate queries or keys (B, H, T, S) by `angles` (T, S / 2). Channel i is paired with channel i + S / 2.
+
+    The product of a rotated query and a rotated key depends on the distance of their tokens, not on their positions.
+
+    >>> query, key = torch.ones(2, 1, 1, 1, 4)
+    >>> angles = rotary_angles(9, head_size=4)
+    >>> near, far = (float((rotate(query, angles[[i]]) * rotate(key, angles[[i + 2]])).sum()) for i in (0, 6))
+    >>> abs(near - far) < 1e-6
+    True
+    """
+    first, second = heads.chunk(2, dim=-1)
+    cosines, sines = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
+    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+class SelfAttention(nn.Module):
+    """Attention of every token to all tokens of its sequence: (B, T, `size`) → (B, T, `size`)."""
+
+    def __init__(self, size: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.inputs = nn.Linear(size, 3 * size, bias=False)
+        self.output = nn.Linear(size, size)
+
+    def forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None) -> Tensor:
+        queries, keys, values = (
+            part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in self.inputs(tokens).chunk(3, dim=-1)
+        )
+        attended = self.attend(rotate(queries, angles), rotate(keys, angles), values, mask)
+        return self.output(attended.transpose(1, 2).flatten(2))
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        """Return what each query reads of the values, (B, H, T, S). `mask`: (B, 1, 1, T) of keys, None to read all."""
+        # Attention weights are not dropped: with dropout, PyTorch computes them on CPUs as a matrix (B, H, T, T). At
+        # T = 2000 it takes 80 times the memory of the result, and 6 times the time. Else a tile at a time exists.
+        return nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+
+    def onnx_form(self) -> nn.Module:
+        return OnnxSelfAttention(self)
+
+
+class OnnxSelfAttention(SelfAttention):
+    """`SelfAttention` for the export: head by head, so that ONNX Runtime keeps one matrix (B, T, T) at a time.
+
+    Exported as it is, attention becomes operators on (B, H, T, T), one of them to undo rows that are masked altogether.
+    No sequence is empty.
+    """
+
+    def __init__(self, attention: SelfAttention):
+        nn.Module.__init__(self)
+        self.heads, self.inputs, self.output = attention.heads, attention.inputs, attention.output
+
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
+        assert mask is not None  # during the export lengths are unknown
+        added = torch.where(mask[:, 0], 0.0, float("-inf"))
+        queries = queries * queries.shape[-1] ** -0.5
+        heads = zip(queries.unbind(1), keys.unbind(1), values.unbind(1), strict=True)
+        return torch.stack([(query @ key.mT + added).softmax(dim=-1) @ value for query, key, value in heads], dim=1)
+
+
+class FeedForward(nn.Module):
+    """Two linear layers with GELU or SwiGLU between them, for each token: (…, `size`) → (…, `size`).
+
+    With GELU the inner layer has `expansion` * `size` units. SwiGLU (Shazeer 2020) multiplies two inner layers, each of
+    two thirds as many units, so both kinds have the same number of weights.
+    """
+
+    def __init__(self, size: int, kind: str, expansion: int):
+        super().__init__()
+        self.gated = kind == "swiglu"
+        units = -(-2 * expansion * size // 3) if self.gated else expansion * size
+        self.inner = nn.Linear(size, 2 * units if self.gated else units)
+        self.outer = nn.Linear(units, size)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        inner = self.inner(tokens)
+        if not self.gated:
+            return self.outer(nn.functional.gelu(inner))
+        gates, values = inner.chunk(2, dim=-1)
+        return self.outer(nn.functional.silu(gates) * values)
+
+
+class Block(nn.Module):
+    """Self-attention, then a feed-forward network. Each reads a norm of the tokens and is added to the tokens."""
+
+    def __init__(self, size: int, heads: int, feed_forward: str, expansion: int, dropout: TokenDropout):
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(size)
+        self.attention = SelfAttention(size, heads)
+        self.feed_forward_norm = nn.LayerNorm(size)
+        self.feed_forward = FeedForward(size, feed_forward, expansion)
+        self.dropout = dropout
+
+    def forward(self, tokens: Tensor, angles: Tensor, mask: Tensor | None) -> Tensor:
+        tokens = tokens + self.dropout(self.attention(self.attention_norm(tokens), angles, mask))
+        return tokens + self.dropout(self.feed_forward(self.feed_forward_norm(tokens)))
+
+
+class Transformer(SequenceEncoder):
+    """Transformer encoder: (B, T, `input_size`) and lengths (B,) → (B, T, `hidden_size`), of `layers` blocks.
+
+    Blocks are pre-norm (Xiong et al. 2020), and a last norm follows them. Order enters by rotary positions (Su et al.
+    2021), which are relative and have no largest length. `hidden_size` must be an even multiple of `heads`.
+
+    Every output reads all tokens, so time grows with the square of the length where sequences are long. Memory grows
+    with the length.
+
+    >>> options = {"hidden_size": 8, "layers": 2, "heads": 2, "feed_forward": "gelu", "expansion": 4}
+    >>> encoder = Transformer(3, **options, dropout=0.0, variational=False)
+    >>> host = np.array([5, 2])
+    >>> outputs, lengths, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(host), host)
+    >>> outputs.shape, lengths
+    (torch.Size([2, 5, 8]), tensor([5, 2]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        *,
+        hidden_size: int,
+        layers: int,
+        heads: int,
+        feed_forward: str,
+        expansion: int,
+        dropout: float,
+        variational: bool,
+    ):
+        super().__init__()
+        for name, count in {
+            "hidden_size": hidden_size,
+            "layers": layers,
+            "heads": heads,
+            "expansion": expansion,
+        }.items():
+            if count < 1:
+                raise InputError(f"model.{name}={count}: must be at least 1")
+        if feed_forward not in FEED_FORWARDS:
+            raise InputError(f"model.feed_forward={feed_forward}: must be {' or '.join(FEED_FORWARDS)}")
+        check_heads(hidden_size, heads)
+        self.size = hidden_size
+        self.head_size = hidden_size // heads
+        self.input = nn.Linear(input_size, hidden_size)
+        branch_dropout = TokenDropout(dropout, variational)
+        self.blocks = nn.ModuleList(
+            Block(hidden_size, heads, feed_forward, expansion, branch_dropout) for _ in range(layers)
+        )
+        self.norm = nn.LayerNorm(hidden_size)
+
+    def forward(
+        self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor, np.ndarray | None]:
+        longest = tokens.shape[1]
+        mask = None
+        # Without padding there is nothing to mask, which the host knows without waiting for the device.
+        if host_lengths is None or (host_lengths < longest).any():
+            inside = token_mask(lengths, longest)
+            # A weight of zero does not remove NaN, so padding is chosen away before it becomes a value.
+            tokens = torch.where(inside[..., None], tokens, 0.0)
+            mask = inside[:, None, None]  # of keys, the same for all heads and queries: B * T bits, not B * T * T
+        tokens = self.input(tokens)
+        angles = rotary_angles(longest, self.head_size, tokens.device)
+        for block in self.blocks:
+            tokens = block(tokens, angles, mask)
+        return self.norm(tokens), lengths, host_lengths

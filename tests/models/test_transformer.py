@@ -1,0 +1,202 @@
+"""Transformer: nothing of padding or batch mates in the logits, relative positions, and the same numbers in ONNX."""
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from seqclf.errors import InputError
+from seqclf.models import transformer
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.parity_grid import TOLERANCE, grid
+from seqclf.models.transformer import FeedForward, SelfAttention, Transformer, rotary_angles, rotate
+
+BLOCKS = {"hidden_size": 16, "layers": 2, "heads": 2, "feed_forward": "gelu", "expansion": 2}
+ENCODER = {"_target_": "seqclf.models.transformer.Transformer"}
+FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
+POOLINGS = ("last", "mean", "max", "attention", "mean+max+last")
+LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=6)
+CLOSE = {"rtol": 0, "atol": 1e-5}
+
+few = settings(max_examples=15, deadline=None)
+
+
+def classifier(**options):
+    torch.manual_seed(1)
+    noise = {"dropout": 0.0, "variational": False, "token_dropout": 0.0, "number_noise": 0.0}
+    network = SequenceClassifier(FIELDS, 4, **{"encoder": ENCODER, "embedding_size": 6, **BLOCKS, **noise, **options})
+    with torch.no_grad():  # biases of norms start at zero; a test must notice when one is lost
+        for weight in network.parameters():
+            weight.add_(0.2 * torch.randn_like(weight))
+    return network.eval()
+
+
+def encoder(**options):
+    return Transformer(3, **{**BLOCKS, "dropout": 0.0, "variational": False, **options}).eval()
+
+
+@pytest.mark.parametrize("feed_forward", ["gelu", "swiglu"])
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_logits_ignore_padding_batch_mates_and_their_order(inputs, pooling, feed_forward):
+    model = classifier(pooling=pooling, feed_forward=feed_forward)
+
+    @few
+    @given(LENGTHS, st.integers(0, 9), st.sampled_from([float("nan"), float("inf"), 1e4]), st.randoms())
+    def check(lengths, extra, garbage, random):
+        fields, on_device, host = inputs(lengths, time=max(lengths) + extra)
+        for row, length in enumerate(lengths):
+            fields["value"][row, length:] = garbage
+        order = random.sample(range(len(lengths)), len(lengths))
+        with torch.no_grad():
+            together = model(fields, on_device, host)
+            shuffled = model({name: tokens[order] for name, tokens in fields.items()}, on_device[order], host[order])
+            torch.testing.assert_close(shuffled, together[order], **CLOSE)
+            for row, length in enumerate(lengths):
+                one = {name: tokens[row : row + 1, :length] for name, tokens in fields.items()}
+                alone = model(one, on_device[row : row + 1], host[row : row + 1])
+                torch.testing.assert_close(alone[0], together[row], **CLOSE)
+
+    check()
+
+
+def test_padding_gets_no_gradient_and_every_token_does():
+    tokens, lengths = torch.randn(3, 20, 3, requires_grad=True), torch.tensor([20, 3, 9])
+    outputs, _, _ = encoder()(tokens, lengths, lengths.numpy())
+    sum((outputs[row, :length] * torch.randn(16)).sum() for row, length in enumerate(lengths)).backward()
+    inside = torch.arange(20) < lengths[:, None]
+    assert (tokens.grad[~inside] == 0).all() and (tokens.grad[inside].abs().sum(dim=-1) > 0).all()
+
+
+def test_lengths_on_the_host_only_save_the_mask():
+    """The host knows that nothing is padding, as the export and modes without host lengths do not."""
+    module = encoder()
+    for lengths in (np.array([7, 7]), np.array([7, 4]), np.array([3, 4])):
+        tokens = torch.randn(2, 7, 3)
+        with torch.no_grad():
+            known, _, _ = module(tokens, torch.from_numpy(lengths), lengths)
+            unknown, _, _ = module(tokens, torch.from_numpy(lengths), None)
+        for row, length in enumerate(lengths):
+            torch.testing.assert_close(known[row, :length], unknown[row, :length], **CLOSE)
+
+
+def test_the_order_of_the_tokens_matters(inputs):
+    model = classifier(pooling="mean")
+    fields, lengths, host = inputs([9])
+    with torch.no_grad():
+        forward = model(fields, lengths, host)
+        backward = model({name: tokens.flip(1) for name, tokens in fields.items()}, lengths, host)
+    assert (forward - backward).abs().max() > 1e-3
+
+
+@given(st.integers(1, 60), st.integers(0, 5000), st.sampled_from([2, 8, 24]))
+@few
+def test_products_of_rotated_channels_depend_on_distances_only(length, shift, head_size):
+    queries, keys = torch.randn(2, 1, 2, length, head_size, dtype=torch.float64)
+    angles = rotary_angles(length + shift, head_size).double()
+    here = rotate(queries, angles[:length]) @ rotate(keys, angles[:length]).mT
+    later = rotate(queries, angles[shift:]) @ rotate(keys, angles[shift:]).mT
+    # Angles are float32 numbers, of up to 5000 radians.
+    torch.testing.assert_close(here, later, rtol=0, atol=5e-4 * head_size)
+
+
+def test_rotation_turns_each_pair_of_channels_by_the_angle_of_its_position():
+    heads, angles = torch.randn(1, 1, 50, 6), rotary_angles(50, 6)
+    pairs = torch.complex(heads[..., :3], heads[..., 3:]) * torch.polar(torch.ones(50, 3), angles)
+    torch.testing.assert_close(rotate(heads, angles), torch.cat([pairs.real, pairs.imag], dim=-1), **CLOSE)
+
+
+def test_attention_equals_that_of_pytorch_on_the_first_position():
+    """With all angles 0 there is nothing to rotate, and PyTorch's module is an oracle for the rest."""
+    ours, theirs = SelfAttention(8, 2), torch.nn.MultiheadAttention(8, 2, batch_first=True)
+    with torch.no_grad():
+        theirs.in_proj_weight.copy_(ours.inputs.weight)
+        theirs.in_proj_bias.zero_()
+        theirs.out_proj.load_state_dict(ours.output.state_dict())
+        tokens = torch.randn(3, 6, 8)
+        inside = torch.arange(6) < torch.tensor([6, 2, 5])[:, None]
+        expected, _ = theirs(tokens, tokens, tokens, key_padding_mask=~inside, need_weights=False)
+        result = ours(tokens, torch.zeros(6, 2), inside[:, None, None])
+    torch.testing.assert_close(result[inside], expected[inside], **CLOSE)
+
+
+def test_both_feed_forward_networks_have_about_as_many_weights():
+    gelu, swiglu = (
+        sum(weight.numel() for weight in FeedForward(96, kind, 4).parameters()) for kind in ("gelu", "swiglu")
+    )
+    assert gelu == pytest.approx(swiglu, rel=0.01)
+
+
+def test_attention_needs_no_matrix_of_all_pairs_of_tokens():
+    """PyTorch's tiled kernel, in training too; with a mask of (B, H, T, T) or dropped weights it would not run."""
+    tokens, lengths = torch.randn(2, 300, 3), torch.tensor([300, 200])
+    module = encoder(dropout=0.1).train()
+    with torch.profiler.profile(profile_memory=True) as profile:
+        module(tokens, lengths, lengths.numpy())[0].sum().backward()
+    names = {event.name for event in profile.events()}
+    assert any("flash_attention" in name for name in names) and not any("attention_math" in name for name in names)
+    allocated = [event.cpu_memory_usage for event in profile.events() if event.name.startswith("aten::empty")]
+    assert 0 < max(allocated) < 2 * 2 * 300 * 300, "not even of booleans"
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+@pytest.mark.parametrize("feed_forward", ["gelu", "swiglu"])
+def test_every_weight_has_a_gradient(inputs, pooling, feed_forward):
+    model = classifier(pooling=pooling, feed_forward=feed_forward)
+    fields, lengths, host = inputs([5, 8, 2])
+    (model(fields, lengths, host) * torch.randn(3, 4)).sum().backward()
+    unused = [name for name, weight in model.named_parameters() if weight.grad is None or not weight.grad.any()]
+    assert [name for name in unused if name != "pooling.score.bias"] == []  # softmax is the same for any bias
+
+
+def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch):
+    """In bfloat16, positions beyond 256 would be rounded to even numbers and more."""
+    used = []
+    monkeypatch.setattr(transformer, "rotate", lambda heads, angles: used.append(angles) or rotate(heads, angles))
+    lengths = torch.tensor([600])
+    with torch.no_grad():
+        outputs, _, _ = encoder().bfloat16()(torch.randn(1, 600, 3).bfloat16(), lengths, lengths.numpy())
+    assert outputs.dtype == torch.bfloat16 and outputs.isfinite().all()
+    assert used and all(angles[:, 0].tolist() == list(range(600)) for angles in used)
+
+
+@pytest.mark.parametrize(
+    ("feed_forward", "pooling", "layers"),
+    [("gelu", "mean+max+last", 1), pytest.param("swiglu", "attention", 2, marks=pytest.mark.slow)],
+)
+def test_the_exported_model_equals_torch(tmp_path, feed_forward, pooling, layers):
+    model = classifier(feed_forward=feed_forward, pooling=pooling, layers=layers)
+    export_onnx(model, FIELDS, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape == ["batch", "time"]
+    random = np.random.default_rng(0)
+    cells = [(lengths, time) for _, lengths, time in grid(random)]
+    for lengths, time in [*cells, ([300, 1, 299], 300), ([900], 1000)]:
+        values = example_inputs(FIELDS, np.array(lengths), time, random)
+        for row, length in enumerate(lengths):
+            values["value"][row, length:] = np.nan
+        tensors = {name: torch.from_numpy(value) for name, value in values.items()}
+        with torch.no_grad():
+            expected = model(tensors, tensors.pop("lengths"), values["lengths"]).numpy()
+        np.testing.assert_allclose(session.run(["logits"], values)[0], expected, rtol=0, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"heads": 3}, r"model\.heads=3: does not divide model\.hidden_size=16; set model\.heads=2 or "),
+        (
+            {"heads": 16},
+            r"model\.heads=16: gives heads of 1 of the 16 channels of model\.hidden_size, which must be even",
+        ),
+        ({"hidden_size": 15}, r"model\.heads=2: does not divide model\.hidden_size=15; set model\.hidden_size=16$"),
+        ({"heads": 0}, r"model\.heads=0: must be at least 1"),
+        ({"layers": 0}, r"model\.layers=0: must be at least 1"),
+        ({"feed_forward": "relu"}, r"model\.feed_forward=relu: must be gelu or swiglu"),
+    ],
+)
+def test_invalid_settings_are_refused_by_name(options, message):
+    with pytest.raises(InputError, match=message):
+        encoder(**options)
