@@ -65,7 +65,7 @@ def test_only_the_precision_without_alerts_may_be_undefined(figures):
         figures.metric_value(metrics, "test.auroc")
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_run_writes_every_metric_of_the_figures(figures, tmp_path):
     """A small run with two classes has every number that the figures with two classes read."""
     rows = "data.generator.rows={train: 200, validation: 100, test: 100}"

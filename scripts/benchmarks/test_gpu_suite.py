@@ -10,7 +10,7 @@ import pytest
 SUITE = Path(__file__).parent / "gpu_suite.py"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_part_runs_on_a_cpu():
     completed = subprocess.run(
         [sys.executable, SUITE, "--device", "cpu", "--quick"], capture_output=True, text=True, check=True

@@ -31,7 +31,7 @@ def test_runs_of_two_processes_are_whole_and_share_a_group(shell, files):
         assert len((run / "metrics.csv").read_text().splitlines()) == 2
     recorded = [run_of(list(records(path))) for path in folder.glob("*/wandb/*run-*/run-*.wandb")]
     assert [run.run_group for run in recorded] == ["joblib", "joblib"]
-    threads = f"{max(1, len(os.sched_getaffinity(0)) // 2)} threads"
+    threads = f"threads: {max(1, len(os.sched_getaffinity(0)) // 2)}"
     models = [line for line in completed.stderr.splitlines() if line.startswith("model: ")]
     assert len(models) == 2 and all(line.endswith(threads) for line in models), models
 

@@ -78,7 +78,7 @@ VARIANTS = [(1, False, False, True), (2, True, False, False), (2, False, True, T
 VARIANTS += [(3, True, False, True)]
 
 
-@pytest.mark.parametrize("cell", ["lstm", *(pytest.param(cell, marks=pytest.mark.slow) for cell in ("gru", "rnn"))])
+@pytest.mark.parametrize("cell", ["lstm", *(pytest.param(cell, marks=pytest.mark.soak) for cell in ("gru", "rnn"))])
 def test_outputs_and_last_states_equal_those_of_torch(cell, tmp_path):
     readers = [
         Reader(KINDS[cell](4, 3, layers, bidirectional=bidirectional, batch_first=batch_first), start)

@@ -164,7 +164,7 @@ def test_precision_of_positions_does_not_follow_that_of_the_weights(monkeypatch)
 
 @pytest.mark.parametrize(
     ("feed_forward", "pooling", "layers"),
-    [("gelu", "mean+max+last", 1), pytest.param("swiglu", "attention", 2, marks=pytest.mark.slow)],
+    [("gelu", "mean+max+last", 1), pytest.param("swiglu", "attention", 2, marks=pytest.mark.soak)],
 )
 def test_the_exported_model_equals_torch(tmp_path, feed_forward, pooling, layers):
     model = classifier(feed_forward=feed_forward, pooling=pooling, layers=layers)

@@ -149,7 +149,7 @@ def test_the_order_of_children_counts_for_binary_composition_alone():
         assert torch.allclose(first, second, atol=1e-6) == equal
 
 
-@pytest.mark.parametrize("composition", ["child_sum", pytest.param("binary", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("composition", ["child_sum", pytest.param("binary", marks=pytest.mark.soak)])
 def test_the_exported_model_equals_torch_at_any_depth_and_width(composition, tmp_path):
     network = classifier(composition=composition, members=2 if composition == "binary" else 1).eval()
     export_onnx(network, FIELDS, tmp_path / "model.onnx")

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import numpy as np
+import torch
 from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
@@ -78,6 +79,7 @@ class ShapeTable(Debugger):
     def __init__(self) -> None:
         self.batch: BatchShape | None = None
         self.shapes: dict[str, ModuleShapes] = {}
+        self.forward_calls: set[str] = set()  # modules that ran in the forward before the training step
 
     def make_hooks(self, task: pl.LightningModule) -> ModuleHooks:
         return ModuleHooks(task, before=self._enter, after=self._leave)
@@ -86,7 +88,13 @@ class ShapeTable(Debugger):
         return f"{len(self.shapes)} modules"
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Any, batch_idx: int) -> None:
-        self.batch = batch_shape(batch) if isinstance(batch, Batch) else None
+        if self.hooks is None or not isinstance(batch, Batch):
+            return
+        self.batch = batch_shape(batch)
+        # A network that has a loss of its own (see `training_loss`) is not called as a whole in a training step.
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            task(batch)
+        self.forward_calls = {name for name, row in self.shapes.items() if row.calls}
 
     def on_train_batch_end(self, trainer: pl.Trainer, task: pl.LightningModule, *arguments: Any) -> None:
         if self.hooks is None:
@@ -105,6 +113,8 @@ class ShapeTable(Debugger):
 
     def _leave(self, name: str, inputs: Any, output: Any) -> None:
         if not name:
+            return
+        if name in self.forward_calls:
             return
         row = self.shapes[name]
         row.calls += 1
