@@ -93,7 +93,9 @@ def test_packed_equals_padded(net, inputs, cell, bidirectional, pooling, layers)
             model.zero_grad()
             logits.square().sum().backward()
         for weight, packed_weight in zip(padded.parameters(), packed.parameters(), strict=True):
-            torch.testing.assert_close(weight.grad, packed_weight.grad, rtol=1e-4, atol=1e-5)
+            # A small gradient is the difference of large terms, so rounding is measured by the largest gradient.
+            scale = max(1.0, float(weight.grad.abs().max()))
+            torch.testing.assert_close(weight.grad, packed_weight.grad, rtol=0, atol=1e-5 * scale)
 
     check()
 
