@@ -10,8 +10,11 @@ from seqclf.config.instantiate import Config, locate
 
 
 class Mode(NamedTuple):
-    """`layout`: of recurrent layers; other encoders have the padded one only. `static`: every batch is padded to the
-    longest sequence of the workload, instead of to its own longest. `compiled`: by torch.compile with fixed shapes."""
+    """A way to run the same batches.
+
+    `layout`: that of recurrent layers. Other encoders are padded. `static`: every batch is padded to the longest
+    sequence of the workload, instead of to its own longest. `compiled`: by torch.compile with fixed shapes.
+    """
 
     name: str
     layout: str

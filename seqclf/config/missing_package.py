@@ -21,8 +21,8 @@ def missing_package(error: ModuleNotFoundError) -> InputError | None:
     package = DISTRIBUTIONS.get(module, module.replace("_", "-"))
     try:
         required = {re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0] for text in requires("seqclf") or []}
-    except PackageNotFoundError:  # run from a folder of the sources
-        required = set(DISTRIBUTIONS.values())
+    except PackageNotFoundError:  # run from the sources, without an installation that could lack something
+        return None
     if not module or package not in required:
         return None
     return InputError(f"{package} is not installed, which this needs; pip install {package}")

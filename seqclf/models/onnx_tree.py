@@ -6,7 +6,7 @@ the graph calls and the export puts in its place.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -25,20 +25,17 @@ class OnnxTreeLSTM(nn.Module):
     structure = ("parents",)
     weight: Tensor
     bias: Tensor
-    hidden: Tensor
-    forget: Tensor
 
     def __init__(self, encoder: TreeLSTM):
         super().__init__()
         self.size = encoder.size
         self.in_rows = encoder.in_rows
         self.onnx_function = FUNCTIONS[encoder.composition]
-        cell: Any = encoder.cell
-        # A binary cell has its forget gates among the others, and reads no more than the size of this matrix.
-        forget = cell.forget.weight if encoder.composition == "child_sum" else torch.zeros(self.size, self.size)
-        for name, matrix in {"weight": encoder.input.weight, "hidden": cell.hidden.weight, "forget": forget}.items():
-            self.register_buffer(name, matrix.detach().t().contiguous())
+        self.register_buffer("weight", encoder.input.weight.detach().t().contiguous())
         self.register_buffer("bias", encoder.input.bias.detach().clone())
+        self.cell_weights = [f"cell_{name.replace('.', '_')}" for name, _ in encoder.cell.named_parameters()]
+        for name, matrix in zip(self.cell_weights, encoder.cell.parameters(), strict=True):
+            self.register_buffer(name, matrix.detach().t().contiguous())
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None, parents: Tensor
@@ -58,7 +55,7 @@ class OnnxTreeLSTM(nn.Module):
             f"{DOMAIN}::{self.onnx_function.name}",
             (
                 tokens.flatten(0, 1).index_select(0, nodes.order),
-                *(self.weight, self.bias, self.hidden, self.forget, begins, inner, levels, slots),
+                *(self.weight, self.bias, *map(self.get_buffer, self.cell_weights), begins, inner, levels, slots),
             ),
             dtype=torch.float32,
             shape=(lengths.shape[0], self.size),

@@ -7,6 +7,9 @@ Numbers are constants of their type: a literal would become a `CastLike`, of whi
 """
 # mypy: ignore-errors
 # onnxscript reads the source of these functions and turns it into a graph. Python never runs it.
+# Both loops repeat what they share: a function that they call would need a place in the graph of its own.
+
+from typing import Any
 
 from onnxscript import opset18 as op
 from onnxscript import script
@@ -52,7 +55,7 @@ def ChildSumLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, 
 
 
 @script(_opset, default_opset=op)
-def BinaryLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, slots):  # noqa: N802 # pragma: no cover
+def BinaryLevels(tokens, weight, bias, hidden, begins, inner, levels, slots):  # noqa: N802 # pragma: no cover
     zero = op.Constant(value_ints=[0])
     one = op.Constant(value_ints=[1])
     two = op.Constant(value_ints=[2])
@@ -60,7 +63,7 @@ def BinaryLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, sl
     four = op.Constant(value_ints=[4])
     five = op.Constant(value_ints=[5])
     single = op.Constant(value_int=1)
-    size = op.Shape(forget, start=0, end=1)
+    size = op.Shape(hidden, start=0, end=1) / two
     states = op.ConstantOfShape(op.Concat(zero, size, axis=0))
     cells = op.ConstantOfShape(op.Concat(zero, size, axis=0))
     for step in range(levels):
@@ -88,4 +91,4 @@ def BinaryLevels(tokens, weight, bias, hidden, forget, begins, inner, levels, sl
 # fmt: on
 
 
-FUNCTIONS = {"child_sum": ChildSumLevels, "binary": BinaryLevels}
+FUNCTIONS: dict[str, Any] = {"child_sum": ChildSumLevels, "binary": BinaryLevels}
