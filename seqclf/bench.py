@@ -31,7 +31,7 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
         import torch  # noqa: F401
 
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
-    from seqclf.benchmark.modes import modes_of
+    from seqclf.benchmark.modes import LEFT_OUT, modes_of
     from seqclf.benchmark.settings import build_settings
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.reporting.bench.figure import write_picture
@@ -45,8 +45,8 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
         check_output_path(page)
     plain = config.model_dump()
     settings = build_settings(plain)
-    if set(plain["modes"]) - set(modes_of(settings.model, plain["modes"])):
-        console.print("packed is left out: it is a layout of recurrent layers, which this model does not have")
+    for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
+        console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
     result = run_benchmark(plain, settings, make_workloads(plain), show_workload)
     show_machine(result)
     if page and picture:

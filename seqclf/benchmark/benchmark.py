@@ -11,7 +11,7 @@ import torch
 from seqclf.benchmark.machine import Machine, describe_machine
 from seqclf.benchmark.memory import MemoryGrowth, measure_growth, measure_peaks
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
 from seqclf.benchmark.rating import Rating, rate_dynamic
 from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
 from seqclf.benchmark.timing import ModeTiming, time_modes
@@ -74,7 +74,7 @@ def make_workloads(config: Mapping[str, Any]) -> Iterator[Workload]:
         yield dataset_workload(prepare(DataOptions.build(**config["data"])), *size)
         return
     for name in config["lengths"]:
-        yield generate_workload(name, config["sequences"], *size)
+        yield generate_workload(name, config["sequences"], *size, trees=reads_trees(config["model"]))
 
 
 def run_benchmark(

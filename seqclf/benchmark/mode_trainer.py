@@ -15,7 +15,8 @@ from seqclf.batching.collate import pad
 from seqclf.benchmark.modes import BenchmarkSettings, Mode, has_layouts
 from seqclf.benchmark.workload import Workload
 from seqclf.evaluation.metrics import confusion_metrics
-from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.ensemble import build_classifier
+from seqclf.models.training_loss import training_loss
 
 
 class ModeTrainer:
@@ -28,7 +29,7 @@ class ModeTrainer:
         self.pad_to = np.array([workload.max_length]) if mode.static else None  # one bucket boundary for all batches
         torch.manual_seed(settings.seed)
         model = {**settings.model, "layout": mode.layout} if has_layouts(settings.model) else settings.model
-        self.model = SequenceClassifier(workload.fields, len(workload.classes), **model).to(settings.device)
+        self.model = build_classifier(model, workload.fields, len(workload.classes)).to(settings.device)
         # state_dict() refers to the weights that training will change.
         self.initial_state = copy.deepcopy(self.model.state_dict())
         # Fixed shapes, as compiled code for any shape would be no static graph.
@@ -55,11 +56,9 @@ class ModeTrainer:
         return tensors, torch.from_numpy(lengths).to(device), host_lengths, labels
 
     def loss(self, rows: np.ndarray) -> Tensor:
-        """Return the cross-entropy of a batch."""
-        fields, lengths, host_lengths, labels = self.collate(rows)
+        """Return what training minimises on a batch."""
         with self._autocast():
-            logits = self.forward(fields, lengths, host_lengths)
-        return nn.functional.cross_entropy(logits.float(), labels)
+            return training_loss(self.forward, *self.collate(rows), nn.functional.cross_entropy).total
 
     def step(self, rows: np.ndarray) -> float:
         """Run one optimizer step, from collating the rows to new weights, and return its seconds."""

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from seqclf.config.arguments import arguments_of
 from seqclf.config.instantiate import Config, locate
+from seqclf.data.encoding.field_spec import PARENTS
 
 
 class Mode(NamedTuple):
@@ -34,7 +35,7 @@ MODES = {
 
 
 class BenchmarkSettings(NamedTuple):
-    """Settings that all modes share. `model`: arguments of `SequenceClassifier`, except `layout`."""
+    """Settings that all modes share. `model`: `_target_` dict of the network, without `layout`."""
 
     model: Config
     learning_rate: float
@@ -52,6 +53,23 @@ def has_layouts(model: Config) -> bool:
     return arguments_of(locate(model["encoder"]["_target_"], "model.encoder._target_")).accepts("layout")
 
 
+def reads_trees(model: Config) -> bool:
+    """Return True if the encoder of a model reads the nodes of trees."""
+    return PARENTS in getattr(locate(model["encoder"]["_target_"], "model.encoder._target_"), "structure", ())
+
+
+LEFT_OUT = {  # why a mode may be missing
+    "packed": "it is a layout of recurrent layers, which this model does not have",
+    "compiled": "the levels of trees have no fixed shapes",
+}
+
+
 def modes_of(model: Config, names: Iterable[str]) -> list[str]:
-    """Return the names of the modes in which a model can run, without packed ones where it has no layouts."""
-    return [name for name in names if has_layouts(model) or MODES[name].layout != "packed"]
+    """Return the names of the modes in which a model can run.
+
+    Packed ones need layouts. Compiled ones need shapes that follow from those of the batch; the levels of trees do not.
+    """
+    modes = [MODES[name] for name in names]
+    if not has_layouts(model):
+        modes = [mode for mode in modes if mode.layout != "packed"]
+    return [mode.name for mode in modes if not (mode.compiled and reads_trees(model))]

@@ -39,12 +39,12 @@ def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
 
 
 def model_without_noise(model_config: Mapping[str, Any]) -> Config:
-    """Return the arguments of `SequenceClassifier` in a config of conf/model, except `layout`.
+    """Return a config of conf/model without `layout`, which the modes set, and as a single network.
 
-    Dropout and other noise is off, so that all modes compute the same numbers. An ensemble becomes one network.
+    Dropout and other noise is off, so that all modes compute the same numbers.
     """
-    arguments = {key: value for key, value in model_config.items() if key not in ("_target_", "layout", "members")}
-    return arguments | dict.fromkeys(NOISE_OPTIONS, 0.0)
+    settings = {key: value for key, value in model_config.items() if key != "layout"}
+    return settings | {"members": 1} | dict.fromkeys(NOISE_OPTIONS, 0.0)
 
 
 def _check_choices(config: Mapping[str, Any]) -> None:
@@ -62,7 +62,8 @@ def _check_choices(config: Mapping[str, Any]) -> None:
 
 def _check_network(model: Mapping[str, Any]) -> None:
     """Raise InputError unless network and encoder are of this package, so that modes compute the same numbers."""
-    if locate(model["_target_"], "model._target_") is not SequenceClassifier:
+    network = locate(model["_target_"], "model._target_")
+    if is_foreign(model["_target_"]) or not issubclass(network, SequenceClassifier):
         raise InputError(f"model._target_={model['_target_']}: cannot be timed; {BUILT_IN}")
     encoder = model["encoder"]["_target_"]
     if is_foreign(encoder):

@@ -14,7 +14,7 @@ from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings, has_layouts
 from seqclf.benchmark.workload import Workload
 from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import Config
+from seqclf.config.instantiate import Config, locate
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import build_encoder
 from seqclf.models.pooling import POOLINGS, Pooling
@@ -81,7 +81,8 @@ def _recurrent_structures(size: int) -> Iterator[Structure]:
 
 def _other_structures(model: Config) -> Iterator[Structure]:
     """Yield the encoder of a model with other poolings and, where it has layers, other numbers of them."""
-    arguments = {name: value for name, value in model.items() if name not in OF_CLASSIFIER}
+    of_network = {"_target_", "members", *OF_CLASSIFIER, *arguments_of(locate(model["_target_"])).names}
+    arguments = {name: value for name, value in model.items() if name not in of_network}
     for layers, pooling in itertools.product((1, 2, 3) if "layers" in arguments else (None,), POOLINGS):
         changed = {} if layers is None else {"layers": layers}
         name = f"{layers} layers, {pooling}" if layers else pooling

@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from seqclf.batching.plan import plan_batches
 from seqclf.data.encoding.encoders import input_specs
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.encoding.field_spec import PARENTS, FieldSpec
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Ragged, Split
 from seqclf.errors import InputError
 
 VOCABULARY_SIZE = 1000
+REACH = 5  # of a node to its parent, in generated trees
 CLASS_TOKENS = (1, 2)  # the one token that decides the class of a generated sequence
 DrawLengths = Callable[[np.random.Generator, int], np.ndarray]
 # From the best case of static graphs to the worst. Lengths are bounded, so that static batches fit in memory.
@@ -52,8 +53,13 @@ class Workload(NamedTuple):
         return float(np.mean(self.split.sequences.lengths[np.concatenate(self.batches)]))
 
 
-def generate_workload(length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int) -> Workload:
-    """Generate sequences of random tokens with one token at a random position that decides the class."""
+def generate_workload(
+    length_distribution: str, sequences: int, batch_size: int, batches: int, seed: int, trees: bool = False
+) -> Workload:
+    """Generate sequences of random tokens with one token at a random position that decides the class.
+
+    `trees`: the tokens are the nodes of random trees, see `random_parents`.
+    """
     if length_distribution not in LENGTH_DISTRIBUTIONS:
         raise InputError(f"lengths={length_distribution}: must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
     generator = np.random.default_rng(seed)
@@ -64,10 +70,29 @@ def generate_workload(length_distribution: str, sequences: int, batch_size: int,
     labels = generator.integers(0, len(CLASS_TOKENS), sequences)
     tokens[offsets[:-1] + generator.integers(0, lengths)] = np.array(CLASS_TOKENS, np.int32)[labels]
     rows = np.arange(sequences)
-    split = Split(Ragged(offsets, {"token": tokens}), labels, pa.array(rows.astype(str)), rows)
+    arrays = {"token": tokens}
     fields: list[FieldSpec] = [{"name": "token", "kind": "category", "size": VOCABULARY_SIZE}]
+    if trees:
+        arrays[PARENTS] = random_parents(lengths, generator)
+        fields.append({"name": PARENTS, "kind": "parents", "node_classes": []})
+    split = Split(Ragged(offsets, arrays), labels, pa.array(rows.astype(str)), rows)
     step_batches, longest_batch = _select_batches(split, batch_size, batches, seed)
     return Workload(length_distribution, split, ["first", "second"], fields, step_batches, longest_batch)
+
+
+def random_parents(lengths: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Return the parents (S,) of the nodes of random trees: each node is below one of the next `REACH` ones.
+
+    They are about a third as deep as they have nodes, like the parse trees of sentences. The last node is the root, -1.
+
+    >>> random_parents(np.array([1, 3]), np.random.default_rng(0)).tolist()
+    [-1, 1, 2, -1]
+    """
+    ends = np.repeat(np.cumsum(lengths), lengths)
+    later = ends - 1 - np.arange(lengths.sum())  # nodes after this one in its tree
+    nodes = np.repeat(lengths, lengths) - 1 - later
+    above = nodes + 1 + (generator.random(len(later)) * np.minimum(later, REACH)).astype(np.int64)
+    return np.where(later > 0, above, -1).astype(np.int32)
 
 
 def dataset_workload(dataset: Dataset, batch_size: int, batches: int, seed: int) -> Workload:

@@ -6,12 +6,15 @@ import torch
 
 from seqclf.benchmark import structure_changes
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
+from seqclf.benchmark.settings import NOISE_OPTIONS
 from seqclf.benchmark.structure_changes import train_changing_structures
 from seqclf.benchmark.timing import time_modes
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS, generate_workload
 
 MODEL = {
+    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "members": 1,
     "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
     "cell": "lstm",
     "embedding_size": 6,
@@ -25,7 +28,7 @@ MODEL = {
     "number_noise": 0.0,
 }
 SETTINGS = BenchmarkSettings(MODEL, 1e-2, "cpu", "32-true", 0)
-SHARED = ("embedding_size", "hidden_size", "pooling", "dropout", "variational", "token_dropout", "number_noise")
+SHARED = (*NOISE_OPTIONS, "_target_", "members", "embedding_size", "hidden_size", "pooling", "variational")
 TRANSFORMER = {
     **{name: MODEL[name] for name in SHARED},
     "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
@@ -132,3 +135,19 @@ def test_a_transformer_has_all_modes_but_packed(short):
 def test_a_transformer_changes_its_layers_and_pooling(short):
     structure = train_changing_structures(short, SETTINGS._replace(model=TRANSFORMER))
     assert structure.changes == 3 * 4 and structure.errors == []
+
+
+def test_a_tree_model_is_timed_on_trees_and_changes_its_pooling():
+    model = {
+        **{name: MODEL[name] for name in SHARED},
+        "_target_": "seqclf.models.tree_classifier.TreeClassifier",
+        "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
+        **{"composition": "binary", "node_loss": 1.0},
+    }
+    assert reads_trees(model) and modes_of(model, MODES) == ["dynamic", "static"]
+    settings = SETTINGS._replace(model=model)
+    trees = generate_workload("uniform", 64, 8, 2, seed=2, trees=True)
+    timings, errors = time_modes(trees, ["dynamic", "static"], 1, settings)
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+    structure = train_changing_structures(trees, settings)
+    assert structure.changes == 4 and structure.errors == []
