@@ -107,7 +107,7 @@ def train(
     resumed = hooks.resumed
     if resumed is not None:
         if schedule.changes:
-            schedule.advance(task, epochs_started(resumed))
+            schedule.advance(task, epochs_started(resumed))  # of the structure of the checkpoint
         batches.trainer = trainer  # knows how many devices share the batches
         check_resumable(plain, task, batches)
     logger = None

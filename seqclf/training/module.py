@@ -91,6 +91,7 @@ class SequenceTask(pl.LightningModule):
         self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
+        self.changes_structure = False  # True: its network in a checkpoint may be another one (see StructureSchedule)
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
@@ -127,7 +128,18 @@ class SequenceTask(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
+        if self.changes_structure:
+            self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
+
+    def _take_structure(self, saved: Mapping[str, Any]) -> None:
+        """Build the network of the checkpoint whose weights are about to be loaded."""
+        model, frozen = saved["model"], saved.get("frozen", [])
+        # Its classes are known, so that a checkpoint runs no code of its choice.
+        if list(targets(model, "model")) == list(targets(self.hparams["model"], "model")):
+            self.model = build_classifier(model, self.hparams["dataset"]["fields"], len(self.classes)).to(self.device)
+            freeze_weights(self.model, frozen)
+            self.hparams["model"], self.hparams["frozen"] = model, frozen
 
     def on_train_start(self) -> None:
         self.last_logged_step = self.global_step

@@ -68,8 +68,9 @@ class StructureSchedule(Callback):
                 apply_change(task, None, change, key, seed=0)
         self.epoch = epoch
 
-    def setup(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
+    def setup(self, trainer: pl.Trainer, task: Any, stage: str) -> None:
         self.check_trainer(trainer)
+        task.changes_structure = True
 
     def check_trainer(self, trainer: pl.Trainer) -> None:
         """Raise InputError if several devices train, which would have to take over the new weights."""
@@ -97,13 +98,14 @@ class StructureSchedule(Callback):
         # The same in a run that is resumed, and another one for each change.
         seed = (task.seed << 32) + self.changes.index(scheduled)
         key, _, change = scheduled
-        before = _logits(task.model, batch) if change.of_model() else None
+        before = _logits(task, batch) if change.of_model() else None
         made = apply_change(task, trainer.optimizers[0], change, key, seed)
         if before is None:
             return made.text
-        moved = float((_logits(task.model, batch) - before).abs().max())
+        moved = float((_logits(task, batch) - before).abs().max())
         kind = "same function" if made.preserves else "another function"
-        return f"{made.text} ({made.weights:,} weights, {kind}: logits moved by at most {moved:.1g})"
+        logits = f"logits moved by at most {moved:.2g}" if moved else "logits unchanged"
+        return f"{made.text} ({made.weights:,} weights, {kind}: {logits})"
 
 
 class _Trial(nn.Module):
@@ -116,10 +118,19 @@ class _Trial(nn.Module):
 
 
 @torch.no_grad()
-def _logits(network: nn.Module, batch: Batch) -> Tensor:
-    """Return the logits of a batch without dropout and noise."""
-    training = network.training
-    network.eval()
-    logits = network(batch.fields, batch.lengths, batch.host_lengths).float()
-    network.train(training)
-    return logits
+def _logits(task: SequenceTask, batch: Batch) -> Tensor:
+    """Return the logits of a batch in float64, without dropout and noise.
+
+    In float32, rounding alone moves logits more than a change that leaves the function.
+    """
+    device = batch.lengths.device if batch.lengths.device.type != "mps" else torch.device("cpu")  # mps has no float64
+    dataset = task.hparams["dataset"]
+    with torch.random.fork_rng(devices=[]):
+        # Not a deep copy, which would copy what the hooks of a debugger refer to.
+        exact = build_classifier(task.hparams["model"], dataset["fields"], len(dataset["classes"]))
+    exact.to(device).double().eval().load_state_dict(task.model.state_dict())
+    fields = {
+        name: values.to(device).double() if values.is_floating_point() else values.to(device)
+        for name, values in batch.fields.items()
+    }
+    return exact(fields, batch.lengths.to(device), batch.host_lengths)

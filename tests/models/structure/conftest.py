@@ -101,7 +101,10 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
 def preserving_change(drawn: random.Random, config: dict[str, Any]) -> dict[str, Any]:
     """Return a random change of a random network that leaves its function."""
     times = drawn.choice([2, 3])
-    changes = [{"embedding_size": config["embedding_size"] + drawn.randint(1, 4)}, {"token_dropout": drawn.random() / 2}]
+    changes = [
+        {"embedding_size": config["embedding_size"] + drawn.randint(1, 4)},
+        {"token_dropout": drawn.random() / 2},
+    ]
     wider = {"hidden_size": times * config["hidden_size"]}
     if "heads" in config:
         wider["heads"] = times * config["heads"]
