@@ -5,13 +5,15 @@ of the published generator and written as one token after another, without the r
 binary tree: `[MAX 2 [FIRST 9 6 ] ]` is 9.
 
 A node is an operator with probability 0.25, else a digit. An operator takes 2 to `max_args` nodes. Operators: MIN, MAX,
-MED (the median, rounded down) and SM (the sum modulo 10) of the paper, and FIRST and LAST of its published variants.
+MED (the median, rounded down) and SM (the sum modulo 10) of the paper, and FIRST and LAST of its published variants,
+for which the order of the arguments counts.
 The published files hold a few single digits too. Here every expression has an operator.
 """
 
 import random
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -30,19 +32,32 @@ OPERATORS: dict[str, Callable[[list[int]], int]] = {
 }
 
 
-def write(folder: Path, rows: dict[str, int], max_depth: int, max_args: int, max_length: int, seed: int) -> None:
+def write(
+    folder: Path,
+    rows: dict[str, int],
+    operators: Sequence[str],
+    max_depth: int,
+    max_args: int,
+    max_length: int,
+    seed: int,
+) -> None:
     """Write `train.parquet`, `validation.parquet` and `test.parquet` with `rows[split]` expressions each.
 
     All differ. They are drawn as one pool before they are divided, so every split has its share of the few short ones.
 
     `max_depth`: levels of the tree, counted as in the published generator: the root is 1, the digits of a flat list 2.
-    `max_length`: in tokens. Longer expressions are drawn again. Raises ValueError if there are too few expressions.
+    `max_length`: in tokens. Longer expressions are drawn again. `operators`: names of those that are drawn. Raises
+    ValueError if there are too few expressions.
     """
+    if not operators or any(f"[{name}" not in OPERATORS for name in operators):
+        known = ", ".join(name.strip("[") for name in OPERATORS)
+        raise ValueError(f"operators={list(operators)}: must be some of {known}")
     for name, value, least in (("max_depth", max_depth, 2), ("max_args", max_args, 2), ("max_length", max_length, 4)):
         if value < least:
             raise ValueError(f"{name}={value}: must be at least {least}")
     draws = random.Random(seed)
-    pool = _different(draws, sum(rows.values()), max_depth, max_args, max_length)
+    grammar = _Grammar(draws, [f"[{name}" for name in operators], max_depth, max_args, max_length)
+    pool = _different(grammar, sum(rows.values()))
     draws.shuffle(pool)
     for split, count in rows.items():
         expressions, pool = pool[:count], pool[count:]
@@ -70,33 +85,45 @@ def evaluate(tokens: Sequence[str]) -> int:
     return value
 
 
-def _different(draws: random.Random, count: int, max_depth: int, max_args: int, max_length: int) -> list[str]:
+@dataclass(frozen=True)
+class _Grammar:
+    draws: random.Random
+    operators: Sequence[str]
+    max_depth: int
+    max_args: int
+    max_length: int
+
+    def expression(self) -> list[str]:
+        """Draw the tokens of an expression. One that is too long to be kept may be cut."""
+        tokens: list[str] = []
+        self._operation(tokens, self.max_depth)
+        return tokens
+
+    def _operation(self, tokens: list[str], levels: int) -> None:
+        tokens.append(self.draws.choice(self.operators))
+        for _ in range(self.draws.randint(2, self.max_args)):
+            if len(tokens) > self.max_length:
+                break
+            if levels > 2 and self.draws.random() < OPERATOR_SHARE:
+                self._operation(tokens, levels - 1)
+            else:
+                tokens.append(str(self.draws.randrange(10)))
+        tokens.append("]")
+
+
+def _different(grammar: _Grammar, count: int) -> list[str]:
     """`count` different expressions, in the order in which they were drawn."""
     expressions: dict[str, None] = {}  # a set that keeps the order
     repeats = 0
     while len(expressions) < count:
-        tokens: list[str] = []
-        _operation(draws, tokens, max_depth, max_args, max_length)
+        tokens = grammar.expression()
         before = len(expressions)
-        if len(tokens) <= max_length:
+        if len(tokens) <= grammar.max_length:
             expressions[" ".join(tokens)] = None
         repeats = 0 if len(expressions) > before else repeats + 1
         if repeats == REPEATS:
-            limits = f"max_depth={max_depth}, max_args={max_args} and max_length={max_length}"
+            limits = f"max_depth={grammar.max_depth}, max_args={grammar.max_args} and max_length={grammar.max_length}"
             raise ValueError(
                 f"rows={count}: {limits} allow about {len(expressions)} different expressions; set fewer rows"
             )
     return list(expressions)
-
-
-def _operation(draws: random.Random, tokens: list[str], levels: int, max_args: int, max_length: int) -> None:
-    """Append a random operation of at most `levels` levels. It ends early once it is too long to be kept."""
-    tokens.append(draws.choice(list(OPERATORS)))
-    for _ in range(draws.randint(2, max_args)):
-        if len(tokens) > max_length:
-            break
-        if levels > 2 and draws.random() < OPERATOR_SHARE:
-            _operation(draws, tokens, levels - 1, max_args, max_length)
-        else:
-            tokens.append(str(draws.randrange(10)))
-    tokens.append("]")

@@ -17,7 +17,10 @@ from seqclf.data.splitting.policy import SPLITS
 
 
 def with_generated(options: DataOptions) -> DataOptions:
-    """Run `data.generator`, if one is set, and return options that name its files as sources."""
+    """Run `data.generator`, if one is set, and return options that name its files as the sources of all splits.
+
+    A source that the options name already stays.
+    """
     if options.generator is None:
         return options
     # NumPy's version counts, because it may change what a generator draws from the same seed.
@@ -35,6 +38,5 @@ def with_generated(options: DataOptions) -> DataOptions:
             content.mkdir()
             generate(options.generator, content)
             write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
-    train, validation, test = (str(entry.folder / f"{name}.parquet") for name in SPLITS)
-    files = {"train": train, "validation": validation, "test": test}
+    files = {name: str(entry.folder / f"{name}.parquet") for name in SPLITS if getattr(options, name) is None}
     return options.model_copy(update={"generator": None, **files})

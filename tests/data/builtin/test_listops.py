@@ -7,7 +7,7 @@ import pytest
 
 from seqclf.data.builtin.listops import OPERATORS, evaluate, write
 
-LIMITS = {"max_depth": 6, "max_args": 4, "max_length": 40}
+LIMITS = {"operators": ["MIN", "MAX", "MED", "SM", "FIRST", "LAST"], "max_depth": 6, "max_args": 4, "max_length": 40}
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,18 @@ def test_the_same_seed_gives_the_same_expressions(tmp_path):
 
 
 def test_limits_that_allow_too_few_expressions_are_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"rows=601: max_depth=2, .* allow about 600 different"):
-        write(tmp_path, rows={"train": 601}, max_depth=2, max_args=2, max_length=4, seed=0)
+    with pytest.raises(ValueError, match=r"rows=201: max_depth=2, .* allow about 200 different"):
+        write(tmp_path, rows={"train": 201}, operators=["MIN", "SM"], max_depth=2, max_args=2, max_length=4, seed=0)
     with pytest.raises(ValueError, match=r"max_args=1: must be at least 2"):
-        write(tmp_path, rows={"train": 1}, max_depth=2, max_args=1, max_length=4, seed=0)
+        write(tmp_path, rows={"train": 1}, operators=["SM"], max_depth=2, max_args=1, max_length=4, seed=0)
+
+
+def test_only_the_operators_that_are_named_are_drawn(tmp_path):
+    write(tmp_path, rows={"train": 300}, **{**LIMITS, "operators": ["MED", "SM"]}, seed=0)
+    tokens = {
+        token for row in pq.read_table(tmp_path / "train.parquet").to_pylist() for token in row["expression"].split()
+    }
+    assert tokens == {"[MED", "[SM", "]", *"0123456789"}
+    for operators in (["MODE"], []):
+        with pytest.raises(ValueError, match="must be some of MIN, MAX, MED, SM, FIRST, LAST"):
+            write(tmp_path, rows={"train": 1}, **{**LIMITS, "operators": operators}, seed=0)

@@ -10,6 +10,8 @@ import timeit
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from support.table_files import LABELS, simple, write
 
@@ -237,6 +239,22 @@ def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(opt
     capsys.readouterr()
     assert digest(1) != digest(2)
     assert capsys.readouterr().err.count("damaged and is made again") == 1
+
+
+def test_a_generator_does_not_replace_a_file_that_is_named(options, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_up_too.py").write_text(GENERATOR.format(token=1))
+    own = tmp_path / "own.parquet"
+    pq.write_table(pa.table({"x": [[7], [8], [9]], "y": ["a", "b", "a"]}), own)
+    data_options = options(
+        generator={"_target_": "made_up_too.write", "rows": {"train": 20, "validation": 10, "test": 10}},
+        test=str(own),
+        label="y",
+        fields={"x": "category"},
+        cache_dir=tmp_path / "cache",
+    )
+    rows = {name: len(split.sequences) for name, split in prepare(data_options).splits.items()}
+    assert rows == {"train": 20, "validation": 10, "test": 3}
 
 
 @pytest.mark.parametrize("package", ["gen_package", "gen_package.deep"])

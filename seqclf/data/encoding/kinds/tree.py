@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.encoding.binarize import binarize
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed
@@ -33,7 +34,7 @@ class TreeEncoder(RunningTextEncoder):
     With several columns, they are lists of each node's token, the index of its parent, and optionally its label.
 
     The tags of nodes are labels (`tags: labels`, as in treebanks), which gives `node_labels`, or tokens (`tags:
-    tokens`, as in expressions).
+    tokens`, as in expressions). `binarize`: nodes of more than two children are split, see `binarize.binarize`.
 
     `parents`: (S,) int32 index within the sequence, -1 for the root. `node_labels`: (S,) int32 index among the sorted
     tags of training, -1 for nodes without one of them.
@@ -41,6 +42,7 @@ class TreeEncoder(RunningTextEncoder):
 
     options: ClassVar[Mapping[str, Option]] = {
         "tags": choice_option("labels", "labels", "tokens"),
+        "binarize": flag_option(False),
         "lowercase": flag_option(False),
         "min_count": count_option(1),
         "max_size": count_option(),
@@ -114,7 +116,8 @@ class TreeEncoder(RunningTextEncoder):
             tokens = tree.tokens
             if not self.labelled and not self.is_indexed:
                 tokens = [token or tag for token, tag in zip(tree.tokens, tree.tags, strict=True)]
-            yield tree, [self._normalized(token) or INNER for token in tokens]
+            tokens = [self._normalized(token) or INNER for token in tokens]
+            yield binarize(tree, tokens) if self.option("binarize") else (tree, tokens)
 
     def _parse(self, text: str) -> Tree:
         return parse_indexed(text) if self.is_indexed else parse(text, self.labelled)
