@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from seqclf.batching.datamodule import SequenceDataModule
     from seqclf.bundle.runtime import Classifier
     from seqclf.errors import InputError
+    from seqclf.training.change_structure import change_structure
     from seqclf.training.module import SequenceTask, load_task
 
 __version__ = "0.2.0"
@@ -28,6 +29,7 @@ __all__ = [
     "SequenceClassifier",
     "SequenceDataModule",
     "SequenceTask",
+    "change_structure",
     "fit",
     "load_config",
     "load_data",
@@ -40,6 +42,7 @@ _MODULES = {
     "SequenceClassifier": "api.estimator",
     "SequenceDataModule": "batching.datamodule",
     "SequenceTask": "training.module",
+    "change_structure": "training.change_structure",
     "fit": "api.fit",
     "load_config": "api.data_config",
     "load_data": "api.fit",

@@ -44,8 +44,9 @@ from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.progress_bar import TrainingProgress
-from seqclf.training.resume import check_resumable
+from seqclf.training.resume import check_resumable, epochs_started
 from seqclf.training.stop_on_signal import StopOnSignal
+from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.user_callbacks import build_callbacks
 
 
@@ -96,12 +97,17 @@ def train(
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
     batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
     task = make_task(plain, dataset)
+    schedule = StructureSchedule(plain["structure"])
+    schedule.check(task)
     debugger = make_debugger(config.debug.name, splits)
-    hooks = _Hooks.build(config, run, debugger)
+    hooks = _Hooks.build(config, run, debugger, schedule)
     bar = TrainingProgress()
     trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
+    schedule.check_trainer(trainer)
     resumed = hooks.resumed
     if resumed is not None:
+        if schedule.changes:
+            schedule.advance(task, epochs_started(resumed))  # of the structure of the checkpoint
         batches.trainer = trainer  # knows how many devices share the batches
         check_resumable(plain, task, batches)
     logger = None
@@ -167,7 +173,7 @@ class _Hooks:
     resumed: Path | None
 
     @classmethod
-    def build(cls, config: TrainConfig, run: Path, debugger: Debugger | None) -> _Hooks:
+    def build(cls, config: TrainConfig, run: Path, debugger: Debugger | None, schedule: StructureSchedule) -> _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show_epoch)
@@ -175,7 +181,19 @@ class _Hooks:
         stopping = [] if config.patience is None else [early_stopping(config.patience)]
         added = build_callbacks(config.trainer.get("callbacks"))
         watching = [] if debugger is None else [debugger]
-        hooks = [*watching, *stopping, record, best, last, *inside, StopOnSignal(folder / "last.ckpt"), *added]
+        changing = [schedule] if schedule.changes else []
+        # Before those that watch the network.
+        hooks = [
+            *changing,
+            *watching,
+            *stopping,
+            record,
+            best,
+            last,
+            *inside,
+            StopOnSignal(folder / "last.ckpt"),
+            *added,
+        ]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
 
 

@@ -82,6 +82,7 @@ class ConvRecurrent(SequenceEncoder):
         layout: str,
         dropout: float,
         variational: bool,
+        residual_layers: int = 0,
     ):
         super().__init__()
         _check(channels, kernel, strides)
@@ -100,6 +101,7 @@ class ConvRecurrent(SequenceEncoder):
             layout=layout,
             dropout=dropout,
             variational=variational,
+            residual_layers=residual_layers,
         )
         self.size = channels + self.recurrent.size
         self.backward_size = self.recurrent.backward_size

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
 from seqclf.config.instantiate import is_foreign
-from seqclf.config.options import Count, NonNegative
+from seqclf.config.options import Count, NonNegative, ZeroOrMore
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import InputError
 
@@ -55,12 +55,25 @@ def check_heads(hidden_size: int, heads: int) -> None:
     raise InputError(f"model.heads={heads}: {problem}; set {' or '.join(remedies)}")
 
 
+def check_residual(layers: int, residual_layers: int) -> None:
+    """Raise InputError unless there is a layer below the residual ones, whose inputs and outputs are of one size.
+
+    >>> check_residual(layers=2, residual_layers=1)
+    """
+    if not 0 <= residual_layers < layers:
+        raise InputError(
+            f"model.residual_layers={residual_layers}: must be at least 0 and less than model.layers={layers}; the "
+            "first layer cannot be residual"
+        )
+
+
 class RecurrentArguments(TypedDict, total=False):
     """The arguments of the recurrent layers."""
 
     cell: Literal["lstm", "gru", "rnn"]
     hidden_size: Count
     layers: Count
+    residual_layers: ZeroOrMore
     bidirectional: bool
     layout: Literal["auto", "padded", "packed"]
 
@@ -138,13 +151,15 @@ def _origin(model: Any) -> str:
     return "own encoder" if isinstance(model, dict) and _is_foreign(model.get("encoder")) else "built-in"
 
 
-def check_transformer(model: Any) -> Any:
-    """Refuse heads of a transformer that do not fit its size. Its arguments may stand in the block `encoder` too."""
+def check_encoder(model: Any) -> Any:
+    """Refuse arguments of an encoder that do not fit each other. They may stand in the block `encoder` too."""
     encoder = model.get("encoder")
-    if isinstance(encoder, Mapping) and encoder.get("_target_") == TRANSFORMER:
-        arguments = {**model, **encoder}
+    arguments = {**model, **encoder} if isinstance(encoder, Mapping) else {}
+    if arguments.get("_target_") == TRANSFORMER:
         if {"hidden_size", "heads"} <= set(arguments):
             check_heads(arguments["hidden_size"], arguments["heads"])
+    elif {"layers", "residual_layers"} <= set(arguments):
+        check_residual(arguments["layers"], arguments["residual_layers"])
     return model
 
 
@@ -154,7 +169,7 @@ def one_member(model: Any) -> Any:
 
 
 ModelArguments = Annotated[
-    Annotated[ClassifierArguments, AfterValidator(check_transformer), Tag("built-in")]
+    Annotated[ClassifierArguments, AfterValidator(check_encoder), Tag("built-in")]
     | Annotated[HeadArguments, Tag("own encoder")]
     | Annotated[CustomModel, Tag("custom")],
     Discriminator(_origin),

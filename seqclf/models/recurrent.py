@@ -18,6 +18,7 @@ from seqclf.errors import InputError
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx_layers import OnnxLayer
+from seqclf.models.options import check_residual
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
@@ -39,6 +40,9 @@ class Recurrent(SequenceEncoder):
     Layouts compute the same function: `padded` runs over the padding too and is by far the faster on batches of similar
     length, `packed` leaves it out, `auto` is `padded`.
 
+    The outputs of the last `residual_layers` layers are added to their inputs, each scaled by a learned weight that
+    starts at 0 (ReZero, Bachlechner et al. 2021). Such a layer starts as the identity.
+
     >>> options = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
     >>> encoder = Recurrent(3, **options, dropout=0.0, variational=False)
     >>> lengths = np.array([5, 2])
@@ -58,6 +62,7 @@ class Recurrent(SequenceEncoder):
         layout: str,
         dropout: float,
         variational: bool,
+        residual_layers: int = 0,
     ):
         super().__init__()
         if cell not in CELLS:
@@ -66,6 +71,7 @@ class Recurrent(SequenceEncoder):
             raise InputError(f"model.layout={layout}: must be one of {', '.join(LAYOUTS)}")
         if hidden_size < 1 or layers < 1:
             raise InputError(f"model.hidden_size={hidden_size}, model.layers={layers}: must be at least 1")
+        check_residual(layers, residual_layers)
         self.cell = cell
         self.layout = layout
         self.size = hidden_size * (2 if bidirectional else 1)
@@ -77,20 +83,22 @@ class Recurrent(SequenceEncoder):
         self.backward_layers = nn.ModuleList(
             CELLS[cell](size, hidden_size, batch_first=True) for size in sizes if bidirectional
         )
+        self.first_residual = layers - residual_layers
+        self.scales = nn.ParameterList(nn.Parameter(torch.zeros(1)) for _ in range(residual_layers))
 
     def forward(
         self, tokens: Tensor, lengths: Tensor, host_lengths: np.ndarray | None
     ) -> tuple[Tensor, Tensor, np.ndarray | None]:
         order = flip_order(lengths, tokens.shape[1]) if self.backward_layers else None
         for index, layer in enumerate(self.forward_layers):
-            if index:  # the first layer's input has had its dropout
-                tokens = self.dropout(tokens)
-            outputs = self._run(layer, tokens, host_lengths)
+            inputs = self.dropout(tokens) if index else tokens  # the first layer's input has had its dropout
+            outputs = self._run(layer, inputs, host_lengths)
             if order is not None:
                 # Flipped within each length, so that this direction starts at the last token and not in the padding.
-                flipped = self._run(self.backward_layers[index], _reorder(tokens, order), host_lengths)
+                flipped = self._run(self.backward_layers[index], _reorder(inputs, order), host_lengths)
                 outputs = torch.cat([outputs, _reorder(flipped, order)], dim=-1)
-            tokens = outputs
+            residual = index - self.first_residual
+            tokens = outputs if residual < 0 else tokens + self.scales[residual] * outputs
         return tokens, lengths, host_lengths
 
     def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
@@ -119,9 +127,12 @@ class OnnxRecurrent(nn.Module):
             directions.append(recurrent.backward_layers)
         layers: Iterable[Any] = zip(*directions, strict=True)
         self.layers = nn.ModuleList(OnnxLayer.of_modules(modules) for modules in layers)
+        self.first_residual, self.scales = recurrent.first_residual, recurrent.scales
 
     def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> tuple[Tensor, Tensor, Any]:
         tokens = tokens.transpose(0, 1)
-        for layer in self.layers:
-            tokens, _ = layer(tokens, lengths)
+        for index, layer in enumerate(self.layers):
+            outputs, _ = layer(tokens, lengths)
+            residual = index - self.first_residual
+            tokens = outputs if residual < 0 else tokens + self.scales[residual] * outputs
         return tokens.transpose(0, 1), lengths, host_lengths

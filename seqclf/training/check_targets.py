@@ -16,6 +16,8 @@ from seqclf.config.arguments import Arguments, arguments_of, drop_unused, requir
 from seqclf.config.instantiate import Config, build, locate_subclass
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.structure.new_config import changed_config
+from seqclf.models.structure.options import read_schedule
 from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
 
@@ -43,6 +45,9 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
         "loss": resolve_loss(config.loss, written),
         "optimizer": resolve_optimizer(config.optimizer, written),
     }
+    model = resolved["model"]
+    for key, _, change in read_schedule(config.structure):
+        model = changed_config(model, change.of_model(), key)
     return config.model_copy(update=resolved)
 
 

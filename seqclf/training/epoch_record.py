@@ -145,6 +145,8 @@ class EpochRecord(Checkpoint):
             observation="",
         )
         metrics = None if validation is None else _confusion_metrics(validation, task.classes)
+        # Notes of other callbacks, on changes that were made at the start of the epoch.
+        notes = [getattr(callback, "epoch_note", "") for callback in trainer.callbacks]  # type: ignore[attr-defined]
         note = epoch_note(
             row.to_dict(),
             self.history,
@@ -153,7 +155,7 @@ class EpochRecord(Checkpoint):
             task.positive,
             task.monitor,
         )
-        self.rows.append(row._replace(observation=note))
+        self.rows.append(row._replace(observation="; ".join(filter(None, [*notes, note]))))
         if trainer.is_global_zero:
             speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
             for logger in trainer.loggers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
@@ -20,6 +20,7 @@ from seqclf.evaluation.epoch_choice import epoch_value
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.structure.change_network import freeze_weights
 from seqclf.models.training_loss import training_loss
 from seqclf.system.stored_state import error_context
 from seqclf.training.checkpoint import check_size, check_trusted, check_weights, read_checkpoint
@@ -47,8 +48,9 @@ class SequenceTask(pl.LightningModule):
     """Trains a classifier of sequences.
 
     `dataset`: `Dataset.description()`. `model`, `loss`, `optimizer`: `_target_` dicts. `monitor`: the validation metric
-    that chooses the best epoch. What is left out has the value of conf/. All are plain values and travel in the
-    checkpoint, which therefore loads with `weights_only=True` and needs neither Hydra nor the data. In any Trainer::
+    that chooses the best epoch. `frozen`: names of weights of the network that do not learn. What is left out has the
+    value of conf/. All are plain values and travel in the checkpoint, which therefore loads with `weights_only=True`
+    and needs neither Hydra nor the data. In any Trainer::
 
         dataset = seqclf.load_data("train.parquet", label="label")
         task = seqclf.SequenceTask(dataset.description(), model=seqclf.load_config(["model=gru"])["model"])
@@ -63,6 +65,7 @@ class SequenceTask(pl.LightningModule):
         optimizer: Config | None = None,
         monitor: str | None = None,
         seed: int | None = None,
+        frozen: Sequence[str] = (),
     ):
         super().__init__()
         if not isinstance(dataset, Mapping):
@@ -72,6 +75,7 @@ class SequenceTask(pl.LightningModule):
         )
         monitor = _default("monitor") if monitor is None else monitor
         seed = _default("seed") if seed is None else seed
+        frozen = list(frozen)
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
@@ -87,8 +91,10 @@ class SequenceTask(pl.LightningModule):
         self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
+        self.changes_structure = False  # True: its network in a checkpoint may be another one (see StructureSchedule)
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
+        freeze_weights(self.model, frozen)
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
         self.train_metrics = EpochMetrics(len(self.classes))
         self.evaluation_metrics = EvaluationMetrics(
@@ -122,7 +128,18 @@ class SequenceTask(pl.LightningModule):
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
+        if self.changes_structure:
+            self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
+
+    def _take_structure(self, saved: Mapping[str, Any]) -> None:
+        """Build the network of the checkpoint whose weights are about to be loaded."""
+        model, frozen = saved["model"], saved.get("frozen", [])
+        # Its classes are known, so that a checkpoint runs no code of its choice.
+        if list(targets(model, "model")) == list(targets(self.hparams["model"], "model")):
+            self.model = build_classifier(model, self.hparams["dataset"]["fields"], len(self.classes)).to(self.device)
+            freeze_weights(self.model, frozen)
+            self.hparams["model"], self.hparams["frozen"] = model, frozen
 
     def on_train_start(self) -> None:
         self.last_logged_step = self.global_step

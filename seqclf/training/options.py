@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Required
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, model_validator
 from typing_extensions import TypedDict
 
 from seqclf.batching.options import BatchingOptions
@@ -32,6 +32,7 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
+from seqclf.models.structure.options import Schedule, read_schedule
 from seqclf.training.debugging.options import DebugOptions
 from seqclf.training.loggers.options import LoggerOptions
 
@@ -189,6 +190,7 @@ class TrainConfig(CommandOptions):
     trainer: Annotated[TrainerArguments, BeforeValidator(refuse_made_by_pipeline)]
     logger: LoggerOptions
     debug: DebugOptions
+    structure: Schedule
     seed: Seed
     checkpoint: CheckpointFile | None
     overwrite: bool
@@ -199,3 +201,14 @@ class TrainConfig(CommandOptions):
     baseline_limit: ZeroOrMore
     export: bool
     runtime: RuntimeOptions
+
+    @model_validator(mode="after")
+    def check_epochs(self) -> TrainConfig:
+        """Refuse a change of the structure that no epoch would make."""
+        limit = self.trainer["max_epochs"]
+        for key, epoch, _ in read_schedule(self.structure):
+            if limit is not None and 0 <= limit < epoch:
+                raise InputError(
+                    f"{key}.epoch={epoch}: is beyond trainer.max_epochs={limit}; raise that, or remove the change"
+                )
+        return self

@@ -90,6 +90,11 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
                 f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
                 f"set the same {key} as its run"
             )
+    if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
+        raise InputError(
+            f"checkpoint={path}: was trained with other frozen weights; set the same structure as its run, up to the "
+            "epoch of the checkpoint"
+        )
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
     if position is not None:  # a Trainer without our DataModule saves none
@@ -112,6 +117,14 @@ def _has_other_holdout(saved: Any, current: Any) -> bool:
         return False
     rows = {**saved["rows"], "validation": current["rows"]["validation"]}
     return rows != saved["rows"] and {**saved, "rows": rows} == current
+
+
+def epochs_started(path: Path) -> int:
+    """Return the number of epochs that the run of a checkpoint has started, an unfinished one included."""
+    state = read_checkpoint(path)
+    with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
+        require(state, RESUMED)
+    return _epochs_started(state)
 
 
 def _epochs_started(state: Mapping[str, Any]) -> int:

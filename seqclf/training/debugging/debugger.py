@@ -37,6 +37,10 @@ class Debugger(Callback):
         self.remove_hooks()
         self.hooks = self.make_hooks(task)
 
+    def on_structure_change(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
+        """Watch the modules of a network that has replaced another one (see `StructureSchedule`)."""
+        self.setup(trainer, task, "fit")
+
     def teardown(self, trainer: pl.Trainer, task: pl.LightningModule, stage: str) -> None:
         self.remove_hooks()
 

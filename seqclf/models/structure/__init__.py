@@ -1,0 +1,1 @@
+"""Changes of the structure of a network that is being trained."""

@@ -1,0 +1,118 @@
+"""An optimizer goes on with the weights of a changed network, and with their state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import takewhile
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from seqclf.errors import InputError
+from seqclf.models.structure.axes import Axes, continued_moment
+
+# States of torch.optim by weight that are means of gradients (1) or of their squares (2), or behave like them.
+POWERS = {
+    **dict.fromkeys(("momentum_buffer", "exp_avg", "grad_avg", "exp_inf"), 1),
+    **dict.fromkeys(("exp_avg_sq", "max_exp_avg_sq", "square_avg", "sum"), 2),
+}
+
+
+def carry_optimizer(
+    optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter], network: nn.Module, axes: Mapping[str, Axes]
+) -> None:
+    """Replace the weights `before` of a changed network in its optimizer by the weights that it has now.
+
+    A weight stays in its group. A new one joins the group of the weight with the most similar name, among groups with
+    weights of its kind: matrices, or vectors. State of a weight that stays as it is is not touched, that of a weight
+    that changes its size changes with it, and a new weight starts without state. Raises InputError for an optimizer
+    that holds other weights, or keeps one state for all of them.
+    """
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise InputError("optimizer: LBFGS keeps one state for all weights; choose another optimizer to change a model")
+    weights = dict(network.named_parameters())
+    groups = _groups(optimizer, before)
+    if not any(groups):
+        raise InputError("optimizer: holds no weight of this network; give the optimizer that trains it")
+    known = {name for names in groups for name in names}
+    for name, weight in weights.items():
+        if name not in before:
+            groups[_nearest(name, weight, groups, before)].append(name)
+    order = {name: index for index, name in enumerate(weights)}
+    for group, names in zip(optimizer.param_groups, groups, strict=True):
+        # In the order of the network, so that a new optimizer takes the state from a checkpoint.
+        ordered = sorted((name for name in names if name in weights), key=order.__getitem__)
+        _replace_weights(group, before, {name: weights[name] for name in ordered})
+    for name, old in before.items():
+        if name in known and weights.get(name) is not old:
+            state = optimizer.state.pop(old, None)
+            if state and name in axes:
+                optimizer.state[weights[name]] = _continued_state(state, old, axes[name])
+    _start_missing_state(optimizer, {id(weight) for weight in before.values()})
+
+
+def _replace_weights(
+    group: dict[str, Any], before: Mapping[str, nn.Parameter], weights: Mapping[str, nn.Parameter]
+) -> None:
+    """Let a group hold `weights` in the place of those it has of the network `before`."""
+    old_names = {id(weight): name for name, weight in before.items()}
+    if "param_names" in group:  # of an optimizer that was made from named parameters
+        pairs = list(zip(group["params"], group["param_names"], strict=True))
+        prefix = next((name.removesuffix(old_names[id(old)]) for old, name in pairs if id(old) in old_names), "")
+        others = [name for old, name in pairs if id(old) not in old_names]
+        group["param_names"] = [*(f"{prefix}{name}" for name in weights), *others]
+    group["params"] = [*weights.values(), *(weight for weight in group["params"] if id(weight) not in old_names)]
+
+
+def _start_missing_state(optimizer: torch.optim.Optimizer, old_ids: set[int]) -> None:
+    """Start the state of new weights where an optimizer does so when it is made, as Adagrad, and not at a step."""
+    for group in optimizer.param_groups:
+        new = [weight for weight in group["params"] if id(weight) not in old_ids and not optimizer.state.get(weight)]
+        options = {name: value for name, value in group.items() if name not in ("params", "param_names")}
+        try:
+            started = type(optimizer)([{"params": new, **options}]).state if new else {}  # type: ignore[call-arg]
+        except TypeError:  # of another package, with arguments that are not in its groups
+            started = {}
+        optimizer.state.update(started)
+
+
+def _groups(optimizer: torch.optim.Optimizer, before: Mapping[str, nn.Parameter]) -> list[list[str]]:
+    """Return the names of the weights of each group."""
+    names = {id(weight): name for name, weight in before.items()}
+    return [
+        [names[id(weight)] for weight in group["params"] if id(weight) in names] for group in optimizer.param_groups
+    ]
+
+
+def _nearest(name: str, weight: Tensor, groups: list[list[str]], before: Mapping[str, nn.Parameter]) -> int:
+    """Return the index of the group that a new weight joins."""
+
+    def likeness(index: int) -> tuple[bool, int]:
+        alike = [other for other in groups[index] if other in before and (before[other].ndim > 1) == (weight.ndim > 1)]
+        return bool(alike), max((_common(name, other) for other in alike or groups[index]), default=0)
+
+    return max(range(len(groups)), key=likeness)
+
+
+def _common(name: str, other: str) -> int:
+    """Return the number of parts that two dotted names begin with in common.
+
+    >>> _common("encoder.layers.0.weight", "encoder.layers.1.weight")
+    2
+    """
+    pairs = zip(name.split("."), other.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda parts: parts[0] == parts[1], pairs))
+
+
+def _continued_state(state: Mapping[str, Any], old: Tensor, axes: Axes) -> dict[str, Any]:
+    """Return the state of a weight that changed its size. Empty, for a new start, if it cannot be continued."""
+    continued: dict[str, Any] = {}
+    for name, value in state.items():
+        if not isinstance(value, Tensor) or value.ndim == 0:
+            continued[name] = value
+        elif value.shape == old.shape and name in POWERS:
+            continued[name] = continued_moment(value, axes, POWERS[name])
+        else:
+            return {}
+    return continued

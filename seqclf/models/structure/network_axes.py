@@ -1,0 +1,197 @@
+"""Axes of the weights of two networks, the second of which is the first one after a change of its config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.conv_recurrent import ConvRecurrent
+from seqclf.models.embedding import NumberProjection
+from seqclf.models.recurrent import Recurrent
+from seqclf.models.structure.axes import NEW, Axes, Axis, blocks, is_even, kept, offset, widened
+from seqclf.models.transformer import Transformer
+from seqclf.models.tree_lstm import BinaryCell, TreeLSTM
+
+# The rules below take parts of modules, which PyTorch types as Module or Tensor; hence Any.
+GATES = {"lstm": 4, "gru": 3, "rnn": 1}
+
+
+class Continued(NamedTuple):
+    """The weights of a module that continue those of an older one, by name, and the units of its outputs.
+
+    `preserves`: the new module computes the function of the old one, with copies of its outputs.
+    """
+
+    axes: dict[str, Axes]
+    outputs: Tensor
+    preserves: bool = True
+
+
+def unchanged(module: nn.Module) -> dict[str, Axes]:
+    """Return the axes of the weights of a module that stays as it is."""
+    return {name: tuple(Axis(kept(size)) for size in weight.shape) for name, weight in module.named_parameters()}
+
+
+def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Continued:
+    """Return the weights of `new` that continue those of `old`, a classifier of the same data."""
+    embedding = _embedding(old.embedding, new.embedding)
+    encoder = _encoder(old.encoder, new.encoder, embedding.outputs)
+    pooling = _pooling(old, new, encoder.outputs)
+    pooled = pooling.outputs
+    classes = old.output.out_features
+    axes: dict[str, Axes] = {
+        "norm.weight": (Axis(pooled),),
+        "norm.bias": (Axis(pooled),),
+        "output.weight": (Axis(kept(classes)), Axis(pooled, summed=True)),
+        "output.bias": (Axis(kept(classes)),),
+    }
+    for name, part in (("embedding", embedding), ("encoder", encoder), ("pooling", pooling)):
+        axes |= _below(name, part.axes)
+    # The norm of the pooled vector sees copies in its mean and variance, unless all units have as many.
+    preserves = encoder.preserves and pooling.preserves and is_even(pooled)
+    return Continued(axes, pooled, preserves)
+
+
+def _below(name: str, axes: dict[str, Axes]) -> dict[str, Axes]:
+    return {f"{name}.{inner}": of_weight for inner, of_weight in axes.items()}
+
+
+def _embedding(old: Any, new: Any) -> Continued:
+    axes: dict[str, Axes] = {}
+    outputs, start = [], 0
+    for index, (before, after) in enumerate(zip(old.layers, new.layers, strict=True)):
+        projects = isinstance(before, NumberProjection)
+        size, new_size = (int(layer.weight.shape[0 if projects else 1]) for layer in (before, after))
+        units = widened(size, new_size)
+        if projects:
+            axes |= {f"layers.{index}.weight": (Axis(units), Axis(kept(before.in_features)))}
+            axes |= {f"layers.{index}.bias": (Axis(units),)}
+        else:
+            axes |= {f"layers.{index}.weight": (Axis(kept(before.num_embeddings)), Axis(units))}
+        outputs.append(offset(units, start))
+        start += size
+    return Continued(axes, torch.cat(outputs))
+
+
+def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
+    for kind, rule in ENCODERS.items():
+        if type(old) is kind:
+            return rule(old, new, inputs)
+    return Continued(unchanged(old), kept(old.size))  # nothing of an encoder of another package can change
+
+
+def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
+    size, new_size = (stack.forward_layers[0].hidden_size for stack in (old, new))
+    hidden = widened(size, new_size)
+    outputs = hidden
+    if new.backward_layers:
+        backward = offset(hidden, size) if old.backward_layers else torch.full_like(hidden, NEW)
+        outputs = torch.cat([hidden, backward])
+    same_directions = bool(old.backward_layers) == bool(new.backward_layers)
+    preserves = old.cell == new.cell and same_directions and len(old.forward_layers) <= len(new.forward_layers)
+    axes: dict[str, Axes] = {}
+    if old.cell != new.cell:
+        return Continued(axes, outputs, preserves)
+    rows = Axis(blocks(hidden, size, GATES[old.cell]))
+    for direction in ("forward_layers", "backward_layers"):
+        for index in range(min(len(getattr(old, direction)), len(getattr(new, direction)))):
+            read = Axis(outputs if index else inputs, summed=True)
+            axes[f"{direction}.{index}.weight_ih_l0"] = (rows, read)
+            axes[f"{direction}.{index}.weight_hh_l0"] = (rows, Axis(hidden, summed=True))
+            axes |= {f"{direction}.{index}.{name}_l0": (rows,) for name in ("bias_ih", "bias_hh")}
+    # The first residual layer stays the first, as layers are added and removed at the top.
+    axes |= {f"scales.{index}": (Axis(kept(1)),) for index in range(min(len(old.scales), len(new.scales)))}
+    return Continued(axes, outputs, preserves)
+
+
+def _conv_recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:
+    axes: dict[str, Axes] = {}
+    channels = inputs
+    for index, (before, after) in enumerate(zip(old.convolutions, new.convolutions, strict=True)):
+        size, new_size = (part.convolution.out_channels for part in (before, after))
+        units = widened(size, new_size)
+        kernel = Axis(kept(before.convolution.kernel_size[0]))
+        axes[f"convolutions.{index}.convolution.weight"] = (Axis(units), Axis(channels, summed=True), kernel)
+        axes[f"convolutions.{index}.convolution.bias"] = (Axis(units),)
+        channels = units
+    recurrent = _recurrent(old.recurrent, new.recurrent, channels)
+    outputs = torch.cat([channels, offset(recurrent.outputs, old.size - old.recurrent.size)])
+    return Continued(axes | _below("recurrent", recurrent.axes), outputs, recurrent.preserves)
+
+
+def _transformer(old: Any, new: Any, inputs: Tensor) -> Continued:
+    stream = widened(old.size, new.size)  # heads too, as they keep their channels
+    axes: dict[str, Axes] = {"input.weight": (Axis(stream), Axis(inputs, summed=True)), "input.bias": (Axis(stream),)}
+    axes |= {f"norm.{name}": (Axis(stream),) for name in ("weight", "bias")}
+    for index in range(min(len(old.blocks), len(new.blocks))):
+        axes |= _below(f"blocks.{index}", _block(old.blocks[index], new.blocks[index], stream, old.size))
+    return Continued(axes, stream, is_even(stream) and len(old.blocks) <= len(new.blocks))
+
+
+def _block(old: Any, new: Any, stream: Tensor, size: int) -> dict[str, Axes]:
+    summed = Axis(stream, summed=True)
+    units = widened(old.feed_forward.outer.in_features, new.feed_forward.outer.in_features)
+    gated = 2 if old.feed_forward.gated else 1
+    inner = Axis(blocks(units, old.feed_forward.outer.in_features, gated))
+    axes: dict[str, Axes] = {
+        "attention.inputs.weight": (Axis(blocks(stream, size, 3)), summed),  # queries, keys, values
+        "attention.output.weight": (Axis(stream), summed),
+        "attention.output.bias": (Axis(stream),),
+        "feed_forward.inner.weight": (inner, summed),
+        "feed_forward.inner.bias": (inner,),
+        "feed_forward.outer.weight": (Axis(stream), Axis(units, summed=True)),
+        "feed_forward.outer.bias": (Axis(stream),),
+    }
+    norms = ("attention_norm", "feed_forward_norm")
+    return axes | {f"{norm}.{name}": (Axis(stream),) for norm in norms for name in ("weight", "bias")}
+
+
+def _tree_lstm(old: Any, new: Any, inputs: Tensor) -> Continued:
+    hidden = widened(old.size, new.size)
+    rows = Axis(blocks(hidden, old.size, 4))
+    axes: dict[str, Axes] = {"input.weight": (rows, Axis(inputs, summed=True)), "input.bias": (rows,)}
+    if isinstance(old.cell, BinaryCell):
+        children = Axis(blocks(hidden, old.size, 2), summed=True)
+        axes["cell.hidden.weight"] = (Axis(blocks(hidden, old.size, 5)), children)
+    else:
+        states = Axis(hidden, summed=True)
+        axes["cell.hidden.weight"] = (Axis(blocks(hidden, old.size, 3)), states)
+        axes["cell.forget.weight"] = (Axis(hidden), states)
+    return Continued(axes, hidden)
+
+
+ENCODERS: dict[type, Callable[[Any, Any, Tensor], Continued]] = {
+    Recurrent: _recurrent,
+    ConvRecurrent: _conv_recurrent,
+    Transformer: _transformer,
+    TreeLSTM: _tree_lstm,
+}
+
+
+def _pooling(old: SequenceClassifier, new: SequenceClassifier, outputs: Tensor) -> Continued:
+    """Return the pooled units. A kind that is new continues one that is left out, if there is one."""
+    before, after = old.pooling.kinds, new.pooling.kinds
+    free = [kind for kind in before if kind not in after]
+    sources = [kind if kind in before else (free.pop(0) if free else None) for kind in after]
+    parts = [
+        torch.full_like(outputs, NEW) if kind is None else offset(outputs, before.index(kind) * old.encoder.size)
+        for kind in sources
+    ]
+    axes: dict[str, Axes] = {}
+    if old.pooling.score is not None and new.pooling.score is not None:
+        axes = {"score.weight": (Axis(kept(1)), Axis(outputs, summed=True)), "score.bias": (Axis(kept(1)),)}
+    return Continued(axes, torch.cat(parts), sorted(before) == sorted(after))
+
+
+def start_as_identity(old: Any, new: Any) -> None:
+    """Let the blocks that a transformer has more than before add nothing. Other new layers do so from the start."""
+    if type(old) is not Transformer:
+        return
+    for block in new.blocks[len(old.blocks) :]:
+        for layer in (block.attention.output, block.feed_forward.outer):
+            for weight in layer.parameters():
+                nn.init.zeros_(weight)

@@ -1,0 +1,89 @@
+"""The key `structure` of a training config: changes of the model at epochs, checked without PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import AfterValidator, BeforeValidator
+
+from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
+from seqclf.errors import InputError
+from seqclf.models.options import DropoutShare, check_pooling
+
+NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
+
+
+class ModelChange(Options):
+    """New values of keys of `model`, and modules to freeze or unfreeze. None leaves a key as it is."""
+
+    layers: Count | None = None
+    hidden_size: Count | None = None
+    embedding_size: Count | None = None
+    channels: Count | None = None
+    heads: Count | None = None
+    expansion: Count | None = None
+    cell: Literal["lstm", "gru", "rnn"] | None = None
+    bidirectional: bool | None = None
+    pooling: Annotated[str, AfterValidator(check_pooling)] | None = None
+    layout: Literal["auto", "padded", "packed"] | None = None
+    dropout: DropoutShare | None = None
+    variational: bool | None = None
+    token_dropout: DropoutShare | None = None
+    number_noise: NonNegative | None = None
+    freeze: Texts = ()
+    unfreeze: Texts = ()
+
+    def of_model(self) -> dict[str, Any]:
+        """Return the new values by key of `model`."""
+        changes = self.model_dump(exclude=NOT_OF_MODEL)
+        return {name: value for name, value in changes.items() if value is not None}
+
+
+class ScheduleEntry(ModelChange):
+    """An entry of `structure`. `epoch`: counts from 1."""
+
+    epoch: Count
+
+
+class ScheduledChange(NamedTuple):
+    """A change at the start of the epoch `epoch`, which counts from 1. `key`: its place in the config, for errors."""
+
+    key: str
+    epoch: int
+    change: ModelChange
+
+
+def read_schedule(entries: Any) -> list[ScheduledChange]:
+    """Return the changes of a schedule in the order in which they are made.
+
+    >>> [change.epoch for change in read_schedule([{"epoch": 5, "hidden_size": 192}, {"epoch": 3, "layers": 2}])]
+    [3, 5]
+    >>> read_schedule([{"epoch": 3, "layer": 2}])
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: structure[0].layer: no such key; did you mean 'structure[0].layers'?
+    """
+    if not isinstance(entries, (list, tuple)):
+        raise InputError(f"structure={entries}: must be a list of changes, such as [{{epoch: 3, layers: 2}}]")
+    changes = []
+    for index, entry in enumerate(entries):
+        key = f"structure[{index}]"
+        if not isinstance(entry, Mapping):
+            raise InputError(f"{key}={entry}: must be a mapping, such as {{epoch: 3, layers: 2}}")
+        if "epoch" not in entry:
+            raise InputError(f"{key}.epoch: is missing; write {{epoch: 3, …}} for the start of the third epoch")
+        if set(entry) == {"epoch"}:
+            raise InputError(f"{key}: changes nothing; add a key of model, freeze or unfreeze")
+        change = parse_options(ScheduleEntry, dict(entry), key)
+        changes.append(ScheduledChange(key, change.epoch, change))
+    return sorted(changes, key=lambda change: change.epoch)
+
+
+def check_schedule(entries: Any) -> Any:
+    """Refuse a schedule that `read_schedule` refuses."""
+    read_schedule(entries)
+    return entries
+
+
+Schedule = Annotated[list[dict[str, Any]], BeforeValidator(check_schedule)]

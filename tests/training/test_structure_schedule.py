@@ -1,0 +1,204 @@
+"""Training with a schedule of changes: epochs, resuming, what is recorded, what is refused, and what is kept alive."""
+
+import copy
+import gc
+import re
+import weakref
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+from seqclf.errors import InputError
+from seqclf.training.change_structure import change_structure
+from seqclf.training.debugging.finite_check import FiniteCheck
+from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.module import load_task
+from seqclf.training.resume import check_resumable, epochs_started
+from seqclf.training.structure_schedule import StructureSchedule
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:Checkpoint directory"
+)
+
+SCHEDULE = [
+    {"epoch": 1, "freeze": "embedding"},
+    {"epoch": 2, "layers": 2, "hidden_size": 16},
+    {"epoch": 2, "unfreeze": ["embedding"]},
+    {"epoch": 3, "pooling": "mean+max", "cell": "gru"},
+]
+MOMENTS = [(0, "end"), (1, 0), (1, 2), (1, "end"), (2, 1)]
+
+
+class SaveAt(pl.callbacks.Checkpoint):
+    """Saves a checkpoint at each of `moments`, (epoch, batch or "end")."""
+
+    def __init__(self, folder, moments):
+        self.folder, self.moments, self.saved = folder, moments, {}
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        self.save(trainer, (trainer.current_epoch, batch_idx))
+
+    def on_train_epoch_end(self, trainer, task):
+        self.save(trainer, (trainer.current_epoch, "end"))
+
+    def save(self, trainer, moment):
+        if moment in self.moments:
+            self.saved[moment] = self.folder / f"{moment}.ckpt"
+            trainer.save_checkpoint(self.saved[moment])
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        ({}, {}),
+        ({"accumulate_grad_batches": 3}, {"model": {"members": 2}}),
+        ({}, {"optimizer": {"_target_": "torch.optim.SGD", "momentum": 0.9, "nesterov": True}}),
+    ],
+    ids=["adamw", "accumulated gradients of an ensemble", "sgd"],
+)
+def test_a_run_resumed_anywhere_in_a_schedule_equals_an_unbroken_one(task, fit, tmp_path, settings, parts):
+    moments = MOMENTS if not settings and not parts else MOMENTS[2:4]
+    save, records, unbroken = SaveAt(tmp_path, moments), [], task(**parts)
+
+    def train(module, *callbacks, checkpoint=None):
+        records.append(EpochRecord(tmp_path / "metrics.csv", lambda *_: None))
+        schedule = StructureSchedule(SCHEDULE)
+        fit(module, checkpoint, callbacks=[schedule, records[-1], *callbacks], max_epochs=3, **settings)
+
+    train(unbroken, save)
+    assert list(save.saved) == moments, "every kill was tried"
+    for moment, checkpoint in save.saved.items():
+        resumed = task(**parts)
+        train(resumed, checkpoint=checkpoint)
+        assert resumed.hparams == unbroken.hparams, moment
+        for name, weight in unbroken.state_dict().items():
+            assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
+        notes = [[row["observation"] for row in record.history] for record in (records[0], records[-1])]
+        assert notes[0] == notes[1], moment
+
+
+def test_each_change_is_noted_in_its_epoch(task, fit, tmp_path):
+    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
+    fit(task(), callbacks=[record, StructureSchedule(SCHEDULE)], max_epochs=3)
+    first, second, third = (row["observation"] for row in record.history)
+    assert first.startswith("embedding frozen; ")
+    assert second.startswith("layers 1 → 2, hidden_size 8 → 16 (") and "same function: logits moved by at" in second
+    assert "; embedding no longer frozen; " in second
+    assert third.startswith("cell lstm → gru, pooling max → mean+max (") and "another function" in third
+    assert second in (tmp_path / "metrics.csv").read_text()
+
+
+def test_the_checkpoint_of_an_epoch_rebuilds_the_structure_of_that_epoch(task, fit, tmp_path):
+    save, module = SaveAt(tmp_path, [(0, "end"), (1, "end")]), task()
+    fit(module, callbacks=[StructureSchedule(SCHEDULE), save], max_epochs=3)
+    first, second = (load_task(save.saved[moment]) for moment in save.moments)
+    assert (first.hparams["model"]["layers"], second.hparams["model"]["layers"]) == (1, 2)
+    assert [name.partition(".")[0] for name in first.hparams["frozen"]] == ["embedding"] * 3
+    assert not first.model.embedding.layers[0].weight.requires_grad
+    assert second.model.encoder.size == 32 and len(second.model.encoder.scales) == 1
+    assert module.model.encoder.cell == "gru" and len(module.model.pooling.kinds) == 2
+
+
+def test_frozen_weights_stay_as_they_are_and_learn_again_later(task, fit, tmp_path):
+    seen = []
+
+    class Weights(pl.Callback):
+        def on_train_epoch_start(self, trainer, module):
+            seen.append(copy.deepcopy(module.model.embedding.state_dict()))
+
+    momentum = {"_target_": "torch.optim.SGD", "momentum": 0.9, "weight_decay": 0.1}
+    schedule = StructureSchedule([{"epoch": 2, "freeze": "embedding"}, {"epoch": 4, "unfreeze": "embedding"}])
+    module = task(optimizer=momentum)
+    fit(module, callbacks=[schedule, Weights()], max_epochs=4, enable_checkpointing=False)
+    first, second, third, fourth = seen
+    for name, last in module.model.embedding.state_dict().items():
+        assert torch.equal(second[name], third[name]) and torch.equal(third[name], fourth[name]), name
+        assert not torch.equal(first[name], second[name]) and not torch.equal(fourth[name], last), name
+
+
+def test_debugging_watches_the_new_network(task, fit):
+    class Overflow(pl.Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            if trainer.current_epoch == 1 and batch_idx == 1:
+                with torch.no_grad():
+                    module.model.encoder.forward_layers[1].bias_ih_l0.fill_(float("nan"))
+
+    callbacks = [StructureSchedule([{"epoch": 2, "layers": 2}]), FiniteCheck(), Overflow()]
+    with pytest.raises(InputError, match=r"model.encoder.forward_layers.1 \(LSTM\) is the first module"):
+        fit(task(), callbacks=callbacks, enable_checkpointing=False)
+
+
+def test_a_changed_network_learns_with_every_weight(task, fit):
+    module = task(model={"pooling": "attention"})
+    schedule = StructureSchedule([{"epoch": 2, "layers": 3, "hidden_size": 12, "embedding_size": 9}])
+    fit(module, callbacks=[schedule], max_epochs=3, enable_checkpointing=False)
+    torch.manual_seed(0)
+    untrained = task(model={"pooling": "attention"})
+    change_structure(untrained, layers=3, hidden_size=12, embedding_size=9)
+    for name, weight in module.model.named_parameters():
+        assert not torch.equal(weight, untrained.model.get_parameter(name)) and weight.isfinite().all(), name
+
+
+def test_old_networks_are_released(task, fit):
+    class Watch(pl.Callback):
+        def on_train_batch_start(self, trainer, module, batch, batch_idx):
+            if trainer.current_epoch == 1 and batch_idx == 1:
+                gc.collect()
+                self.alive = [name for name, weight in self.old if weight() is not None]
+
+        def on_train_epoch_end(self, trainer, module):
+            if trainer.current_epoch == 0:
+                self.old = [(name, weakref.ref(weight)) for name, weight in module.model.named_parameters()]
+                self.old.append(("network", weakref.ref(module.model)))
+
+    watch, module = Watch(), task()
+    schedule = StructureSchedule([{"epoch": 2, "hidden_size": 16, "embedding_size": 12}])
+    fit(module, callbacks=[schedule, watch], enable_checkpointing=False)
+    # The numbers of classes and of numeric channels stay.
+    assert watch.alive == ["output.bias"]
+
+
+REFUSED = [
+    ([{"epoch": 2, "freeze": "embeding"}], "[0].freeze=embeding: no such module; did you mean 'embedding'?"),
+    ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "freeze": "norm"}], "[1].freeze=norm: has no weight that learns"),
+    ([{"epoch": 2, "unfreeze": "norm"}], "[0].unfreeze=norm: is not frozen; remove it"),
+    ([{"epoch": 2, "freeze": ["embedding", "encoder", "norm", "output"]}], "[0]: leaves no weight that learns; "),
+    ([{"epoch": 2, "freeze": "encoder.forward_layers.1", "layers": 2}], "forward_layers.1: no such module; "),
+    ([{"epoch": 2, "layers": 2}, {"epoch": 3, "layers": 2}], "[1].layers=2: is the value already; remove it"),
+]
+
+
+@pytest.mark.parametrize(("schedule", "message"), REFUSED)
+def test_impossible_changes_are_refused_before_training(task, schedule, message):
+    module = task()
+    with pytest.raises(InputError, match=re.escape(message)):
+        StructureSchedule(schedule).check(module)
+    assert module.hparams["frozen"] == [] and all(weight.requires_grad for weight in module.parameters())
+
+
+def test_several_devices_are_refused(task):
+    trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match="structure: changes a model on one device only; "):
+        StructureSchedule(SCHEDULE).check_trainer(trainer)
+
+
+def test_a_checkpoint_of_another_schedule_is_refused_by_name(task, fit, splits, data_module, tmp_path):
+    save = SaveAt(tmp_path, [(1, "end")])
+    fit(task(), callbacks=[StructureSchedule([{"epoch": 2, "layers": 2, "freeze": "norm"}]), save])
+    path = save.saved[1, "end"]
+    config = {"checkpoint": str(path), "trainer": {"max_epochs": 3}}
+    assert epochs_started(path) == 2
+
+    def check(*schedule):
+        module = task()
+        StructureSchedule(schedule).advance(module, 2)
+        check_resumable(config, module, data_module(splits))
+
+    check({"epoch": 2, "layers": 2, "freeze": "norm"}, {"epoch": 3, "hidden_size": 16})  # later changes may be others
+    with pytest.raises(
+        InputError, match=r"another model \(model.layers=2 model.residual_layers=1\); set the same model"
+    ):
+        check({"epoch": 3, "layers": 2, "freeze": "norm"})
+    with pytest.raises(InputError, match="other frozen weights; set the same structure as its run"):
+        check({"epoch": 2, "layers": 2})
