@@ -1,6 +1,8 @@
 """Random changes of the structure of models while they train: errors, logits, and memory.
 
-    python scripts/benchmarks/structure.py [CHANGES]        200 by default
+    ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 python scripts/benchmarks/structure.py [CHANGES]        200 by default
+
+Without the variable, oneDNN keeps kernels of up to 1024 shapes, which new sizes of LSTMs fill.
 
 Trains recurrent models, convolutions before them and transformers on the built-in data in a plain loop. Every tenth
 change starts with a new model, since a model only grows. Prints one JSON line: `errors`; `preserving`, the number of
@@ -69,7 +71,7 @@ def logits(network: Any, batch: Any, dtype: torch.dtype) -> torch.Tensor:
 def measure(changes: int, seed: int = 0) -> dict[str, Any]:
     """Make random changes and return the result.
 
-    They are made twice, and memory is watched the second time: oneDNN keeps compiled kernels of shapes that it has seen.
+    They are made twice, and memory is watched the second time, when the allocator has settled.
     """
     dataset = seqclf.load_data(None, label=None, overrides=["data=japanese_vowels"])
     batches = list(seqclf.SequenceDataModule(dataset.splits).train_dataloader())

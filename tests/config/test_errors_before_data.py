@@ -276,33 +276,7 @@ CASES = [
         ["model.residual_layers=1"],
         "model.residual_layers=1: must be at least 0 and less than model.layers=1; the first layer cannot be residual",
     ),
-    (
-        "train",
-        ["structure={epoch: 3, layers: 2}"],
-        "structure: must be a list of changes, such as [{epoch: 3, layers: 2}]",
-    ),
     ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0: must be at least 1"),
-    ("train", ["structure=[{epoch: 0, layers: 2}]"], "structure[0].epoch=0: must be at least 1"),
-    (
-        "train",
-        ["structure=[{epoch: 2, freeze: encoder}, {epoch: 3, layer: 2}]"],
-        "structure[1].layer: no such key; did you mean 'structure[1].layers'?",
-    ),
-    (
-        "train",
-        ["structure=[{layers: 2}]"],
-        "structure[0].epoch: is missing; write {epoch: 3, …} for the start of the third epoch",
-    ),
-    (
-        "train",
-        ["structure=[{epoch: 3}]"],
-        "structure[0]: changes nothing; add a key of model, freeze or unfreeze",
-    ),
-    (
-        "train",
-        ["structure=[{epoch: 3, pooling: avg}]"],
-        "structure[0].pooling=avg: must be one of last, mean, max, attention; several are joined by +",
-    ),
     (
         "train",
         ["structure=[{epoch: 9, layers: 2}]", "trainer.max_epochs=8"],
@@ -312,24 +286,6 @@ CASES = [
         "train",
         ["structure=[{epoch: 3, hidden_size: 64}]"],
         "structure[0].hidden_size=64: must be above 96, its value; a model grows only",
-    ),
-    (
-        "train",
-        ["structure=[{epoch: 3, layers: 2}, {epoch: 5, layers: 2}]"],
-        "structure[1].layers=2: is the value already; remove it",
-    ),
-    (
-        "train",
-        ["model=transformer", "structure=[{epoch: 3, cell: gru}]"],
-        "structure[0].cell=gru: cannot change in seqclf.models.transformer.Transformer; of model, it can change "
-        "layers, hidden_size, embedding_size, heads, expansion, pooling, dropout, variational, token_dropout, number_noise; "
-        "freeze and unfreeze work for any model",
-    ),
-    (
-        "train",
-        ["model=transformer", "structure=[{epoch: 3, hidden_size: 192}]"],
-        "structure[0]: hidden_size=192 and heads=4 change the 24 channels of a head; "
-        "set structure[0].heads=8 beside it",
     ),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
