@@ -65,7 +65,7 @@ class SequenceTask(pl.LightningModule):
         optimizer: Config | None = None,
         monitor: str | None = None,
         seed: int | None = None,
-        frozen: Sequence[str] = (),
+        frozen: Sequence[str] | None = None,
     ):
         super().__init__()
         if not isinstance(dataset, Mapping):
@@ -75,7 +75,7 @@ class SequenceTask(pl.LightningModule):
         )
         monitor = _default("monitor") if monitor is None else monitor
         seed = _default("seed") if seed is None else seed
-        frozen = list(frozen)
+        frozen = list(frozen or ())
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):

@@ -271,6 +271,22 @@ CASES = [
     ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5: must be a whole number"),
     ("train", ["model=transformer", "model.cell=gru"], "model.cell: no such key; write model=lstm model.cell=gru"),
     ("train", ["model.heads=8"], "model.heads: no such key; write model=transformer model.heads=8"),
+    (
+        "train",
+        ["model.residual_layers=1"],
+        "model.residual_layers=1: must be at least 0 and less than model.layers=1; the first layer cannot be residual",
+    ),
+    ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0: must be at least 1"),
+    (
+        "train",
+        ["structure=[{epoch: 9, layers: 2}]", "trainer.max_epochs=8"],
+        "structure[0].epoch=9: is beyond trainer.max_epochs=8; raise that, or remove the change",
+    ),
+    (
+        "train",
+        ["structure=[{epoch: 3, hidden_size: 64}]"],
+        "structure[0].hidden_size=64: must be above 96, its value; a model grows only",
+    ),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),

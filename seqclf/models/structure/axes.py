@@ -96,7 +96,7 @@ def continued_weight(old: Tensor, initial: Tensor, axes: Axes) -> Tensor:
     weight = _selected(old, axes)
     for dimension, axis in enumerate(axes):
         if axis.summed and bool((axis.copies() > 1).any()):
-            weight = weight * _shares(axis, dimension, weight.shape).to(weight)
+            weight = _shared(weight, axis, dimension)
     # Outputs last: a new one keeps all of its initial weights.
     for dimension, axis in sorted(enumerate(axes), key=lambda entry: not entry[1].summed):
         if bool((axis.units == NEW).any()):
@@ -111,16 +111,36 @@ def _selected(values: Tensor, axes: Axes) -> Tensor:
     return values
 
 
-def _shares(axis: Axis, dimension: int, shape: torch.Size) -> Tensor:
-    """Return random shares (float64) of which those of the copies of a unit sum to 1."""
+def _shared(weight: Tensor, axis: Axis, dimension: int) -> Tensor:
+    """Return a weight with its copies along an axis divided into random shares, whose sum is exactly the weight.
+
+    A share is rounded to a multiple of the last digit of its weight, so that no sum of shares is rounded.
+    """
+    if weight.is_meta:
+        return weight
     units = axis.units.clamp(min=0)
-    # Drawn on the CPU, so that a seed gives the same weights on every device.
-    raw = 1 + UNEVENNESS * (2 * torch.rand(shape, dtype=torch.float64) - 1)
-    raw = raw.masked_fill(axis.is_new(dimension, len(shape)), 0.0)
-    of_units = list(shape)
-    of_units[dimension] = int(units.max()) + 1
-    totals = torch.zeros(of_units, dtype=torch.float64).index_add(dimension, units, raw)
-    return raw / totals.index_select(dimension, units)
+    # Drawn and computed on the CPU: a seed gives the same weights on every device, and not all have float64.
+    exact = weight.detach().to("cpu", torch.float64)
+    raw = 1 + UNEVENNESS * (2 * torch.rand(weight.shape, dtype=torch.float64) - 1)
+    raw = raw.masked_fill(axis.is_new(dimension, weight.dim()), 0.0)
+    digit = torch.exp2(torch.frexp(exact).exponent.double()) * (torch.finfo(weight.dtype).eps / 2)
+    shares = torch.round(exact * raw / _totals(raw, units, dimension).index_select(dimension, units) / digit) * digit
+    shares = torch.where(axis.is_new(dimension, weight.dim()), exact, shares)
+    # What rounding left over goes to the last copy.
+    positions = torch.arange(len(units)).masked_fill(axis.units == NEW, NEW)
+    last = torch.full([int(units.max()) + 1], NEW).scatter_reduce(0, units, positions, "amax")
+    known = last[last != NEW]
+    rest = exact.index_select(dimension, known) - _totals(
+        shares.masked_fill(axis.is_new(dimension, weight.dim()), 0.0), units, dimension
+    ).index_select(dimension, (last != NEW).nonzero()[:, 0])
+    return shares.index_add(dimension, known, rest).to(weight)
+
+
+def _totals(values: Tensor, units: Tensor, dimension: int) -> Tensor:
+    """Return the sums of the values of the copies of each unit."""
+    sizes = list(values.shape)
+    sizes[dimension] = int(units.max()) + 1
+    return values.new_zeros(sizes).index_add(dimension, units, values)
 
 
 def continued_moment(old: Tensor, axes: Axes, power: int) -> Tensor:

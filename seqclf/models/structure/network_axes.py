@@ -81,7 +81,11 @@ def _encoder(old: Any, new: Any, inputs: Tensor) -> Continued:
     for kind, rule in ENCODERS.items():
         if type(old) is kind:
             return rule(old, new, inputs)
-    return Continued(unchanged(old), kept(old.size))  # nothing of an encoder of another package can change
+    # Of an encoder that is not known here, what stays as it is: all of it, unless a caller changed its arguments.
+    shapes = {name: weight.shape for name, weight in new.named_parameters()}
+    same = {name for name, weight in old.named_parameters() if shapes.get(name) == weight.shape}
+    axes = {name: of_weight for name, of_weight in unchanged(old).items() if name in same}
+    return Continued(axes, kept(old.size), len(same) == len(shapes) and old.size == new.size)
 
 
 def _recurrent(old: Any, new: Any, inputs: Tensor) -> Continued:

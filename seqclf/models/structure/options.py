@@ -65,7 +65,7 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
     seqclf.errors.InputError: structure[0].layer: no such key; did you mean 'structure[0].layers'?
     """
     if not isinstance(entries, (list, tuple)):
-        raise InputError(f"structure={entries}: must be a list of changes, such as [{{epoch: 3, layers: 2}}]")
+        raise InputError("structure: must be a list of changes, such as [{epoch: 3, layers: 2}]")
     changes = []
     for index, entry in enumerate(entries):
         key = f"structure[{index}]"

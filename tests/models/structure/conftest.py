@@ -4,7 +4,6 @@ import random
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 
 from seqclf.models.ensemble import build_classifier
@@ -56,13 +55,19 @@ class Case:
                 weight.add_(0.1 * torch.randn_like(weight))
 
     def logits(self) -> torch.Tensor:
+        with torch.no_grad():
+            return self.forward()
+
+    def loss(self) -> torch.Tensor:
+        return torch.nn.functional.cross_entropy(self.forward(), torch.arange(4))
+
+    def forward(self) -> torch.Tensor:
         lengths = np.array([9, 4, 1, 6])
         inputs = example_inputs(self.fields, lengths, 11, np.random.default_rng(1))
         dtype = next(self.network.parameters()).dtype
         tensors = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         fields = {name: values.to(dtype) if values.is_floating_point() else values for name, values in tensors.items()}
-        with torch.no_grad():
-            return self.network(fields, torch.from_numpy(lengths), lengths)
+        return self.network(fields, torch.from_numpy(lengths), lengths)
 
     def change(self, **changes: Any) -> bool:
         """Change the structure, and return True if the network says that its function stays."""
@@ -71,11 +76,6 @@ class Case:
         changed = change_network(self.network, self.config, self.fields, CLASSES, self.seed)
         self.network = changed.network
         return changed.preserves
-
-
-@pytest.fixture
-def case():
-    return Case
 
 
 def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:

@@ -2,12 +2,17 @@
 
 import random
 
+import numpy as np
+import onnxruntime
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .conftest import ENCODERS, Case, preserving_change, random_config
+from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.parity_grid import TOLERANCE, logit_error
+
+from .conftest import COMMON, ENCODERS, SEQUENCE, Case, preserving_change, random_config
 
 EXACT, ROUNDING = 1e-11, 1e-6  # errors of logits in float64, and in float32
 
@@ -34,3 +39,67 @@ def test_rounding_of_a_wider_and_deeper_network_stays_small(kind):
         before = case.logits()
         assert case.change(**preserving_change(drawn, case.config))
         assert float((case.logits() - before).abs().max()) <= ROUNDING
+
+
+CHANGED = [  # changes, and the weights that stay the same parameters
+    ({"pooling": "max+mean"}, ["embedding", "encoder"]),
+    ({"cell": "gru"}, ["embedding", "norm", "output"]),
+    ({"bidirectional": False}, ["embedding", "encoder.forward_layers.0"]),
+    ({"layers": 1}, ["embedding", "encoder", "norm", "output"]),
+    ({"hidden_size": 7}, ["embedding"]),
+    ({"dropout": 0.5}, ["embedding", "encoder", "norm", "output"]),
+]
+
+
+def lstm(**settings):
+    sizes = {"embedding_size": 3, "hidden_size": 5, "layers": 2, "residual_layers": 0}
+    rest = {"cell": "lstm", "bidirectional": True, "pooling": "max", "layout": "auto", **settings}
+    return Case({**COMMON, "encoder": {"_target_": ENCODERS["recurrent"]}, **sizes, **rest})
+
+
+@pytest.mark.parametrize(("changes", "kept"), CHANGED, ids=str)
+def test_other_changes_keep_what_they_can_and_say_that_the_function_is_another(changes, kept):
+    case = lstm()
+    before, logits = dict(case.network.named_parameters()), case.logits()
+    preserves = case.change(**changes)
+    moved = float((case.logits() - logits).abs().max())
+    assert preserves == ("dropout" in changes) == (moved == 0)
+    for name, weight in case.network.named_parameters():
+        if name.startswith(tuple(kept)):
+            assert weight is before[name], name
+
+
+def test_a_pooling_that_stays_and_outputs_of_a_direction_that_stays_are_read_as_before():
+    case = lstm()
+    norm, output = case.network.norm.weight.clone(), case.network.output.weight.clone()
+    case.change(pooling="mean+max", bidirectional=False)
+    assert torch.equal(case.network.norm.weight[5:], norm[:5]), "the forward direction of the maximum"
+    assert torch.equal(case.network.output.weight[:, 5:], output[:, :5])
+    assert not case.network.output.weight[:, :5].any(), "what is new is not read at first"
+
+
+def test_units_that_are_no_multiple_are_exact_where_no_norm_reads_them():
+    """Only the norm of the pooled vector sees that some units have more copies than others."""
+    case = lstm(pooling="mean")
+    case.network.norm = torch.nn.Identity()
+    tokens, lengths = torch.randn(3, 6, 9), np.array([6, 2, 4])
+    before = case.network.encoder(tokens, torch.from_numpy(lengths), lengths)[0]
+    case.network.norm = torch.nn.LayerNorm(10)
+    case.change(hidden_size=7)
+    after = case.network.encoder(tokens, torch.from_numpy(lengths), lengths)[0]
+    units = [0, 1, 2, 3, 4, 0, 1]
+    torch.testing.assert_close(after, before[..., units + [5 + unit for unit in units]], rtol=0, atol=1e-6)
+
+
+def test_a_changed_network_is_exported_as_it_is(tmp_path):
+    case = lstm(layers=1, pooling="attention")
+    case.change(layers=3, hidden_size=10)
+    case.disturb()  # at 0, a mistake in the scales of the residual layers would not show
+    export_onnx(case.network, SEQUENCE, tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx", providers=["CPUExecutionProvider"])
+    lengths = np.array([1, 7, 4])
+    inputs = example_inputs(SEQUENCE, lengths, 7, np.random.default_rng(0))
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    with torch.no_grad():
+        expected = case.network(tensors, tensors["lengths"], lengths).numpy()
+    assert logit_error(session.run(["logits"], inputs)[0], expected) < TOLERANCE

@@ -1,0 +1,125 @@
+"""Random changes of the structure of models while they train: errors, logits, and memory.
+
+    ONEDNN_PRIMITIVE_CACHE_CAPACITY=0 python scripts/benchmarks/structure.py [CHANGES]        200 by default
+
+Without the variable, oneDNN keeps kernels of up to 1024 shapes, which new sizes of LSTMs fill.
+
+Trains recurrent models, convolutions before them and transformers on the built-in data in a plain loop. Every tenth
+change starts with a new model, since a model only grows. Prints one JSON line: `errors`; `preserving`, the number of
+changes that leave the function, and the largest movement of a logit by one of them, in float64 and in float32, where
+`rounding` is how far the logits of the same networks are from those in float64; the growth of memory in MB per 1000
+changes with its 95 % interval; and `alive`, the old networks that are still in memory.
+"""
+
+import copy
+import gc
+import json
+import random
+import sys
+import weakref
+from typing import Any
+
+import numpy as np
+import torch
+
+import seqclf
+from seqclf.benchmark.memory import fit_growth
+from seqclf.models.pooling import POOLINGS
+from seqclf.system.memory import resident_mb
+
+PER_MODEL = 10
+STEPS = 3  # of training after each change
+MODELS = [
+    ["model=lstm"],
+    ["model=gru", "model.pooling=attention"],
+    ["model=conv_lstm", "model.strides=[2]", "model.channels=16"],
+    ["model=rnn", "model.members=2"],
+    ["model=transformer", "model.heads=2"],
+]
+
+
+def random_change(drawn: random.Random, model: dict[str, Any], frozen: bool) -> dict[str, Any]:
+    """Return a random change that is possible for a model."""
+    wider = {"hidden_size": drawn.choice([2 * model["hidden_size"], model["hidden_size"] + 8])}
+    changes: list[dict[str, Any]] = [
+        {"layers": model["layers"] + 1} if model["layers"] < 3 else {"layers": model["layers"] - 1},
+        {"pooling": drawn.choice([kind for kind in (*POOLINGS, "mean+max") if kind != model["pooling"]])},
+        {"unfreeze": "embedding"} if frozen else {"freeze": "embedding"},
+        {"embedding_size": model["embedding_size"] + drawn.randint(1, 8)},
+    ]
+    if "cell" in model:
+        changes.append({"cell": drawn.choice([cell for cell in ("lstm", "gru", "rnn") if cell != model["cell"]])})
+        changes.append({"bidirectional": not model["bidirectional"]})
+    if "heads" in model:
+        wider = {"hidden_size": 2 * model["hidden_size"], "heads": 2 * model["heads"]}
+    if "channels" in model:
+        wider = {"hidden_size": 2 * model["hidden_size"], "channels": 2 * model["channels"]}
+    if wider["hidden_size"] <= 64:
+        changes += [wider, wider]
+    chosen = drawn.sample(changes, drawn.randint(1, 2))
+    return {name: value for change in chosen for name, value in change.items()}
+
+
+def logits(network: Any, batch: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return the logits of a batch in evaluation mode, computed in `dtype`."""
+    network = copy.deepcopy(network).to(dtype).eval()
+    fields = {name: values.to(dtype) if values.is_floating_point() else values for name, values in batch.fields.items()}
+    with torch.no_grad():
+        return network(fields, batch.lengths, batch.host_lengths).double()
+
+
+def measure(changes: int, seed: int = 0) -> dict[str, Any]:
+    """Make random changes and return the result.
+
+    They are made twice, and memory is watched the second time, when the allocator has settled.
+    """
+    dataset = seqclf.load_data(None, label=None, overrides=["data=japanese_vowels"])
+    batches = list(seqclf.SequenceDataModule(dataset.splits).train_dataloader())
+    result: dict[str, Any] = {"changes": changes, "errors": [], "preserving": 0}
+    moved = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
+    used_mb, old = [], []
+    for index in range(2 * changes):
+        if index % changes == 0:
+            drawn = random.Random(seed)
+        if index % PER_MODEL == 0:
+            torch.manual_seed(index % changes)
+            sizes = ["model.hidden_size=16", "model.embedding_size=8"]
+            config = seqclf.load_config([*MODELS[index % changes // PER_MODEL % len(MODELS)], *sizes])
+            task = seqclf.SequenceTask(dataset.description(), config["model"])
+            optimizer, _ = task.make_optimizer(steps=changes)
+        change = random_change(drawn, task.hparams["model"], bool(task.hparams["frozen"]))
+        before = {kind: logits(task.model, batches[0], getattr(torch, kind)) for kind in ("float64", "float32")}
+        network = weakref.ref(task.model)
+        try:
+            made = seqclf.change_structure(task, optimizer, **change)
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                loss = task.training_step(batches[(index % changes + step) % len(batches)], step)
+                if step == 0 and made.preserves:
+                    after = {kind: logits(task.model, batches[0], getattr(torch, kind)) for kind in before}
+                    result["preserving"] += index >= changes
+                    for kind in before:
+                        moved[kind] = max(moved[kind], float((after[kind] - before[kind]).abs().max()))
+                    moved["rounding"] = max(
+                        moved["rounding"], float((before["float32"] - before["float64"]).abs().max())
+                    )
+                loss.backward()
+                optimizer.step()
+            if not all(bool(weight.isfinite().all()) for weight in task.parameters()):
+                raise ValueError("weights are not finite")
+        except Exception as error:
+            result["errors"].append(f"{change}: {type(error).__name__}: {error}")
+        if any(name not in ("freeze", "unfreeze") for name in change):
+            old.append(network)
+        if index >= changes:
+            used_mb.append(resident_mb())
+    gc.collect()
+    growth = fit_growth(np.array(used_mb))
+    memory = {"mb_per_1000": growth.mb_per_1000_steps, "low": growth.low, "high": growth.high, "leaks": growth.leaks}
+    alive = sum(network() is not None for network in old)
+    return {**result, "moved": moved, "memory": memory, "memory_mb": float(np.mean(used_mb)), "alive": alive}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))

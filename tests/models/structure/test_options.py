@@ -1,0 +1,83 @@
+"""Schedules of structure changes: what is refused, in one line that names the entry."""
+
+import re
+
+import pytest
+
+from seqclf.errors import InputError
+from seqclf.models.structure.new_config import changed_config
+from seqclf.models.structure.options import ModelChange, read_schedule
+
+from .conftest import COMMON, ENCODERS
+
+LSTM = {**COMMON, "encoder": {"_target_": ENCODERS["recurrent"]}, "cell": "lstm", "hidden_size": 8, "layers": 1}
+TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidden_size": 96, "heads": 4, "layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("entries", "line"),
+    [
+        ({"epoch": 3, "layers": 2}, "structure: must be a list of changes, such as [{epoch: 3, layers: 2}]"),
+        (["layers"], "structure[0]=layers: must be a mapping, such as {epoch: 3, layers: 2}"),
+        ([{"epoch": 0, "layers": 2}], "structure[0].epoch=0: must be at least 1"),
+        ([{"epoch": 3, "layers": 1.5}], "structure[0].layers=1.5: must be a whole number, or null"),
+        ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "layer": 2}], "structure[1].layer: no such key; did you mean "),
+        ([{"layers": 2}], "structure[0].epoch: is missing; write {epoch: 3, …} for the start of the third epoch"),
+        ([{"epoch": 3}], "structure[0]: changes nothing; add a key of model, freeze or unfreeze"),
+        ([{"epoch": 3, "pooling": "avg"}], "structure[0].pooling=avg: must be one of last, mean, max, attention"),
+    ],
+)
+def test_entries_that_are_no_changes_are_refused(entries, line):
+    with pytest.raises(InputError, match=f"^{re.escape(line)}"):
+        read_schedule(entries)
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "line"),
+    [
+        (LSTM, {"layers": 1}, "structure[0].layers=1: is the value already; remove it"),
+        (LSTM, {"hidden_size": 7}, "structure[0].hidden_size=7: must be above 8, its value; a model grows only"),
+        (
+            LSTM,
+            {"heads": 2},
+            "structure[0].heads=2: cannot change in seqclf.models.recurrent.Recurrent; of model,",
+        ),
+        (
+            TRANSFORMER,
+            {"cell": "gru"},
+            "structure[0].cell=gru: cannot change in seqclf.models.transformer.Transformer",
+        ),
+        (
+            TRANSFORMER,
+            {"hidden_size": 192},
+            "structure[0]: hidden_size=192 and heads=4 change the 24 channels of a head; set structure[0].heads=8 ",
+        ),
+        (
+            TRANSFORMER,
+            {"hidden_size": 100},
+            "structure[0]: hidden_size=100 and heads=4 change the 24 channels of a head; set "
+            "structure[0].hidden_size to a multiple of 24",
+        ),
+        (
+            {"_target_": "acme.Net", "layers": 1},
+            {"layers": 2},
+            "structure[0].layers=2: cannot change in acme.Net; freeze and unfreeze work for any model",
+        ),
+    ],
+)
+def test_values_that_a_model_cannot_take_are_refused(model, changes, line):
+    with pytest.raises(InputError, match=f"^{re.escape(line)}"):
+        changed_config(model, ModelChange(**changes).of_model(), "structure[0]")
+
+
+def test_layers_are_added_and_removed_as_residual_ones_and_arguments_stay_in_their_block():
+    model = {
+        **LSTM,
+        "layers": 2,
+        "residual_layers": 0,
+        "encoder": {"_target_": ENCODERS["recurrent"], "hidden_size": 8},
+    }
+    deeper = changed_config(model, {"layers": 4, "hidden_size": 9}, "")
+    assert (deeper["layers"], deeper["residual_layers"], deeper["encoder"]["hidden_size"]) == (4, 2, 9)
+    counts = [changed_config(deeper, {"layers": layers}, "")["residual_layers"] for layers in (3, 2, 1, 5)]
+    assert counts == [1, 0, 0, 3] and model["encoder"]["hidden_size"] == 8
