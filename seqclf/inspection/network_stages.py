@@ -73,7 +73,10 @@ def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Ite
     yield _embedded(network, recorded, batch)
     values, lengths, _ = recorded.output("encoder")
     outputs = outputs_of(network.encoder, as_array(values), as_array(lengths))
-    yield from encoder_stages(network.encoder, recorded.inside("encoder"), batch, outputs)
+    for stage in encoder_stages(network.encoder, recorded.inside("encoder"), batch, outputs):
+        yield stage
+        if isinstance(stage.content, TokenVectors) and stage.content.values.shape[-1] == outputs.values.shape[-1]:
+            outputs = outputs._replace(channels=stage.content.channels)  # so that the pooled vector shows the same ones
     yield from _pooling_stages(network.pooling, recorded, outputs, batch)
 
 

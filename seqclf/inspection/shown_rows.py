@@ -91,7 +91,8 @@ class RowReader:
         columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
         rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))])
         for error in [*filter(None, errors), *rows.refused]:
-            raise InputError(f"{name}: {error}")
+            # Of a single sequence there is no row to name.
+            raise InputError(f"{name}: {error.removeprefix('row 1: ') if len(sequences) == 1 else error}")
         return rows
 
     def of_file(self, path: str, most: int) -> ShownRows:

@@ -222,3 +222,17 @@ def channel_names(channels: np.ndarray, parts: Sequence[Part]) -> list[str]:
         part = next(part for part in parts if part.start <= channel < part.stop)
         names.append(f"{part.name} {channel - part.start + 1}".strip())
     return names
+
+
+def channel_ranges(channels: np.ndarray, parts: Sequence[Part]) -> str:
+    """Return the names of channels in one text, by part.
+
+    >>> channel_ranges(np.array([0, 2, 5]), [Part("forward", 0, 4), Part("backward", 4, 8)])
+    'forward 1, 3; backward 2'
+    """
+    texts = []
+    for part in parts:
+        numbers = [str(channel - part.start + 1) for channel in channels.tolist() if part.start <= channel < part.stop]
+        if numbers:
+            texts.append(f"{part.name} {', '.join(numbers)}".strip())
+    return "; ".join(texts)

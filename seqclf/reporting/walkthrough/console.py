@@ -20,7 +20,7 @@ from seqclf.inspection.stages import (
     TokenScores,
     TokenVectors,
     TreeLevels,
-    channel_names,
+    channel_ranges,
 )
 from seqclf.reporting.console import console
 from seqclf.reporting.formatting import head_and_tail, percent, shortened
@@ -37,7 +37,7 @@ HEIGHTS = "▁▂▃▄▅▆▇█"
 PADDING = "░"
 GAP = "  "
 MOST_ROWS, MOST_ALL_ROWS = 4, 12  # with a line for each token, and with a line for each row
-MOST_TOKENS = 6
+MOST_TOKENS = 5
 LONGEST_TOKEN, LONGEST_NAME = 12, 10
 
 
@@ -118,7 +118,7 @@ def _(content: PaddedBatch, width: int) -> Iterator[str]:
 def _(content: TokenVectors, width: int) -> Iterator[str]:
     inside = np.arange(content.values.shape[1]) < content.lengths[:, None]
     largest = float(np.abs(content.values[inside][:, content.channels]).max())
-    yield _channels_line(content.channels, content.parts, width)
+    yield _channels_line(content, width)
     for row in range(min(MOST_ROWS, len(content.lengths))):
         length = int(content.lengths[row])
         for position in _ends(length):
@@ -136,14 +136,16 @@ def _(content: TokenVectors, width: int) -> Iterator[str]:
 @content_lines.register
 def _(content: TokenScores, width: int) -> Iterator[str]:
     for row in range(min(MOST_ALL_ROWS, len(content.lengths))):
+        length = int(content.lengths[row])
+        marked = None if content.marked is None else int(content.marked[row])
+        tokens = None if content.tokens is None else content.tokens[row]
+        shown = _strongest(content.values[row, :length], marked)
+        start = f"{GAP}{row + 1}{GAP}{'' if len(shown) == length else 'largest: '}"
         parts = []
-        for position in range(int(content.lengths[row])):
-            token = (
-                str(position + 1) if content.tokens is None else shortened(content.tokens[row][position], LONGEST_TOKEN)
-            )
-            is_marked = content.marked is not None and content.marked[row] == position
-            parts.append(f"{token} {content.values[row, position]:.2f}{f' ← {content.mark}' if is_marked else ''}")
-        yield _fitted(f"{GAP}{row + 1}{GAP}", parts, width)
+        for position in shown:
+            mark = f" ← {content.mark}" if position == marked else ""
+            parts.append(f"{_named(tokens, position, length)} {content.values[row, position]:.3f}{mark}")
+        yield _fitted(start, parts, width)
     yield from _more_rows(len(content.lengths), MOST_ALL_ROWS)
 
 
@@ -156,10 +158,9 @@ def _(content: TokenPairs, width: int) -> Iterator[str]:
                 yield f"{GAP}{'':3}…{GAP}{length - MOST_TOKENS + 1} more"
                 continue
             shares = content.values[row, position, :length]
-            read = [
-                f"{shortened(tokens[j], LONGEST_TOKEN)} {shares[j]:.2f}" for j in np.argsort(-shares)[:MOST_CLASSES]
-            ]
-            name = f"{row + 1 if position == 0 else '':<3}{shortened(tokens[position], LONGEST_TOKEN)}"
+            best = np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
+            read = [f"{_named(tokens, other, length)} {shares[other]:.3f}" for other in best]
+            name = f"{row + 1 if position == 0 else '':<3}{_named(tokens, position, length)}"
             yield _fitted(f"{GAP}{name} reads ", read, width)
     yield from _more_rows(len(content.lengths), MOST_ROWS)
 
@@ -185,7 +186,7 @@ def _(content: TreeLevels, width: int) -> Iterator[str]:
 @content_lines.register
 def _(content: RowVectors, width: int) -> Iterator[str]:
     largest = float(np.abs(content.values[:, content.channels]).max())
-    yield _channels_line(content.channels, content.parts, width)
+    yield _channels_line(content, width)
     for row in range(min(MOST_ALL_ROWS, len(content.values))):
         yield _strip(f"{GAP}{row + 1:<3}{'':{LONGEST_TOKEN}}", content.values[row, content.channels], largest, width)
     yield from _more_rows(len(content.values), MOST_ALL_ROWS)
@@ -241,9 +242,9 @@ def _strip(start: str, values: np.ndarray, largest: float, width: int) -> str:
     return line
 
 
-def _channels_line(channels: np.ndarray, parts: Sequence[object], width: int) -> str:
-    names = channel_names(channels, parts)  # type: ignore[arg-type]
-    return _fitted(f"{GAP}channels that vary most: ", [", ".join(names)], width)
+def _channels_line(content: TokenVectors | RowVectors, width: int) -> str:
+    count = content.values.shape[-1]
+    return _fitted(f"{GAP}channels of {count:,}: ", [channel_ranges(content.channels, content.parts)], width)
 
 
 def _fitted(start: str, parts: Sequence[str], width: int) -> str:
@@ -257,6 +258,22 @@ def _fitted(start: str, parts: Sequence[str], width: int) -> str:
         count += 1
     line = line.rstrip() if count == len(parts) else f"{line}… {len(parts) - count} more"
     return line if cell_len(line) <= width else line[: width - 1] + "…"
+
+
+def _strongest(values: np.ndarray, marked: int | None) -> list[int]:
+    """Positions of all values in their order, or of many the largest ones first, with the marked one before them."""
+    if len(values) <= 2 * MOST_TOKENS:
+        return list(range(len(values)))
+    best = np.argsort(-values, kind="stable")[:MOST_TOKENS].tolist()
+    return best if marked is None else [marked, *(position for position in best if position != marked)]
+
+
+def _named(tokens: Sequence[str] | None, position: int, length: int) -> str:
+    """A token, with its position in a long row, where it may occur several times."""
+    if tokens is None:
+        return str(position + 1)
+    text = shortened(tokens[position], LONGEST_TOKEN) or "␣"
+    return text if length <= MOST_TOKENS else f"{text}[{position + 1}]"
 
 
 def _ends(length: int) -> list[int | None]:

@@ -16,6 +16,7 @@ MOST_PADDING = 4  # columns, so that a short row beside a long one stays small
 MOST_CELLS = 4000  # of all heat maps of a stage; at least one is drawn
 MOST_CLASSES = 12  # columns
 LONGEST_TOKEN = 14
+SMALL, LARGE = 0.2, 1000.0  # largest value of a stage, below and from which numbers have more or no decimals
 
 
 class Cell(NamedTuple):
@@ -153,7 +154,8 @@ def cell(value: float, largest: float, mark: bool = False) -> Cell:
     Cell(text='-0.50', share='25%', sign='down', mark=False)
     """
     share = abs(float(value)) / largest if largest else 0.0
-    text = f"{value:.2f}" if abs(value) < 99.5 else f"{value:.0f}"
+    digits = 3 if largest < SMALL else 2 if largest < LARGE else 0
+    text = f"{value:.{digits}f}"
     return Cell(text, f"{100 * share:.0f}%", "down" if value < 0 else "up", mark)
 
 

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from functools import singledispatch
 from pathlib import Path
 
+import numpy as np
+from markupsafe import Markup
+
 from seqclf.inspection.stages import (
     ClassScores,
     Content,
@@ -20,7 +23,7 @@ from seqclf.inspection.stages import (
     TokenVectors,
     TreeLevels,
 )
-from seqclf.reporting.formatting import head_and_tail, percent, printable, probability_text, shortened
+from seqclf.reporting.formatting import NO_VALUE, head_and_tail, percent, printable, probability_text, shortened
 from seqclf.reporting.html import Section, Table, bar, render_section, render_sections
 from seqclf.reporting.model_card import network_kind
 from seqclf.reporting.run.figures import learning_curves
@@ -47,6 +50,7 @@ from seqclf.system.atomic_files import write_output
 FOLDER = "walkthrough"
 LONGEST_NAME, LONGEST_CELL = 24, 400  # characters
 MOST_TOKENS = 200  # columns of a table
+MOST_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
 MOST_LINES = 40  # of a table of levels
 
 
@@ -82,14 +86,15 @@ def stage_section(content: Content, names: Sequence[str]) -> Section:
 
 @stage_section.register
 def _(content: RawRows, names: Sequence[str]) -> Section:
-    columns = {"row": "text", **dict.fromkeys(list(content.rows[0])[1:], "text"), "tokens": "number", "label": "text"}
+    labelled = any(label is not None for label in content.labels)
+    # With a space before them, the names of fields are different from the other headings.
+    columns = {"row": "text", **{f" {name}": "text" for name in list(content.rows[0])[1:]}, "tokens": "number"}
+    columns |= {"label": "text"} if labelled else {}
     rows = []
     for index, (row, label, length) in enumerate(zip(content.rows, content.labels, content.lengths, strict=True)):
         cells = [shortened(text, LONGEST_CELL) for text in list(row.values())[1:]]
-        rows.append([names[index], *cells, f"{length:,}", "" if label is None else shortened(label, LONGEST_NAME)])
-    if all(label is None for label in content.labels):
-        del columns["label"]
-        rows = [row[:-1] for row in rows]
+        answer = [NO_VALUE if label is None else shortened(label, LONGEST_NAME)] if labelled else []
+        rows.append([names[index], *cells, f"{length:,}", *answer])
     return Section("walkthrough/table.html", {"table": Table(columns, rows, longest=60)})
 
 
@@ -126,6 +131,9 @@ def _(content: PaddedBatch, names: Sequence[str]) -> Section:
         "rows": rows,
         "active": active,
         "more": f"the first {MOST_TOKENS} of {count:,} columns" if count > MOST_TOKENS else "",
+        "curve": _active_curve(content.active) if count > MOST_AT_A_GLANCE else None,
+        "last": int(content.active[-1]),
+        "longest": count,
         "computed": int(content.lengths.sum()),
         "cells": count * len(content.lengths),
         "inputs": Table(
@@ -230,6 +238,19 @@ def _(content: MemberScores, names: Sequence[str]) -> Section:
         )
     table = Table({"row": "text", **dict.fromkeys(labels, "text")}, rows, longest=60)
     return Section("walkthrough/table.html", {"table": table})
+
+
+def _active_curve(active: np.ndarray) -> Markup:
+    """The active batch size of all positions, as wide as the page."""
+    height = int(active[0])
+    steps = Markup("").join(
+        Markup("L{} {}H{}").format(position, height - rows, position + 1)
+        for position, rows in enumerate(active.tolist())
+    )
+    box = Markup('<svg class="active-curve" viewBox="0 0 {} {}" preserveAspectRatio="none">').format(
+        len(active), height
+    )
+    return box + Markup('<path d="M0 {}{}V{}Z"/></svg>').format(height, steps, height)
 
 
 def _heat_section(heat: HeatMaps, note: str) -> Section:

@@ -30,7 +30,8 @@ def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
         if length <= MOST_NODES and max(depths) < MOST_LEVELS and len(drawings) < MOST_TREES:
             description = f"Tree of row {row + 1} with {length} nodes on {max(depths) + 1} levels, the root at the top"
             parents = levels.parents[row, :length].tolist()
-            drawings.append(TreeDrawing(row, _svg(parents, depths, list(levels.tokens[row])), description))
+            svg = _svg(parents, depths, list(levels.tokens[row]), len(levels.order))
+            drawings.append(TreeDrawing(row, svg, description))
     return drawings
 
 
@@ -67,14 +68,15 @@ def node_positions(parents: list[int], widths: list[float]) -> list[float]:
     return middles
 
 
-def _svg(parents: list[int], depths: list[int], tokens: list[str]) -> Markup:
+def _svg(parents: list[int], depths: list[int], tokens: list[str], steps: int) -> Markup:
+    """`steps`: levels of the deepest tree of the batch. A shallower one begins later."""
     texts = [shortened(token, LONGEST_TOKEN) or "␣" for token in tokens]
     widths = [CHARACTER * len(text) + 8 for text in texts]
     middles = [MARGIN + middle for middle in node_positions(parents, widths)]
     heights = [LEVEL * depth + LEVEL / 2 for depth in depths]
     width = max(middle + size / 2 for middle, size in zip(middles, widths, strict=True)) + 4
     height = LEVEL * (max(depths) + 1)
-    parts = [_level(depth, max(depths), width) for depth in range(max(depths) + 1)]
+    parts = [_level(depth, steps - depth, width) for depth in range(max(depths) + 1)]
     parts += [
         Markup('<path class="edge" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>').format(
             middles[node], heights[node] - 10, middles[parent], heights[parent] + 10
@@ -95,12 +97,10 @@ def _svg(parents: list[int], depths: list[int], tokens: list[str]) -> Markup:
     return opening + Markup("").join(parts) + Markup("</svg>")
 
 
-def _level(depth: int, deepest: int, width: float) -> Markup:
+def _level(depth: int, step: int, width: float) -> Markup:
     """The band of a level, with the step at which it is computed."""
     shade = Markup('<rect class="band" x="0" y="{:.0f}" width="{:.0f}" height="{:.0f}"/>').format(
         LEVEL * depth, width, LEVEL
     )
-    step = Markup('<text class="step" x="4" y="{:.1f}">step {}</text>').format(
-        LEVEL * depth + LEVEL / 2 + 4, deepest - depth + 1
-    )
-    return (shade if depth % 2 else Markup("")) + step
+    text = Markup('<text class="step" x="4" y="{:.1f}">step {}</text>').format(LEVEL * depth + LEVEL / 2 + 4, step)
+    return (shade if depth % 2 else Markup("")) + text
