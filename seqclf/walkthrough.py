@@ -50,13 +50,16 @@ def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.written_keys import written_keys
     from seqclf.system import signals
+    from seqclf.system.run_lock import remove_empty_folder
 
     written = written_keys()
     _check(config, written)
     page = Path(config.output) if config.output else run_folder() / PAGE
     with signals.reported_outputs(page):
         if config.checkpoint is not None:
-            return _show(config, Path(config.checkpoint), page)
+            result = _show(config, Path(config.checkpoint), page)
+            remove_empty_folder(run_folder())  # where `output` names a page elsewhere
+            return result
         checkpoint = _train(config, run_folder(), written)
         return None if checkpoint is None else _show(config, checkpoint, page)
 

@@ -59,7 +59,7 @@ BY_HABIT = {name: keys for names, keys in HABITS.items() for name in names.split
 # Commands whose key for a name differs from that of the others.
 BY_COMMAND = {"train": {"file": "data.train", "csv": "data.train", "path": "data.train", "input": "data.train"}}
 BY_COMMAND |= dict.fromkeys(("describe", "search", "bench"), BY_COMMAND["train"])
-BY_COMMAND["walkthrough"] = {"model": "checkpoint", "run": "checkpoint", "bundle": "checkpoint"}
+BY_COMMAND["walkthrough"] = {"run": "checkpoint", "bundle": "checkpoint"}
 BY_COMMAND["bench"] = {
     **BY_COMMAND["train"],
     **dict.fromkeys(("steps", "n_steps", "num_steps", "max_steps"), "updates"),

@@ -101,8 +101,9 @@ def _(content: EncodedRows, width: int) -> Iterator[str]:
 @content_lines.register
 def _(content: PaddedBatch, width: int) -> Iterator[str]:
     widest = min(LONGEST_TOKEN, max(max(map(len, row)) for row in content.cells))
-    count = max(1, (width - 12) // (widest + 1))
-    columns = min(count, len(content.active))
+    columns = len(content.active)
+    if 10 + columns * (widest + 1) > width:
+        columns = max(1, (width - 24) // (widest + 1))  # with room for the number of those left out
     more = f" … {len(content.active) - columns} more" if columns < len(content.active) else ""
     for index, row in enumerate(content.cells[:MOST_ALL_ROWS]):
         cells = [shortened(cell, widest) or PADDING * widest for cell in row[:columns]]

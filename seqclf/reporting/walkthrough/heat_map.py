@@ -87,9 +87,13 @@ def token_maps(content: TokenVectors, names: Sequence[str]) -> HeatMaps:
 def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
     """Return a heat map of one line for each row."""
     largest = float(np.nanmax(np.abs(content.values)))
-    maps = []
+    maps: list[HeatMap] = []
+    cells_drawn = 0
     for row, length in enumerate(content.lengths.tolist()):
         columns, padding, more = _columns(length, content.values.shape[1])
+        cells_drawn += columns + padding
+        if maps and cells_drawn > MOST_CELLS:
+            break
         marked = None if content.marked is None else int(content.marked[row])
         cells = [
             cell(value, largest, position == marked) for position, value in enumerate(content.values[row, :columns])
@@ -100,7 +104,7 @@ def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
             notes = [f"{note}: {content.mark}" if index == marked else note for index, note in enumerate(notes)]
         line = (content.name, [*cells, *[None] * padding])
         maps.append(HeatMap(f"Row {names[row]}", _corner(tokens), headings, notes, [line], more))
-    return HeatMaps(maps, 0)
+    return HeatMaps(maps, len(content.lengths) - len(maps))
 
 
 def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:

@@ -37,6 +37,8 @@ from seqclf.reporting.walkthrough.content import (
     shape_text,
 )
 from seqclf.reporting.walkthrough.heat_map import (
+    MOST_CELLS,
+    MOST_TOKENS,
     HeatMaps,
     class_map,
     pair_maps,
@@ -49,7 +51,6 @@ from seqclf.system.atomic_files import write_output
 
 FOLDER = "walkthrough"
 LONGEST_NAME, LONGEST_CELL = 24, 400  # characters
-MOST_TOKENS = 200  # columns of a table
 MOST_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
 MOST_LINES = 40  # of a table of levels
 
@@ -100,8 +101,12 @@ def _(content: RawRows, names: Sequence[str]) -> Section:
 
 @stage_section.register
 def _(content: EncodedRows, names: Sequence[str]) -> Section:
-    rows = []
+    rows: list[dict[str, object]] = []
+    drawn = 0
     for index, fields in enumerate(content.rows):
+        drawn += len(fields) * min(MOST_TOKENS, len(fields[0].tokens))
+        if rows and drawn > MOST_CELLS:
+            break
         lines = [
             (
                 shortened(field.name, LONGEST_NAME),
@@ -115,22 +120,25 @@ def _(content: EncodedRows, names: Sequence[str]) -> Section:
         more = f"the first {MOST_TOKENS} of {count:,} tokens" if count > MOST_TOKENS else ""
         rows.append({"name": names[index], "fields": lines, "more": more})
     unknown = sum(int(field.unknown.sum()) for fields in content.rows for field in fields)
-    return Section("walkthrough/encoded.html", {"rows": rows, "unknown": unknown})
+    return Section(
+        "walkthrough/encoded.html", {"rows": rows, "unknown": unknown, "left_out": len(content.rows) - len(rows)}
+    )
 
 
 @stage_section.register
 def _(content: PaddedBatch, names: Sequence[str]) -> Section:
     count = len(content.active)
-    active = [(int(rows), percent(rows / len(content.lengths))) for rows in content.active[:MOST_TOKENS]]
+    most = max(MOST_AT_A_GLANCE, min(MOST_TOKENS, MOST_CELLS // len(content.cells)))
+    active = [(int(rows), percent(rows / len(content.lengths))) for rows in content.active[:most]]
     rows = [
-        (names[index], int(length), row[:MOST_TOKENS])
+        (names[index], int(length), row[:most])
         for index, (row, length) in enumerate(zip(content.cells, content.lengths, strict=True))
     ]
     context = {
         "name": content.name,
         "rows": rows,
         "active": active,
-        "more": f"the first {MOST_TOKENS} of {count:,} columns" if count > MOST_TOKENS else "",
+        "more": f"the first {most} of {count:,} columns" if count > most else "",
         "curve": _active_curve(content.active) if count > MOST_AT_A_GLANCE else None,
         "last": int(content.active[-1]),
         "longest": count,
