@@ -54,7 +54,7 @@ def run(name: str, arguments: list[str]) -> None:
 def overview() -> str:
     """Return the list of the commands."""
     names = sorted(command_names(), key=lambda name: (name not in ORDER, ORDER.index(name) if name in ORDER else name))
-    commands = "\n".join(f"  {name:13}{typed_command(name, []).summary}" for name in names)
+    commands = "\n".join(f"  {name:12}{typed_command(name, []).summary}" for name in names)
     return f"Train classifiers of sequences, export them, and predict without PyTorch.\n\n{commands}\n\n{EXAMPLES}"
 
 

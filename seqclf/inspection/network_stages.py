@@ -108,8 +108,9 @@ def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView
     names = network.embedding.names if len(sizes) > 1 else [""]
     parts = [Part(name, stop - size, stop) for name, size, stop in zip(names, sizes, stops, strict=True)]
     text = (
-        f"Every token becomes a vector of {values.shape[-1]} numbers, which training has adjusted: an id looks up its "
-        "row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever they stand. "
+        f"Every token becomes a vector of {values.shape[-1]} numbers, its channels, which training has adjusted: an id "
+        "looks up its row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever "
+        "they stand. "
         "The batch has one axis more."
     )
     if len(sizes) > 1:

@@ -20,7 +20,7 @@ TEXTS = ("observation",)  # columns of metrics.csv that hold no number
 
 @dataclass(frozen=True)
 class RunFiles:
-    """What a run folder says of one checkpoint.
+    """Content of a run folder that belongs to one checkpoint.
 
     `decision`: of metrics.json, or the most probable class where the file is of another checkpoint. `history`: the rows
     of metrics.csv, none where it is missing. `best_epoch`: that of the checkpoint, from 0. `bundle`: exported from it.

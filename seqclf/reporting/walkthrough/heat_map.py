@@ -160,6 +160,7 @@ def cell(value: float, largest: float, mark: bool = False) -> Cell:
     share = abs(float(value)) / largest if largest else 0.0
     digits = 3 if largest < SMALL else 2 if largest < LARGE else 0
     text = f"{value:.{digits}f}"
+    text = text.removeprefix("-") if float(text) == 0 else text
     return Cell(text, f"{100 * share:.0f}%", "down" if value < 0 else "up", mark)
 
 

@@ -77,7 +77,7 @@ def test_numbers_stand_in_the_cells_and_padding_is_hatched_and_empty(walkthrough
     vectors = content.stages[3].content
     numbers = [text for _, classes, text in page.cells["4-vectors"] if set(classes.split()) & {"up", "down"}]
     inside = [
-        f"{value:.2f}"
+        f"{value:.2f}".replace("-0.00", "0.00")
         for row, length in enumerate(vectors.lengths)
         for channel in vectors.channels
         for value in vectors.values[row, :length, channel]
