@@ -117,6 +117,7 @@ def _(encoder: TreeLSTM, recorded: Recording, batch: BatchView, outputs: Outputs
     tokens, lengths = call.args[:2]
     parents = call.kwargs["parents"]
     depths = as_array(sort_nodes(parents, lengths).depths).reshape(parents.shape)
+    assert batch.tokens is not None, "the tokens of nodes are categories"
     levels = TreeLevels(as_array(parents), depths, batch.lengths, batch.tokens)
     text = (
         "A node needs the states of its children and nothing else. So all nodes of one depth are computed together, "
@@ -163,7 +164,7 @@ def _outputs_stage(title: str, text: str, recorded: Recording, batch: BatchView,
 def _tokens(batch: BatchView, outputs: Outputs) -> list[list[str]] | None:
     """The texts of the tokens, unless the outputs are fewer."""
     same = outputs.lengths.tolist() == batch.lengths.tolist()
-    return [list(row) for row in batch.tokens] if same else None
+    return [list(row) for row in batch.tokens] if same and batch.tokens is not None else None
 
 
 def _padded(tokens: Tensor | PackedSequence, longest: int) -> Tensor:

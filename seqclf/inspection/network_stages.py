@@ -38,10 +38,10 @@ POOLING_TEXTS = {
 
 
 class BatchView(NamedTuple):
-    """The batch that a network got. `lengths`: (B,). `tokens`: a text for each token, by row."""
+    """The batch that a network got. `lengths`: (B,). `tokens`: a text for each token, by row, None for vectors."""
 
     lengths: np.ndarray
-    tokens: Sequence[Sequence[str]]
+    tokens: Sequence[Sequence[str]] | None
 
 
 class Outputs(NamedTuple):

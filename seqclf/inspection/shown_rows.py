@@ -23,6 +23,7 @@ from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long
 from seqclf.errors import InputError
 from seqclf.system.stored_state import error_context
 
+LONGEST_NUMBER = 10  # characters of a token that is named by its number
 LONGEST_TEXT = 2000  # characters of a raw cell that are kept
 
 
@@ -53,14 +54,18 @@ class ShownRows:
         return {name: values[start:stop] for name, values in self.sequences.fields.items()}
 
     @property
-    def tokens(self) -> list[list[str]]:
-        """A text for each token, by row: as it was given, or of a row with several fields as it is decoded."""
+    def tokens(self) -> list[list[str]] | None:
+        """A short text for each token, by row. None where tokens are vectors of numbers, which have none."""
         first = next(iter(self.encoders))
         if len(self.encoders) == 1 and first in self.elements:
-            return self.elements[first]
-        if len(self.encoders) == 1 or self.encoders[first].spec()["kind"] != "category":
-            return [token_texts(self.encoders, self.fields_of(row)) for row in range(len(self))]
-        return [self.encoders[first].decode(self.fields_of(row)) for row in range(len(self))]
+            texts = self.elements[first]
+        elif self.encoders[first].spec()["kind"] == "category":
+            texts = [self.encoders[first].decode(self.fields_of(row)) for row in range(len(self))]
+        else:
+            texts = [token_texts(self.encoders, self.fields_of(row)) for row in range(len(self))]
+        are_numbers = all(encoder.spec()["kind"] == "number" for encoder in self.encoders.values())
+        longest = max(len(text) for row in texts for text in row)
+        return None if are_numbers and longest > LONGEST_NUMBER else texts
 
 
 class RowReader:

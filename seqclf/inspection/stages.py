@@ -83,7 +83,7 @@ class TokenVectors:
     """A vector for each token: `values` (B, T, D) and `lengths` (B,). What lies beyond a length is padding.
 
     `channels`: (M,) of the D that are shown. `parts`: names of channels. `tokens`: a text for each token by row, None
-    where a vector stands for several tokens.
+    where a vector stands for several tokens, or tokens are vectors of numbers.
     """
 
     values: np.ndarray
@@ -115,7 +115,7 @@ class TokenPairs:
 
     values: np.ndarray
     lengths: np.ndarray
-    tokens: Sequence[Sequence[str]]
+    tokens: Sequence[Sequence[str]] | None
 
 
 @dataclass(frozen=True)

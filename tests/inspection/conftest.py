@@ -20,7 +20,12 @@ from seqclf.inspection.inspect_rows import Inspection, inspect_rows
 from seqclf.inspection.shown_rows import RowReader, ShownRows
 from seqclf.training.module import SequenceTask
 
-FIELDS = {"words": {"x": "category"}, "mixed": {"x": "category", "y": "number"}, "trees": {"x": "tree"}}
+FIELDS = {
+    "words": {"x": "category"},
+    "mixed": {"x": "category", "y": "number"},
+    "numbers": {"y": "number"},
+    "trees": {"x": "tree"},
+}
 SMALL = ["model.hidden_size=8", "model.embedding_size=6"]
 
 

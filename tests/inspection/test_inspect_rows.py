@@ -15,6 +15,7 @@ MODELS = [
     ("mixed", "model=rnn", "model.pooling=mean+attention"),
     ("mixed", "model=conv_lstm", "model.strides=[2]", "model.kernel=3", "model.channels=4"),
     ("words", "model=transformer", "model.heads=2"),
+    ("numbers", "model=transformer", "model.heads=2", "model.pooling=max"),
     ("words", "model=lstm", "model.members=2"),
     ("trees", "model=tree_lstm"),
 ]

@@ -153,7 +153,8 @@ def _(content: TokenScores, width: int) -> Iterator[str]:
 @content_lines.register
 def _(content: TokenPairs, width: int) -> Iterator[str]:
     for row in range(min(MOST_ROWS, len(content.lengths))):
-        length, tokens = int(content.lengths[row]), content.tokens[row]
+        length = int(content.lengths[row])
+        tokens = None if content.tokens is None else content.tokens[row]
         for position in _ends(length):
             if position is None:
                 yield f"{GAP}{'':3}…{GAP}{length - MOST_TOKENS + 1} more"

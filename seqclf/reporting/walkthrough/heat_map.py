@@ -118,7 +118,7 @@ def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:
             break
         values = content.values[row, :shown, :shown]
         largest = float(content.values[row, :length, :length].max())
-        tokens = [shortened(token, LONGEST_TOKEN) or "␣" for token in content.tokens[row][:shown]]
+        tokens, _ = _token_headings(None if content.tokens is None else content.tokens[row], shown, 0)
         rows = [(tokens[i], [cell(value, largest) for value in values[i]]) for i in range(shown)]
         more = f"the first {shown} of {length:,} tokens" if shown < length else ""
         maps.append(HeatMap(f"Row {names[row]}", "token reads", tokens, [], rows, more))
