@@ -153,9 +153,12 @@ class RowReader:
         return ShownRows(
             names=[names[row] for row in rows],
             labels=labels,
-            raw=[{name: _cell_text(used, name, row) for name in self.encoders} for row in range(len(rows))],
+            raw=[
+                {name: cell_text(used.column(name)[row].as_py())[:LONGEST_TEXT] for name in self.encoders}
+                for row in range(len(rows))
+            ],
             elements={
-                name: [[str(token) for token in cell] for cell in cut.column(name).to_pylist()]
+                name: [[cell_text(token) for token in cell] for cell in cut.column(name).to_pylist()]
                 for name in self.encoders
                 if pa.types.is_list(cut.column(name).type)
             },
@@ -169,5 +172,14 @@ class RowReader:
         )
 
 
-def _cell_text(columns: pa.RecordBatch, name: str, row: int) -> str:
-    return str(columns.column(name)[row].as_py())[:LONGEST_TEXT]
+def cell_text(value: Any) -> str:
+    """Return a cell or an element of it as text, with six digits of each number.
+
+    >>> cell_text([[0.1, 1 / 3], [2.0, None]])
+    '[[0.1, 0.333333], [2, None]]'
+    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(cell_text, value))}]"
+    return str(value)

@@ -51,6 +51,7 @@ from seqclf.system.atomic_files import write_output
 
 FOLDER = "walkthrough"
 LONGEST_NAME, LONGEST_CELL = 24, 400  # characters
+FEW_ROWS = 8  # cells of more are cut to a quarter
 MOST_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
 MOST_LINES = 40  # of a table of levels
 
@@ -87,13 +88,14 @@ def stage_section(content: Content, names: Sequence[str]) -> Section:
 
 @stage_section.register
 def _(content: RawRows, names: Sequence[str]) -> Section:
+    most = LONGEST_CELL if len(content.rows) <= FEW_ROWS else LONGEST_CELL // 4
     labelled = any(label is not None for label in content.labels)
     # With a space before them, the names of fields are different from the other headings.
     columns = {"row": "text", **{f" {name}": "text" for name in list(content.rows[0])[1:]}, "tokens": "number"}
     columns |= {"label": "text"} if labelled else {}
     rows = []
     for index, (row, label, length) in enumerate(zip(content.rows, content.labels, content.lengths, strict=True)):
-        cells = [shortened(text, LONGEST_CELL) for text in list(row.values())[1:]]
+        cells = [shortened(text, most) for text in list(row.values())[1:]]
         answer = [NO_VALUE if label is None else shortened(label, LONGEST_NAME)] if labelled else []
         rows.append([names[index], *cells, f"{length:,}", *answer])
     return Section("walkthrough/table.html", {"table": Table(columns, rows, longest=60)})
