@@ -23,7 +23,7 @@ Set a key as `KEY=VALUE`, and choose from a group as `GROUP=CHOICE`: `seqclf tra
 values with braces, brackets or spaces for the shell: `'data.fields={items: category}'`. A key that no file lists is
 added with a plus: `+trainer.overfit_batches=2`. `seqclf train -m seed=0,1,2` runs once for each value.
 """
-COMMANDS = ("train", "describe", "search", "bench", "export", "predict", "evaluate")
+COMMANDS = ("train", "describe", "walkthrough", "search", "bench", "export", "predict", "evaluate")
 
 
 def page() -> str:

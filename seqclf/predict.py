@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from seqclf.config.command import command
-from seqclf.config.override_text import quoted
+from seqclf.config.override_text import quote_values
 from seqclf.errors import InputError
 from seqclf.system import signals
 from seqclf.system.json_result import JsonResult
@@ -209,19 +209,6 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]
     return source, output
 
 
-def _is_quoted(value: str) -> bool:
-    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
-
-
-def _quote_sequence(arguments: list[str]) -> list[str]:
-    """Quote the value of `sequence=…`, in which Hydra would read commas, brackets and question marks as grammar."""
-    return [
-        f"sequence={quoted(value)}" if key == "sequence" and not _is_quoted(value) else argument
-        for argument in arguments
-        for key, _, value in [argument.partition("=")]
-    ]
-
-
 if __name__ == "__main__":
-    sys.argv = _quote_sequence(sys.argv)
+    sys.argv = quote_values(sys.argv, ["sequence"])
     main()

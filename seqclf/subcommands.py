@@ -13,7 +13,7 @@ from seqclf.config.documentation import command_names
 from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.suggestions import did_you_mean
 
-ORDER = ("train", "export", "predict", "evaluate", "describe", "search", "bench")
+ORDER = ("train", "export", "predict", "evaluate", "describe", "walkthrough", "search", "bench")
 EXAMPLES = """Examples:
   seqclf train data=files data.train=train.parquet data.label=label
   seqclf predict bundle=RUN/bundle input=new.parquet output=scores.parquet
@@ -54,7 +54,7 @@ def run(name: str, arguments: list[str]) -> None:
 def overview() -> str:
     """Return the list of the commands."""
     names = sorted(command_names(), key=lambda name: (name not in ORDER, ORDER.index(name) if name in ORDER else name))
-    commands = "\n".join(f"  {name:10}{typed_command(name, []).summary}" for name in names)
+    commands = "\n".join(f"  {name:12}{typed_command(name, []).summary}" for name in names)
     return f"Train classifiers of sequences, export them, and predict without PyTorch.\n\n{commands}\n\n{EXAMPLES}"
 
 

@@ -24,6 +24,7 @@ OPTIONS = {
     "describe": "seqclf.survey.options.DescribeConfig",
     "bench": "seqclf.benchmark.options.BenchConfig",
     "search": "seqclf.tuning.options.SearchConfig",
+    "walkthrough": "seqclf.inspection.options.WalkthroughConfig",
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}

@@ -10,7 +10,10 @@ import pytest
 import seqclf
 
 HOME = Path(seqclf.__file__).parent
-ROOMS = ["data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "reporting", "tuning"]
+ROOMS = [
+    *("data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "inspection"),
+    *("reporting", "tuning"),
+]
 COMMON = {"errors", "config", "system", "__init__"}
 LIGHT = [
     "data.prepare",
@@ -24,6 +27,10 @@ LIGHT = [
     "training.options",
     "benchmark.options",
     "tuning.options",
+    "inspection.options",
+    "inspection.stages",
+    "inspection.data_stages",
+    "walkthrough",
     "predict",
     "evaluate",
     "survey.survey",

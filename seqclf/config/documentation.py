@@ -201,13 +201,17 @@ def _comment(known: dict[str, Key], path: str) -> str:
 
 
 def _defaults(node: yaml.Node) -> Iterator[tuple[str | None, str]]:
-    """Yield group and choice of the entries of a defaults list, without Hydra's groups and without overrides."""
+    """Yield group and choice of the entries of a defaults list, without Hydra's groups.
+
+    A file that extends another one may override its choices.
+    """
     for entry in yaml.safe_load(yaml.serialize(node)):
         if isinstance(entry, str):
             yield None, entry
             continue
         ((group, choice),) = entry.items()
-        if not group.startswith("override "):
+        group = group.removeprefix("override ")
+        if not group.startswith("hydra/"):
             yield group, "null" if choice is None else str(choice)
 
 

@@ -59,6 +59,7 @@ BY_HABIT = {name: keys for names, keys in HABITS.items() for name in names.split
 # Commands whose key for a name differs from that of the others.
 BY_COMMAND = {"train": {"file": "data.train", "csv": "data.train", "path": "data.train", "input": "data.train"}}
 BY_COMMAND |= dict.fromkeys(("describe", "search", "bench"), BY_COMMAND["train"])
+BY_COMMAND["walkthrough"] = {"run": "checkpoint", "bundle": "checkpoint"}
 BY_COMMAND["bench"] = {
     **BY_COMMAND["train"],
     **dict.fromkeys(("steps", "n_steps", "num_steps", "max_steps"), "updates"),
@@ -69,7 +70,7 @@ NOT_SET = dict.fromkeys(
     dict.fromkeys(("batch_size", "bs", "batchsize", "batch"), "rows are batched by their lengths; remove it"),
 )
 NOT_SET |= dict.fromkeys(
-    ("train", "describe", "search", "bench"),
+    ("train", "describe", "walkthrough", "search", "bench"),
     dict.fromkeys(
         ("columns", "features", "data.columns", "data.column", "data.features"),
         "fields are one mapping of columns to kinds; write 'data.fields={COLUMN: category}'",

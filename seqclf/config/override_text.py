@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Collection
 
 # Values that Hydra reads as the same text. Others hold its grammar (commas, brackets, quotes) or letters outside ASCII.
 PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
@@ -56,3 +57,22 @@ def is_plain(value: str) -> bool:
     except ValueError:
         return True
     return False
+
+
+def quote_values(arguments: list[str], keys: Collection[str]) -> list[str]:
+    """Return arguments in which the values of `keys` are quoted, so that Hydra reads no grammar in them.
+
+    A sequence holds commas, brackets and question marks. Values that are quoted already stay as they are.
+
+    >>> quote_values(["sequence=[1, 2]", "rows=3"], ["sequence"])
+    ["sequence='[1, 2]'", 'rows=3']
+    """
+    return [
+        f"{key}={quoted(value)}" if key in keys and not _is_quoted(value) else argument
+        for argument in arguments
+        for key, _, value in [argument.partition("=")]
+    ]
+
+
+def _is_quoted(value: str) -> bool:
+    return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""

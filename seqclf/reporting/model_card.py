@@ -70,7 +70,7 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
     fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
     model = manifest["model"]
-    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{_network_kind(model)}"
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
     members = model["members"]
     network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
     purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
@@ -78,8 +78,11 @@ def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
     return _plain(purpose + positive, most=2000)
 
 
-def _network_kind(model: Mapping[str, Any]) -> str:
-    """Return the cell of recurrent layers, or the name of another encoder of this package."""
+def network_kind(model: Mapping[str, Any]) -> str:
+    """Return the cell of recurrent layers, or the name of another encoder of this package.
+
+    `model`: the config of a network.
+    """
     if "cell" in model:
         return str(model["cell"]).upper()
     target = str(model.get("encoder", {}).get("_target_", ""))

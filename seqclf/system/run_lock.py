@@ -15,7 +15,7 @@ from seqclf.system.atomic_files import SUFFIX, sweep
 LOCK = ".lock"
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
 DEBUG_RESULT = "debug.json"  # of a run that only looked at a model
-OUTPUTS = ("metrics.json", "metrics.csv", "report.html", "bundle", "tensorboard", DEBUG_RESULT)
+OUTPUTS = ("metrics.json", "metrics.csv", "report.html", "walkthrough.html", "bundle", "tensorboard", DEBUG_RESULT)
 # Set by the launchers of distributed runs: torchrun, Lightning, SLURM, LSF and MPI.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")
 

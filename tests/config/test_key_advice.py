@@ -35,6 +35,8 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ("evaluate", "input", "x.csv", "write data.test=x.csv"),
         ("export", "model", "x.ckpt", "write checkpoint=x.ckpt"),
         ("describe", "input", "x.csv", "write data=files data.train=x.csv"),
+        ("walkthrough", "bundle", "x.ckpt", "write checkpoint=x.ckpt"),
+        ("walkthrough", "file", "x.csv", "write input=x.csv"),
         ("bench", "steps", "4", "write updates=4"),
         (
             "train",

@@ -25,6 +25,7 @@ from seqclf.data.splitting import assignment
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.options import DecisionOptions
+from seqclf.inspection.options import WalkthroughConfig
 from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
@@ -44,6 +45,7 @@ COMMANDS = {
     "predict": PredictConfig,
     "search": SearchConfig,
     "train": TrainConfig,
+    "walkthrough": WalkthroughConfig,
 }
 OVERRIDES = {
     "bench": ["data=toy"],

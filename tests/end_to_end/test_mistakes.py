@@ -28,6 +28,7 @@ class Mistake(NamedTuple):
 FILES = "data=files data.train=train.jsonl data.test=test.parquet data.label=fraud data.id=card"
 PREDICT = "bundle=logged/bundle input=test.parquet output=scores.parquet"
 EVALUATE = "bundle=logged/bundle data.test=test.parquet data.label=fraud"
+WALK = "checkpoint=logged/checkpoints/best.ckpt input=test.parquet"
 EXPORT = "checkpoint=logged/checkpoints/best.ckpt bundle=exported"
 
 
@@ -76,6 +77,7 @@ CORRECTED = [
     swap("evaluate", EVALUATE, "treshold=0.5", "threshold=0.5"),
     swap("export", "bundle=exported", "checkpoint=logged", "checkpoint=logged/checkpoints/best.ckpt"),
     swap("export", "bundle=exported", "ckpt=logged/checkpoints/best.ckpt", "checkpoint=logged/checkpoints/best.ckpt"),
+    swap("walkthrough", f"{WALK} output=walk.html", "row=2", "rows=2"),
     swap("describe", "data.label=fraud output=null", "input=train.jsonl", "data=files data.train=train.jsonl"),
 ]
 
@@ -96,6 +98,11 @@ NAMED = [
     Mistake("predict", PREDICT.replace("logged/", "loged/"), "bundle=loged/bundle: no such folder"),
     Mistake("predict", "bundle=logged/bundle input=test.parquet", "output is not set; give a .parquet, .csv, .jsonl"),
     Mistake("evaluate", EVALUATE.replace("=fraud", "=frud"), "no column 'frud' (data.label); did you mean 'fraud'?"),
+    Mistake("walkthrough", WALK.replace("test.parquet", "tets.parquet"), "no such file; did you mean 'test.parquet'?"),
+    Mistake(
+        "walkthrough", f"{WALK} model.layers=2", "model.layers: is of a training or its data, and checkpoint=logged/"
+    ),
+    Mistake("walkthrough", WALK.partition(" ")[0], "name rows to show; add input=FILE or sequence=TEXT_OR_JSON"),
     Mistake("export", EXPORT.replace("best", "bst"), "no such file; did you mean 'logged/checkpoints/best.ckpt'?"),
 ]
 if not torch.cuda.is_available():

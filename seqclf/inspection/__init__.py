@@ -1,0 +1,1 @@
+"""Rows followed through a trained model: what each stage makes of them."""

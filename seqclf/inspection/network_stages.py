@@ -1,0 +1,174 @@
+"""The stages of a network: embedded tokens, the stages of its encoder, the pooled vector and logits.
+
+`network_stages` and `encoder_stages.encoder_stages` choose by class. Another kind of network registers a function with
+`network_stages.register`. A network or an encoder of another package has a method `walkthrough_stages` with the same
+arguments, its own module left out, instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import singledispatch
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+
+from seqclf.inspection.recording import Recording, as_array
+from seqclf.inspection.stages import (
+    Part,
+    RowVectors,
+    Stage,
+    TokenScores,
+    TokenVectors,
+    varying_channels,
+)
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.conv_recurrent import ConvRecurrent
+from seqclf.models.ensemble import Ensemble
+from seqclf.models.pooling import Pooling, token_mask
+
+POOLING_TEXTS = {
+    "last": "the output of the last token, not of the padding behind it",
+    "mean": "the mean over the tokens of the row; padding does not count",
+    "max": "the largest value of each channel over the tokens of the row; padding does not count",
+    "attention": "a weighted mean over the tokens, with weights that the model has learned to give",
+}
+
+
+class BatchView(NamedTuple):
+    """The batch that a network got. `lengths`: (B,). `tokens`: a text for each token, by row, None for vectors."""
+
+    lengths: np.ndarray
+    tokens: Sequence[Sequence[str]] | None
+
+
+class Outputs(NamedTuple):
+    """The outputs of an encoder (B, T', D), their lengths (B,), and the names of their channels."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+    parts: Sequence[Part]
+    channels: np.ndarray
+
+
+@singledispatch
+def network_stages(network: nn.Module, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
+    """Yield the stages of a network between its batch and its logits, in their order."""
+    own = getattr(network, "walkthrough_stages", None)
+    if callable(own):
+        yield from own(recorded, batch)
+
+
+@network_stages.register
+def _(network: Ensemble, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
+    yield from network_stages(network.members[0], recorded.inside("members.0"), batch)
+
+
+@network_stages.register
+def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
+    from seqclf.inspection.encoder_stages import encoder_stages
+
+    yield _embedded(network, recorded, batch)
+    values, lengths, _ = recorded.output("encoder")
+    outputs = outputs_of(network.encoder, as_array(values), as_array(lengths))
+    for stage in encoder_stages(network.encoder, recorded.inside("encoder"), batch, outputs):
+        yield stage
+        if isinstance(stage.content, TokenVectors) and stage.content.values.shape[-1] == outputs.values.shape[-1]:
+            outputs = outputs._replace(channels=stage.content.channels)  # so that the pooled vector shows the same ones
+    yield from _pooling_stages(network.pooling, recorded, outputs, batch)
+
+
+def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:
+    """Return the outputs of an encoder with names for its directions."""
+    size = values.shape[-1]
+    backward = getattr(encoder, "backward_size", 0)
+    # The channels of convolutions come before those of the recurrence.
+    first = size - encoder.recurrent.size if isinstance(encoder, ConvRecurrent) else 0
+    middle = size - backward
+    parts = [Part("convolution", 0, first)] if first else []
+    parts += [Part("forward", first, middle), Part("backward", middle, size)] if backward else [Part("", first, size)]
+    return Outputs(values, lengths, parts, varying_channels(values, lengths, parts))
+
+
+def token_vectors(
+    values: np.ndarray, lengths: np.ndarray, tokens: Sequence[Sequence[str]] | None, parts: Sequence[Part] = ()
+) -> TokenVectors:
+    """Return the content of a stage with a vector for each token."""
+    parts = parts or [Part("", 0, values.shape[-1])]
+    return TokenVectors(values, lengths, varying_channels(values, lengths, parts), parts, tokens)
+
+
+def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Stage:
+    values = as_array(recorded.output("embedding"))
+    # Each field has consecutive channels, in the order of the layers.
+    sizes = [recorded.output(f"embedding.layers.{index}").shape[-1] for index in range(len(network.embedding.names))]
+    stops = np.cumsum(sizes).tolist()
+    names = network.embedding.names if len(sizes) > 1 else [""]
+    parts = [Part(name, stop - size, stop) for name, size, stop in zip(names, sizes, stops, strict=True)]
+    text = (
+        f"Every token becomes a vector of {values.shape[-1]} numbers, its channels, which training has adjusted: an id "
+        "looks up its row in a table, and numbers go through a linear layer. Equal tokens have equal vectors, wherever "
+        "they stand. "
+        "The batch has one axis more."
+    )
+    if len(sizes) > 1:
+        text += f" The vectors of the {len(sizes)} fields of a token stand one after the other."
+    content = token_vectors(values, batch.lengths, batch.tokens, parts)
+    return Stage(
+        "Embedded tokens", text, content, values.shape, ("rows", "tokens", "channels"), recorded.name("embedding")
+    )
+
+
+def _pooling_stages(pooling: Pooling, recorded: Recording, outputs: Outputs, batch: BatchView) -> Iterator[Stage]:
+    of_one_token = outputs.values.shape[1] == 1 and int(batch.lengths.max()) > 1
+    tokens = batch.tokens if outputs.lengths.tolist() == batch.lengths.tolist() else None
+    for kind in pooling.kinds:
+        scores = None if of_one_token else _token_scores(kind, recorded, outputs, tokens)
+        if scores is not None:
+            yield scores
+    values = as_array(recorded.output("pooling"))
+    size = outputs.values.shape[-1]
+    several = len(pooling.kinds) > 1
+    channels = [index * size + outputs.channels for index in range(len(pooling.kinds))]
+    parts = [
+        Part(
+            f"{kind} {part.name}".strip() if several else part.name, index * size + part.start, index * size + part.stop
+        )
+        for index, kind in enumerate(pooling.kinds)
+        for part in outputs.parts
+    ]
+    how = "; ".join(f"{kind}: {POOLING_TEXTS[kind]}" for kind in pooling.kinds)
+    if "last" in pooling.kinds and getattr(pooling, "forward_size", size) < size:
+        how += ". The backward direction ends at the first token, so its part comes from there"
+    text = f"One vector for each row, whatever its length ({how}). The axis of the tokens is gone."
+    if of_one_token:
+        text = "One vector for each row: the state of its root. The axis of the tokens is gone."
+    content = RowVectors(values, np.concatenate(channels), parts)
+    yield Stage("Pooled rows", text, content, values.shape, ("rows", "channels"), recorded.name("pooling"))
+
+
+def _token_scores(
+    kind: str, recorded: Recording, outputs: Outputs, tokens: Sequence[Sequence[str]] | None
+) -> Stage | None:
+    """The share of each token in the pooled vector, where that is not the same for all rows."""
+    inside = token_mask(torch.from_numpy(outputs.lengths), outputs.values.shape[1]).numpy()
+    if kind == "attention":
+        scores = as_array(recorded.output("pooling.score"))[..., 0]
+        weights = np.exp(
+            np.where(inside, scores, -np.inf) - np.where(inside, scores, -np.inf).max(axis=1, keepdims=True)
+        )
+        values = weights / weights.sum(axis=1, keepdims=True)
+        name, text = "weight", "The weight of each token in the pooled vector. The weights of a row add up to 1."
+    elif kind == "max":
+        winners = np.where(inside[..., None], outputs.values, -np.inf).argmax(axis=1)
+        values = (winners[:, None] == np.arange(outputs.values.shape[1])[:, None]).mean(axis=-1)
+        name = "share of channels"
+        text = (
+            "The share of the channels whose largest value is at this token, and which the pooled vector takes from it."
+        )
+    else:
+        return None
+    content = TokenScores(name, values, outputs.lengths, tokens)
+    return Stage(f"Pooling by {kind}", text, content, values.shape, ("rows", "tokens"), recorded.name("pooling"))

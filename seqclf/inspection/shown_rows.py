@@ -1,0 +1,185 @@
+"""Rows to follow through a model: encoded sequences, with the texts by which readers know them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.table_predictions import required_columns
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.reading.casts import ID, LABEL
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.schema.schema import Schema, require_columns
+from seqclf.data.storage.dataset import described_encoders
+from seqclf.data.storage.ragged import Ragged, Split, subset, take
+from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.errors import InputError
+from seqclf.system.stored_state import error_context
+
+LONGEST_NUMBER = 10  # characters of a token that is named by its number
+LONGEST_TEXT = 2000  # characters of a raw cell that are kept
+
+
+@dataclass(frozen=True)
+class ShownRows:
+    """B encoded rows.
+
+    `names`: ids, or numbers from 1. `labels`: true labels, None where they are not known. `raw`: column → text, by row.
+    `elements`: field → the tokens of each row as they were given; fields whose cells are no lists are left out.
+    `original_lengths`: (B,) before truncation. `refused`: why rows of the input are not among them.
+    """
+
+    names: list[str]
+    labels: list[str | None]
+    raw: list[dict[str, str]]
+    elements: Mapping[str, list[list[str]]]
+    sequences: Ragged
+    encoders: Mapping[str, Encoder]
+    original_lengths: np.ndarray
+    refused: Sequence[str] = ()
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def fields_of(self, row: int) -> dict[str, np.ndarray]:
+        """Return the encoded tokens of one row: name → (T,) or (T, D)."""
+        start, stop = self.sequences.offsets[row : row + 2]
+        return {name: values[start:stop] for name, values in self.sequences.fields.items()}
+
+    @property
+    def tokens(self) -> list[list[str]] | None:
+        """A short text for each token, by row. None where tokens are vectors of numbers, which have none."""
+        first = next(iter(self.encoders))
+        if len(self.encoders) == 1 and first in self.elements:
+            texts = self.elements[first]
+        elif self.encoders[first].spec()["kind"] == "category":
+            texts = [self.encoders[first].decode(self.fields_of(row)) for row in range(len(self))]
+        else:
+            texts = [token_texts(self.encoders, self.fields_of(row)) for row in range(len(self))]
+        are_numbers = all(encoder.spec()["kind"] == "number" for encoder in self.encoders.values())
+        longest = max(len(text) for row in texts for text in row)
+        return None if are_numbers and longest > LONGEST_NUMBER else texts
+
+
+class RowReader:
+    """Reads rows as a model reads them, by the description of its dataset (see `Dataset.description`).
+
+    Raises InputError if the description, which may come from any checkpoint, is not valid.
+    """
+
+    def __init__(self, description: Mapping[str, Any]):
+        with error_context("the dataset that the checkpoint describes", "it is damaged or of another version"):
+            self.encoders = described_encoders(description)
+        self.schema = Schema.from_dict(description["schema"])
+        self.reader: Mapping[str, Any] = description["reader"]
+
+    def of_text(self, text: str) -> ShownRows:
+        """Read one sequence that was typed: a text, a JSON list of tokens, or a JSON object of lists by field.
+
+        Raises InputError if it is refused.
+        """
+        parsed = self.encoders[self.schema.fields[0].name].parse(text)
+        rows = self.of_values([parsed], f"sequence={text}")
+        return replace(rows, names=["typed"])
+
+    def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
+        """Read sequences in memory. `name`: of their setting, for errors. Raises InputError if one is refused."""
+        columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
+        ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
+        columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
+        rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))])
+        for error in [*filter(None, errors), *rows.refused]:
+            # Of a single sequence there is no row to name.
+            raise InputError(f"{name}: {error.removeprefix('row 1: ') if len(sequences) == 1 else error}")
+        return rows
+
+    def of_file(self, path: str, most: int) -> ShownRows:
+        """Read the first `most` rows of files. Raises InputError if none of them can be used."""
+        source = Source(path, "input", **self.reader)
+        require_files(source)
+        label = self.schema.label
+        unlabelled = () if label is None else (label,)
+        with SourceReader(source, null_columns=unlabelled) as reader:
+            types = reader.column_types
+            require_columns(required_columns(self.schema), types, str(source))
+            id = self.schema.id if self.schema.id in types else None
+            schema = replace(self.schema, label=label if label in types else None, id=id)
+            columns = next((rows.columns for rows in reader.read(schema, rows=most)), None)
+        if columns is None:
+            raise InputError(f"{source}: has no rows; give a file with a row per sequence")
+        columns = columns.slice(0, most)
+        named = columns.column(ID).to_pylist() if ID in columns.schema.names else range(1, columns.num_rows + 1)
+        rows = self._encoded(columns, [str(name) for name in named])
+        if not len(rows):
+            raise InputError(f"{source}: none of the first {columns.num_rows} rows can be used: {rows.refused[0]}")
+        return rows
+
+    def of_split(self, split: Split, classes: Sequence[str], most: int) -> ShownRows:
+        """Take at most `most` rows of a prepared split, evenly spaced, so that sorted classes are mixed."""
+        count = len(split.sequences)
+        chosen = subset(split, np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)))
+        texts = [{} if chosen.texts is None else chosen.texts.of_row(row) for row in range(len(chosen.labels))]
+        return ShownRows(
+            names=[str(name) for name in chosen.ids.to_pylist()],
+            labels=[classes[label] for label in chosen.labels],
+            raw=texts,
+            elements={},
+            sequences=chosen.sequences,
+            encoders=self.encoders,
+            original_lengths=chosen.lengths_before_truncation,
+        )
+
+    def _encoded(self, columns: pa.RecordBatch, names: list[str]) -> ShownRows:
+        """Encode the rows of canonical columns that can be used."""
+        problems = check_rows(columns, self.schema, self.encoders, labelled=False)
+        usable = np.flatnonzero(problems.usable)
+        limit, column = self.schema.max_length, self.schema.fields[0].column
+        sequences, lengths = encode(self.encoders, columns.take(pa.array(usable)), self.schema.truncation)
+        problems.mark(usable[lengths == 0], column, EMPTY_REASON)
+        if limit is not None and self.schema.truncate == "error":
+            problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
+        kept = np.flatnonzero(problems.usable[usable])
+        rows = usable[kept]
+        used = columns.take(pa.array(rows))
+        labels = used.column(LABEL).to_pylist() if LABEL in used.schema.names else [None] * len(rows)
+        cut = self.schema.truncation.cut_lists(used, self.encoders)
+        return ShownRows(
+            names=[names[row] for row in rows],
+            labels=labels,
+            raw=[
+                {name: cell_text(used.column(name)[row].as_py())[:LONGEST_TEXT] for name in self.encoders}
+                for row in range(len(rows))
+            ],
+            elements={
+                name: [[cell_text(token) for token in cell] for cell in cut.column(name).to_pylist()]
+                for name in self.encoders
+                if pa.types.is_list(cut.column(name).type)
+            },
+            sequences=take(sequences, kept),
+            encoders=self.encoders,
+            original_lengths=lengths[kept],
+            refused=[
+                f"row {names[row]}: {problem.column} {problem.reason}"
+                for row, problem in sorted(problems.first_problems.items())
+            ],
+        )
+
+
+def cell_text(value: Any) -> str:
+    """Return a cell or an element of it as text, with six digits of each number.
+
+    >>> cell_text([[0.1, 1 / 3], [2.0, None]])
+    '[[0.1, 0.333333], [2, None]]'
+    """
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(cell_text, value))}]"
+    return str(value)

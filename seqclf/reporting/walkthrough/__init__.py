@@ -1,0 +1,1 @@
+"""The walkthrough of rows through a model: terminal output and HTML page."""

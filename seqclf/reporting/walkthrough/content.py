@@ -1,0 +1,58 @@
+"""The content of a walkthrough, for the terminal and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from seqclf.inspection.stages import Stage
+from seqclf.reporting.formatting import score
+
+MOST_CLASSES = 5  # of a row, where there are more
+EPOCH_COLUMNS = ("epoch", "loss", "accuracy", "recall")
+MOST_EPOCHS = 15  # lines of the table of epochs
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkthroughPage:
+    """Stages of some rows, and the model that they went through.
+
+    `refused`: reasons of rows that could not be shown. `model`: config of the network. `history`: the rows of
+    metrics.csv, none where they are not known. `best_epoch`: that of the model, from 0. `bundle_error`: largest
+    difference between the logits shown and those of the bundle, None without one.
+    """
+
+    stages: Sequence[Stage]
+    refused: Sequence[str]
+    model: Mapping[str, Any]
+    weights: int
+    checkpoint: str
+    history: Sequence[Mapping[str, Any]]
+    best_epoch: int | None
+    bundle_error: float | None
+
+
+def shape_text(stage: Stage) -> str:
+    """Return the shape of a stage with the names of its axes, "" without one.
+
+    >>> shape_text(Stage("", "", None, (4, 3), ("rows", "tokens")))
+    '(4, 3) = (rows, tokens)'
+    """
+    if not stage.shape:
+        return ""
+    return f"({', '.join(f'{size:,}' for size in stage.shape)}) = ({', '.join(stage.axes)})"
+
+
+def scored_split(history: Sequence[Mapping[str, Any]]) -> str:
+    """Return the split whose scores the table of epochs shows: validation, or train without one."""
+    return "validation" if any("validation/loss" in row for row in history) else "train"
+
+
+def epoch_rows(history: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """Return epoch, counted from 1, loss, accuracy and macro recall after each epoch, as texts."""
+    split = scored_split(history)
+    return [
+        [str(int(row["epoch"]) + 1), *(score(row.get(f"{split}/{name}")) for name in EPOCH_COLUMNS[1:])]
+        for row in history
+    ]

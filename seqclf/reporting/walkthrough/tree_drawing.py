@@ -1,0 +1,106 @@
+"""Trees drawn by levels as SVG: the root at the top, and a line for each depth."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from markupsafe import Markup, escape
+
+from seqclf.inspection.stages import TreeLevels
+from seqclf.reporting.formatting import shortened
+
+MOST_NODES, MOST_LEVELS, MOST_TREES = 120, 16, 4
+LONGEST_TOKEN = 12
+CHARACTER, GAP, LEVEL, MARGIN = 7.2, 14.0, 40.0, 96.0  # pixels
+
+
+class TreeDrawing(NamedTuple):
+    """A drawing of one tree, with a description in words."""
+
+    row: int
+    svg: Markup
+    description: str
+
+
+def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
+    """Draw the first trees that are small enough."""
+    drawings: list[TreeDrawing] = []
+    for row, length in enumerate(levels.lengths.tolist()):
+        depths = levels.depths[row, :length].tolist()
+        if length <= MOST_NODES and max(depths) < MOST_LEVELS and len(drawings) < MOST_TREES:
+            description = f"Tree of row {row + 1} with {length} nodes on {max(depths) + 1} levels, the root at the top"
+            parents = levels.parents[row, :length].tolist()
+            svg = _svg(parents, depths, list(levels.tokens[row]), len(levels.order))
+            drawings.append(TreeDrawing(row, svg, description))
+    return drawings
+
+
+def node_positions(parents: list[int], widths: list[float]) -> list[float]:
+    """Return the middle of each node: leaves side by side, an inner node above the middle of its children.
+
+    `parents`: index of the parent, -1 for the root, which comes last; children come before their parents. `widths`: of
+    the texts of the nodes.
+
+    >>> node_positions([2, 2, -1], [10.0, 10.0, 10.0])
+    [5.0, 29.0, 17.0]
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(node)
+    # Room that a parent needs is shared by its children, so that nothing overlaps.
+    rooms = list(widths)
+    for node in reversed(range(len(parents))):
+        for child in children[node]:
+            rooms[child] = max(rooms[child], rooms[node] / len(children[node]))
+    middles = [0.0] * len(parents)
+    right = 0.0
+    stack = [(len(parents) - 1, False)]
+    while stack:
+        node, is_done = stack.pop()
+        if not children[node]:
+            middles[node] = right + rooms[node] / 2
+            right += rooms[node] + GAP
+        elif is_done:
+            middles[node] = (middles[children[node][0]] + middles[children[node][-1]]) / 2
+        else:
+            stack += [(node, True), *((child, False) for child in reversed(children[node]))]
+    return middles
+
+
+def _svg(parents: list[int], depths: list[int], tokens: list[str], steps: int) -> Markup:
+    """`steps`: levels of the deepest tree of the batch. A shallower one begins later."""
+    texts = [shortened(token, LONGEST_TOKEN) or "␣" for token in tokens]
+    widths = [CHARACTER * len(text) + 8 for text in texts]
+    middles = [MARGIN + middle for middle in node_positions(parents, widths)]
+    heights = [LEVEL * depth + LEVEL / 2 for depth in depths]
+    width = max(middle + size / 2 for middle, size in zip(middles, widths, strict=True)) + 4
+    height = LEVEL * (max(depths) + 1)
+    parts = [_level(depth, steps - depth, width) for depth in range(max(depths) + 1)]
+    parts += [
+        Markup('<path class="edge" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>').format(
+            middles[node], heights[node] - 10, middles[parent], heights[parent] + 10
+        )
+        for node, parent in enumerate(parents)
+        if parent >= 0
+    ]
+    parts += [
+        Markup('<rect class="node" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20" rx="4"/>').format(
+            middle - size / 2, top - 10, size
+        )
+        + Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(middle, top + 4, escape(text))
+        for middle, top, size, text in zip(middles, heights, widths, texts, strict=True)
+    ]
+    opening = Markup('<svg class="tree" width="{:.0f}" height="{:.0f}" viewBox="0 0 {:.0f} {:.0f}">').format(
+        width, height, width, height
+    )
+    return opening + Markup("").join(parts) + Markup("</svg>")
+
+
+def _level(depth: int, step: int, width: float) -> Markup:
+    """The band of a level, with the step at which it is computed."""
+    shade = Markup('<rect class="band" x="0" y="{:.0f}" width="{:.0f}" height="{:.0f}"/>').format(
+        LEVEL * depth, width, LEVEL
+    )
+    text = Markup('<text class="step" x="4" y="{:.1f}">step {}</text>').format(LEVEL * depth + LEVEL / 2 + 4, step)
+    return (shade if depth % 2 else Markup("")) + text

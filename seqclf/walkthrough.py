@@ -1,0 +1,205 @@
+"""`python -m seqclf.walkthrough`: rows followed through a model, stage by stage, in the terminal and on a page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seqclf.config.command import command
+from seqclf.config.override_text import quote_values
+from seqclf.errors import InputError
+from seqclf.system.json_result import JsonResult
+
+if TYPE_CHECKING:
+    from seqclf.data.schema.label_types import Label
+    from seqclf.inspection.inspect_rows import Inspection
+    from seqclf.inspection.options import WalkthroughConfig
+    from seqclf.inspection.shown_rows import RowReader, ShownRows
+    from seqclf.training.module import SequenceTask
+
+PAGE = "walkthrough.html"
+# Keys that say what to show. Others are of the training, which a checkpoint has behind it.
+OF_THE_PAGE = ("checkpoint", "trust", "input", "sequence", "rows", "output", "hydra")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WalkthroughResult(JsonResult):
+    """The JSON line of `walkthrough`.
+
+    `longest`: tokens of each row with padding. `padding`: share of the batch that is padding. `bundle_error`: largest
+    difference between the logits shown and those of the bundle of the run, None without one.
+    """
+
+    page: str
+    checkpoint: str
+    rows: int
+    refused: int
+    longest: int
+    padding: float
+    stages: list[str]
+    predictions: list[Label]
+    probabilities: list[float]
+    bundle_error: float | None
+
+
+@command("walkthrough", "seqclf.inspection.options.WalkthroughConfig")
+def main(config: WalkthroughConfig) -> WalkthroughResult | None:
+    """Train a model unless there is one, and show every stage of some rows."""
+    from seqclf.config.hydra_command import run_folder
+    from seqclf.config.written_keys import written_keys
+    from seqclf.system import signals
+    from seqclf.system.run_lock import remove_empty_folder
+
+    written = written_keys()
+    _check(config, written)
+    page = Path(config.output) if config.output else run_folder() / PAGE
+    with signals.reported_outputs(page):
+        if config.checkpoint is not None:
+            result = _show(config, Path(config.checkpoint), page)
+            remove_empty_folder(run_folder())  # where `output` names a page elsewhere
+            return result
+        checkpoint = _train(config, run_folder(), written)
+        return None if checkpoint is None else _show(config, checkpoint, page)
+
+
+def _check(config: WalkthroughConfig, written: set[str]) -> None:
+    """Refuse settings that contradict each other, before anything is trained."""
+    from seqclf.bundle.row_writers import check_output_path
+    from seqclf.data.reading.sources import Source, readable_files, require_files
+
+    named = [f"{name}={getattr(config, name)}" for name in ("input", "sequence", "split") if getattr(config, name)]
+    if len(named) > 1:
+        raise InputError(f"{named[0]} and {named[1]}: both say what to show; remove one of them")
+    if config.output is not None:
+        if Path(config.output).suffix.lower() not in (".html", ".htm"):
+            raise InputError(f"output={config.output}: is no page; end it in .html")
+        check_output_path(Path(config.output))
+    if config.input is not None:
+        source = Source(config.input, "input")
+        require_files(source)
+        readable_files(source)
+    if config.checkpoint is None:
+        _check_training(config)
+        return
+    of_training = sorted(key for key in written if key.partition(".")[0] not in OF_THE_PAGE)
+    if of_training:
+        key = max((key for key in of_training if key.startswith(of_training[0])), key=len)
+        raise InputError(
+            f"{key}: is of a training or its data, and checkpoint={config.checkpoint} is trained; remove one of the two"
+        )
+    if not named:
+        raise InputError(f"checkpoint={config.checkpoint}: name rows to show; add input=FILE or sequence=TEXT_OR_JSON")
+
+
+def _check_training(config: WalkthroughConfig) -> None:
+    if config.debug.ends_early:
+        raise InputError(f"debug={config.debug.name}: leaves no model to show; remove it, or use seqclf train")
+    if config.trainer["fast_dev_run"]:
+        raise InputError("trainer.fast_dev_run: leaves no model to show; set trainer.max_epochs=1 instead")
+
+
+def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
+    """Train as `seqclf train` does. Return the checkpoint of the best epoch, None on ranks other than 0."""
+    from seqclf.run_training import run_training
+
+    if run_training(config, run, written) is None:
+        return None
+    folder = run / "checkpoints"
+    return next(path for path in (folder / "best.ckpt", folder / "last.ckpt") if path.is_file())
+
+
+def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
+    from seqclf.inspection.inspect_rows import inspect_rows
+    from seqclf.inspection.run_files import RunFiles
+    from seqclf.inspection.shown_rows import RowReader
+    from seqclf.reporting.walkthrough.console import show_walkthrough
+    from seqclf.reporting.walkthrough.content import WalkthroughPage
+    from seqclf.reporting.walkthrough.page import write_page
+    from seqclf.system import progress
+    from seqclf.training.module import load_task
+
+    with progress.stage("loading the model"):
+        # The packages of a model that was trained just now are those of the user's own config.
+        task = load_task(checkpoint, config.trust if config.checkpoint is not None else True)
+        reader = RowReader(task.hparams["dataset"])
+    rows = _rows(config, reader)
+    files = RunFiles.of(checkpoint, task.trained_steps)
+    inspection = inspect_rows(task, rows, files.decision)
+    error = files.bundle_error(rows.sequences, inspection.logits)
+    content = WalkthroughPage(
+        stages=inspection.stages,
+        refused=rows.refused,
+        model=task.hparams["model"],
+        weights=sum(weight.numel() for weight in task.model.parameters()),
+        checkpoint=str(checkpoint),
+        history=files.history,
+        best_epoch=files.best_epoch,
+        bundle_error=error,
+    )
+    show_walkthrough(content)
+    with progress.stage("writing the page"):
+        write_page(content, page)
+    _show_files(config, checkpoint, page)
+    return _result(inspection, rows, task, reader, page, checkpoint, error)
+
+
+def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
+    """Return the rows that the config names."""
+    if config.sequence is not None:
+        return reader.of_text(config.sequence)
+    if config.input is not None:
+        return reader.of_file(config.input, config.rows)
+    if config.split is None and config.data.name in config.examples:
+        return reader.of_values(config.examples[config.data.name][: config.rows], f"examples.{config.data.name}")
+    from seqclf.data.prepare import prepare
+
+    dataset = prepare(config.data)  # from the cache, as it was trained on
+    split = config.split or list(dataset.splits)[-1]
+    if split not in dataset.splits:
+        raise InputError(f"split={split}: the data has none; choose {' or '.join(dataset.splits)}")
+    return reader.of_split(dataset.splits[split], dataset.classes, config.rows)
+
+
+def _show_files(config: WalkthroughConfig, checkpoint: Path, page: Path) -> None:
+    from seqclf.config.override_text import argument
+    from seqclf.reporting.console import console
+
+    console.print(f"page: {page}", soft_wrap=True)
+    if config.checkpoint is None:
+        again = f"seqclf walkthrough {argument('checkpoint', str(checkpoint))} input=FILE"
+        console.print(f"the same model on other rows: {again}", soft_wrap=True)
+
+
+def _result(
+    inspection: Inspection,
+    rows: ShownRows,
+    task: SequenceTask,
+    reader: RowReader,
+    page: Path,
+    checkpoint: Path,
+    error: float | None,
+) -> WalkthroughResult:
+    from seqclf.data.schema.label_types import typed_labels
+
+    labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
+    predicted = inspection.predicted.tolist()
+    longest = int(inspection.lengths.max())
+    return WalkthroughResult(
+        page=str(page),
+        checkpoint=str(checkpoint),
+        rows=len(rows),
+        refused=len(rows.refused),
+        longest=longest,
+        padding=round(1 - float(inspection.lengths.mean()) / longest, 6),
+        stages=[stage.title for stage in inspection.stages],
+        predictions=[labels[index] for index in predicted],
+        probabilities=[round(float(inspection.probabilities[row, index]), 6) for row, index in enumerate(predicted)],
+        bundle_error=error,
+    )
+
+
+if __name__ == "__main__":
+    sys.argv = quote_values(sys.argv, ["sequence"])
+    main()

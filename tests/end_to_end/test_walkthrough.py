@@ -1,0 +1,92 @@
+"""The walkthrough as a command: trained first, or of a checkpoint, with rows of a file, typed, or of the data."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from seqclf.bundle.runtime import Classifier
+
+TEXTBOOK = ["1 [1, 2, 3]", "2 [4, 5]", "3 [6, 7, 8, 9]", "4 [10]"]
+QUICK = [
+    "data.generator.rows={train: 200, validation: 40, test: 40}",
+    "model.hidden_size=8",
+    "trainer.max_epochs=2",
+    "trainer.enable_progress_bar=false",
+    "runtime.threads=1",
+]
+
+
+@pytest.fixture(scope="module")
+def walked(shell):
+    """The default command with less data and a smaller network, run in its folder."""
+    return shell("walkthrough", *QUICK, "hydra.run.dir=walked")
+
+
+def printed_rows(text):
+    lines = text.split("\n1 Raw rows\n")[1].split("\n\n")[0].splitlines()
+    return [" ".join(line.split()) for line in lines]
+
+
+def test_the_sequences_of_the_textbook_are_shown_after_training(shell, walked):
+    result, run = walked.result, shell.folder / "walked"
+    assert result["rows"] == 4 and result["longest"] == 4 and result["padding"] == 0.375
+    assert printed_rows(walked.stderr) == TEXTBOOK
+    assert result["bundle_error"] < 1e-5
+    assert Path(result["page"]) == run / "walkthrough.html" and (run / "walkthrough.html").is_file()
+    assert {"metrics.json", "report.html", "bundle", "checkpoints"} <= {path.name for path in run.iterdir()}
+    header = "Epoch | " + " | ".join(("  Loss", "Accuracy", "Recall"))
+    epochs = walked.stderr.split(header)[1].split("\n\n")[0].splitlines()[1:]
+    assert [line.split(" | ")[0].strip() for line in epochs] == ["1", "2"]
+    assert all(0 <= float(cell) <= 3 for line in epochs for cell in line.split(" | ")[1:])
+
+
+def test_the_predictions_are_those_of_the_bundle(shell, walked):
+    classifier = Classifier(shell.folder / "walked" / "bundle", device="cpu")
+    expected = classifier.predict([[1, 2, 3], [4, 5], [6, 7, 8, 9], [10]])
+    assert walked.result["predictions"] == [row["prediction"] for row in expected]
+    np.testing.assert_allclose(walked.result["probabilities"], [row["probability"] for row in expected], atol=1e-5)
+
+
+def test_a_checkpoint_shows_a_typed_sequence_and_writes_the_page_alone(shell, walked):
+    completed = shell(
+        "walkthrough", "checkpoint=walked/checkpoints/best.ckpt", "sequence=[1, 99]", "hydra.run.dir=typed"
+    )
+    assert completed.result["rows"] == 1 and completed.result["stages"] == walked.result["stages"]
+    assert "99→0 unknown" in completed.stderr and "epoch   1" not in completed.stderr
+    assert [path.name for path in (shell.folder / "typed").iterdir()] == ["walkthrough.html"]
+
+
+def test_rows_of_a_file_have_their_labels(shell, trained):
+    completed = shell(
+        "walkthrough",
+        f"checkpoint={trained.run}/checkpoints/best.ckpt",
+        "input=train.jsonl",
+        "rows=7",
+        "output=pages/cards.html",
+        "hydra.run.dir=walked-cards",
+    )
+    result = completed.result
+    assert (result["rows"], result["refused"]) == (6, 1) and "left out: row card-1-5: shop " in completed.stderr
+    assert result["page"] == "pages/cards.html" and (shell.folder / "pages" / "cards.html").is_file()
+    rows = [json.loads(line) for line in (shell.folder / "train.jsonl").read_text().splitlines()[:7]]
+    labels = [row["fraud"] for row in rows if row["shop"] is not None]
+    page = (shell.folder / "pages" / "cards.html").read_text(encoding="utf-8")
+    for prediction, label in zip(result["predictions"], labels, strict=True):
+        assert f"{label}: {'right' if prediction == label else 'wrong'}" in page
+    assert not (shell.folder / "walked-cards").exists()
+
+
+def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
+    completed = shell("walkthrough", *QUICK, "split=validation", "rows=3", "export=false", "hydra.run.dir=of-split")
+    assert completed.result["rows"] == 3 and completed.result["bundle_error"] is None
+    assert [line.split()[0] for line in printed_rows(completed.stderr)] == ["1", "21", "40"]
+
+
+@pytest.mark.slow
+def test_the_default_command_learns_the_toy_task(shell):
+    completed = shell("walkthrough", "trainer.enable_progress_bar=false", "hydra.run.dir=walked-default")
+    assert printed_rows(completed.stderr) == TEXTBOOK
+    assert completed.result["predictions"][:2] == [3, 5], "the class is the last signal, a token from 1 to 5"
+    assert min(completed.result["probabilities"][:2]) > 0.9

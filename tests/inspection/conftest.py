@@ -1,0 +1,119 @@
+"""Untrained models of several kinds over small datasets, and rows inspected by them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+import yaml
+from support.untrained_task import data_options
+
+from seqclf.config.documentation import CONF
+from seqclf.data.prepare import prepare
+from seqclf.data.storage.dataset import Dataset
+from seqclf.evaluation.decision import Decision
+from seqclf.inspection.inspect_rows import Inspection, inspect_rows
+from seqclf.inspection.shown_rows import RowReader, ShownRows
+from seqclf.training.module import SequenceTask
+
+FIELDS = {
+    "words": {"x": "category"},
+    "mixed": {"x": "category", "y": "number"},
+    "numbers": {"y": "number"},
+    "trees": {"x": "tree"},
+}
+SMALL = ["model.hidden_size=8", "model.embedding_size=6"]
+
+
+class Inspected(NamedTuple):
+    """A task, the rows it was shown, and their stages."""
+
+    task: SequenceTask
+    rows: ShownRows
+    result: Inspection
+
+    def stage(self, title: str) -> Any:
+        """Return the stage whose title begins so."""
+        return next(stage for stage in self.result.stages if stage.title.startswith(title))
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def group(name: str, choice: str) -> dict[str, Any]:
+    """The settings of a choice of conf/, which Hydra takes half a second to compose."""
+    settings = yaml.safe_load((CONF / name / f"{choice}.yaml").read_text(encoding="utf-8"))
+    parents = [parent for parent in settings.pop("defaults", []) if parent != "_self_"]
+    return {**(group(name, parents[0]) if parents else {}), **settings}
+
+
+def model_settings(*overrides: str) -> dict[str, Any]:
+    """The settings of `model=gru`, `model.layers=2` and so on."""
+    typed = dict(text.split("=") for text in [*SMALL, *overrides])
+    settings = group("model", typed.pop("model"))
+    return settings | {key.removeprefix("model."): yaml.safe_load(value) for key, value in typed.items()}
+
+
+def tree_text(generator: np.random.Generator, depth: int = 0) -> str:
+    if depth == 4 or (depth and generator.random() < 0.4):
+        return f"({generator.integers(2)} {generator.choice(list('abc'))})"
+    children = " ".join(tree_text(generator, depth + 1) for _ in range(generator.integers(1, 4)))
+    return f"({generator.integers(2)} {children})"
+
+
+@pytest.fixture(scope="session")
+def datasets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Dataset]:
+    """By name of `FIELDS`, with 60 rows of 1 to 9 tokens in two classes."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path_factory.mktemp("inspected")
+    lengths = generator.integers(1, 10, 60)
+    columns: dict[str, Any] = {"label": [f"k{row % 2}" for row in range(60)], "id": [f"r{row}" for row in range(60)]}
+    columns["x"] = [generator.integers(0, 7, length).tolist() for length in lengths]
+    columns["y"] = [generator.normal(size=length).tolist() for length in lengths]
+    pq.write_table(pa.table(columns), folder / "lists.parquet")
+    pq.write_table(pa.table({**columns, "x": [tree_text(generator) for _ in lengths]}), folder / "trees.parquet")
+    return {
+        name: prepare(
+            data_options(
+                folder / "cache",
+                train=str(folder / f"{'trees' if name == 'trees' else 'lists'}.parquet"),
+                fields=fields,
+                id="id",
+            )
+        )
+        for name, fields in FIELDS.items()
+    }
+
+
+@pytest.fixture(scope="session")
+def inspected(datasets: dict[str, Dataset]) -> Callable[..., Inspected]:
+    """`inspected("words", "model=gru", …)`: four validation rows through an untrained model with these overrides."""
+
+    def inspect(name: str, *overrides: str, rows: int = 4) -> Inspected:
+        dataset, model = datasets[name], model_settings(*overrides)
+        torch.manual_seed(0)
+        task = SequenceTask(
+            dataset.description(), model, group("loss", "cross_entropy"), group("optimizer", "adamw"), "recall", 0
+        )
+        shown = RowReader(task.hparams["dataset"]).of_split(dataset.splits["validation"], dataset.classes, rows)
+        return Inspected(task, shown, inspect_rows(task, shown, Decision()))
+
+    return inspect
+
+
+@pytest.fixture(scope="session")
+def lists_file(datasets: dict[str, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six rows, of which the third has no token and the fourth a value that training did not see."""
+    path = tmp_path_factory.mktemp("rows") / "rows.parquet"
+    x = [[1, 2], [3], [], [1, 99], [4, 5, 6], [0]]
+    pq.write_table(pa.table({"x": x, "label": ["k0", "k1", "k0", "k1", "k0", "k1"], "id": list("abcdef")}), path)
+    return path
