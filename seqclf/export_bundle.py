@@ -13,13 +13,14 @@ import torch
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session
+from seqclf.bundle.step_model import open_step
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.onnx_export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.reporting.model_card import model_card
 from seqclf.system import progress
@@ -69,8 +70,11 @@ def _write(
             text = json.dumps(encoder.state(), ensure_ascii=False)
             (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
         with progress.stage("exporting to ONNX"):
-            export_onnx(task.model, dataset["fields"], target / "model.onnx")
-        result = _check_parity(task, target)
+            export_onnx(task.model, dataset["fields"], target / manifest.MODEL)
+            step = export_step(task.model, dataset["fields"], target / manifest.STEP)
+        if step is not None:
+            content["step"] = {"states": [{**state._asdict(), "shape": list(state.shape)} for state in step]}
+        result = _check_parity(task, target, content)
         content["parity"] = {"max_error": result.max_error, "tolerance": result.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
         # Last, because it holds the hash of every other file.
@@ -91,7 +95,7 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
         raise
 
 
-def _check_parity(task: SequenceTask, target: Path) -> Parity:
+def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Parity:
     """Write `parity.npz` and `parity.json`. Raises InputError if the exported model differs from PyTorch."""
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
@@ -106,7 +110,11 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):
-        result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
+        step = None
+        if "step" in content:
+            fields, classes = task.hparams["dataset"]["fields"], len(content["classes"])
+            step = open_step(target, content["step"]["states"], fields, classes, device="cpu")
+        result = parity.check(open_session(target / manifest.MODEL, "cpu"), target / "parity.npz", step)
     (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])

@@ -13,6 +13,7 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from seqclf.bundle.step_model import STATE, STEP
 from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
 from seqclf.data.schema.label_types import typed_labels
@@ -59,6 +60,7 @@ SHAPE = {
     "versions": Each(str),
     "files": Each(str),
 }
+OPTIONAL = {"step": {"states": [STATE]}}
 
 
 def encoder_file(field: str) -> str:
@@ -128,6 +130,7 @@ def _remedy_for_file(path: Path) -> str:
 def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError unless every key that prediction relies on is present and consistent."""
     require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
+    require(manifest, {key: shape for key, shape in OPTIONAL.items() if key in manifest})
     classes, decision = manifest["classes"], manifest["decision"]
     if not classes or len(set(classes)) < len(classes):
         raise InputError("classes must be different texts")
@@ -161,7 +164,8 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
     """Raise InputError unless every file that prediction reads has a hash, and no name leads out of the bundle."""
     require(manifest, {"files": Each(str)})
     files = manifest["files"]
-    for name in (MODEL, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
+    models = [MODEL, *([STEP] if "step" in manifest else [])]
+    for name in (*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
         if name not in files:
             raise InputError(f"files has no hash of {name}")
     for name in files:

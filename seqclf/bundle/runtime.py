@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from seqclf.batching.collate import pad
-from seqclf.batching.plan import plan_batches
 from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.sequence_reader import BatchReader, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, open_session
+from seqclf.bundle.step_model import StepModel, open_step
+from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
@@ -31,13 +32,12 @@ from seqclf.data.schema.label_types import Label, typed_labels
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.system import progress
 from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
-MAX_TOKENS = 32768
 SHOWN_CLASSES = 10
 MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
 
@@ -87,6 +87,7 @@ class Classifier:
         threshold: str | float | None = None,
     ):
         self.folder = folder = Path(folder)
+        self.device, self.threads = device, threads
         # First: it compares the hash of every other file before one of them is read.
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -103,9 +104,20 @@ class Classifier:
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.session = open_session(folder / MODEL, device, threads)
         with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
-            specs = input_specs(self.encoders, self.classes)
-            check_model(self.session, specs, len(self.classes))
-        self.inputs = [spec["name"] for spec in specs]
+            self.specs = input_specs(self.encoders, self.classes)
+            check_model(self.session, self.specs, len(self.classes))
+        self.inputs = [spec["name"] for spec in self.specs]
+        self.reader: BatchReader = WholeSequences(self.session, self.inputs)
+
+    def _open_step(self) -> StepModel:
+        """Open the model that reads by chunks. Raises InputError where the bundle has none."""
+        if "step" not in self.manifest:
+            raise InputError(
+                f"bundle={self.folder}: its model reads whole sequences only; train with model.bidirectional=false and "
+                "model.members=1, or export an older run anew"
+            )
+        states, classes = self.manifest["step"]["states"], len(self.classes)
+        return open_step(self.folder, states, self.specs, classes, device=self.device, threads=self.threads)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
@@ -154,7 +166,7 @@ class Classifier:
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return table_probabilities(self, data)
-        return self.predict_columns(self._columns(_rows(data) if row is None else [row])[0]).probabilities
+        return self.predict_columns(self.to_columns(_rows(data) if row is None else [row])[0]).probabilities
 
     def _single_row(self, data: Any) -> Mapping[str, Any] | None:
         """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
@@ -166,11 +178,12 @@ class Classifier:
         cells = {name: cell for name, cell in data.items() if name in known}
         return cells or None
 
-    def _columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+    def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        """Return canonical columns of Python values, and the error of each row. See `python_rows.to_columns`."""
         return to_columns(sequences, self.encoders, self._field_of_column, self._ignored)
 
     def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
-        columns, value_errors = self._columns(sequences)
+        columns, value_errors = self.to_columns(sequences)
         return self.sequence_predictions(self.predict_columns(columns), value_errors)
 
     def sequence_predictions(
@@ -188,6 +201,17 @@ class Classifier:
                 by_label = dict(zip(labels, probabilities, strict=True))
             results.append({"prediction": label, "probability": probability, "probabilities": by_label, "error": error})
         return results
+
+    def predictions_of(self, logits: np.ndarray) -> list[SequencePrediction]:
+        """Return the predictions of (N, C) logits."""
+        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(logits)
+        lengths, no_errors = np.ones(len(logits), np.int64), [None] * len(logits)
+        rows = Predictions(logits, probabilities, predicted, lengths, list(no_errors))
+        return self.sequence_predictions(rows, list(no_errors))
+
+    def stream(self) -> Stream:
+        """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
+        return Stream(self, self._open_step())
 
     def parse(self, text: str) -> Any:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
@@ -208,7 +232,7 @@ class Classifier:
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return explain_table(self, data, by_field=by_field)
-        columns, value_errors = self._columns(_rows(data) if row is None else [row])
+        columns, value_errors = self.to_columns(_rows(data) if row is None else [row])
         explanations: list[Explanation] = explain_rows(self, columns, value_errors, by_field=by_field)
         return explanations if row is None else explanations[0]
 
@@ -300,20 +324,7 @@ class Classifier:
 
     def logits(self, sequences: Ragged) -> np.ndarray:
         """(N, C) logits of encoded sequences."""
-        # ONNX Runtime computes padded tokens too: batches of similar length are several times as fast.
-        logits = np.empty((len(sequences), len(self.classes)), np.float32)
-        plan = plan_batches(
-            sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
-        )
-        for rows in plan:
-            fields, lengths = pad(sequences, rows)
-            inputs = {name: fields[name] for name in self.inputs}
-            try:
-                logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
-            except Exception as error:  # no common base class; also logits of another shape
-                raise InputError(f"model.onnx: cannot be run ({first_line(error)}); export the bundle anew") from None
-            progress.advance("rows", len(rows))  # of a window, which may take long
-        return logits
+        return read_sequences(self.reader, sequences, len(self.classes)).logits
 
 
 def _rows(data: Any) -> list[Any]:
