@@ -48,7 +48,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     for path in (output, report):
         if path is not None:
             check_output_path(path)
-    classifier = Classifier(config.bundle, device=config.device, threads=config.threads)
+    classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
     options = _data_options(classifier, config)
     source, label_table = _sources(classifier, options)
     positive = options.positive or classifier.manifest["positive"]

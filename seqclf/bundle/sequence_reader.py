@@ -16,6 +16,7 @@ from seqclf.data.storage.ragged import Ragged
 from seqclf.system import progress
 
 MAX_TOKENS = 32768  # in a batch, padding included
+CHUNK = 16  # tokens between two looks at which sequences have halted
 
 
 class BatchReader(Protocol):

@@ -53,7 +53,7 @@ class StepModel:
         self.session = session
         self.states = states
         self.fields = [spec["name"] for spec in specs]
-        self.more = {} if threshold is None else {THRESHOLD: np.float32(threshold)}
+        self.more = {} if threshold is None else {THRESHOLD: np.array(threshold, np.float32)}
         numbers = {STATE_INPUT + state["name"]: [None, *state["shape"]] for state in states}
         check_model(session, specs, classes, {**numbers, **dict.fromkeys(self.more, ())})
         self.outputs = ["logits", *(["read", "halted"] if self.more else [])]
@@ -76,18 +76,17 @@ class StepModel:
 
 def open_step(
     folder: Path,
-    states: Sequence[Mapping[str, Any]],
+    manifest: Mapping[str, Any],
     specs: Sequence[FieldSpec],
-    classes: int,
     *,
     device: str = "auto",
     threads: int | None = None,
     threshold: float | None = None,
 ) -> StepModel:
-    """Open `step.onnx` of a bundle. See `StepModel` and `open_session`."""
+    """Open `step.onnx` of a bundle. `specs`: of its fields. See `StepModel` and `open_session`."""
     session = open_session(folder / STEP, device, threads)
     with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
-        return StepModel(session, states, specs, classes, threshold)
+        return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
 
 
 class Read(NamedTuple):

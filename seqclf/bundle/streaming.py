@@ -23,10 +23,9 @@ if TYPE_CHECKING:
 class StreamPrediction(SequencePrediction):
     """Prediction of the tokens of one sequence so far.
 
-    `tokens_read`: those that the model has read. `halted`: the prediction is final, and further tokens are not read.
+    `halted`: the prediction is final, and further tokens are not read.
     """
 
-    tokens_read: int
     halted: bool
 
 

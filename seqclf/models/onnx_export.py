@@ -22,10 +22,9 @@ from torch.export import Dim
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT
+from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
-from seqclf.models.running_state import State
 
 # Not 1, which the exporter would take for a fixed size. Time is long enough for encoders that shorten it.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4
@@ -111,10 +110,10 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     program.save(str(path), external_data=False)
 
 
-def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> list[State] | None:
-    """Write the form of a classifier that reads chunk by chunk to `path`, and return its states.
+def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
+    """Write the form of a classifier that reads chunk by chunk to `path`, and return that form.
 
-    Returns None, and writes nothing, if there is no such form.
+    Returns None, and writes nothing, if there is none.
 
     Inputs: those of `export_onnx` for the tokens of a chunk, `state/<name>` (batch, *shape) for each state, and what
     the step names in `more_inputs`. Outputs: `logits` (batch, classes) after the chunk, what the step names in
@@ -149,7 +148,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     _prefix_inner_names(program.model.graph)
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
     program.save(str(path), external_data=False)
-    return step.states
+    return step
 
 
 def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:

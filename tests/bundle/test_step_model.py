@@ -39,8 +39,7 @@ def forward(tmp_path_factory):
 def step_of(folder, path=None):
     manifest = json.loads((folder / "manifest.json").read_text())
     classifier = Classifier(folder, device="cpu", threads=1)
-    states = manifest["step"]["states"]
-    return open_step(path or folder, states, classifier.specs, 3, device="cpu", threads=1)
+    return open_step(path or folder, manifest, classifier.specs, device="cpu", threads=1)
 
 
 def test_the_manifest_lists_and_describes_the_step(forward):

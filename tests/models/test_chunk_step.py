@@ -23,7 +23,7 @@ VARIANTS += [
 
 
 def step_model(network, path):
-    states = export_step(network, FIELDS, path)
+    states = export_step(network, FIELDS, path).states
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
