@@ -48,7 +48,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     for path in (output, report):
         if path is not None:
             check_output_path(path)
-    classifier = Classifier(config.bundle, device=config.device, threads=config.threads)
+    classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
     options = _data_options(classifier, config)
     source, label_table = _sources(classifier, options)
     positive = options.positive or classifier.manifest["positive"]
@@ -56,7 +56,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         check_positive(positive, classifier.classes)
     # A threshold refers to the positive label, which the data options may set.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
-    outputs, mistakes, refused = predict_labelled(
+    outputs, mistakes, refused, share_read = predict_labelled(
         classifier, source, options.label, label_table, explain=report is not None
     )
     if refused:
@@ -69,6 +69,9 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         title = f"Evaluation on {Path(source.path).name}"
         _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
     result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
+    if share_read is not None:
+        console.print(f"read {share_read:.1%} of the tokens")
+        result["share_read"] = share_read
     if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")
     return result

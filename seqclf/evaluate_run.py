@@ -27,15 +27,17 @@ from seqclf.evaluation.results import (
     calibration_of,
     evaluate_split,
 )
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.export_bundle import write_bundle
 from seqclf.reporting.console import console, show_verdict
 from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
+from seqclf.reporting.tokens_read import halting_sentence
 from seqclf.reporting.verdict import verdict_of
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.training.inference import predict_logits
+from seqclf.training.inference import predict_logits, tokens_curve
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
@@ -66,7 +68,8 @@ def evaluate_and_export(
     data_warnings: Sequence[str],
 ) -> RunVerdict:
     """Evaluate a task, export it, and write metrics.json, report and logs."""
-    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history))
+    halting = _set_halting(task, batches, dataset)
+    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history), halts=halting is not None)
     split = evaluation.split
     bundle = run / "bundle" if config.export else None
     training = Training(
@@ -91,10 +94,13 @@ def evaluate_and_export(
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
+        halting=halting,
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
     verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
     show_verdict(verdict, evaluation.metrics, baseline)
+    if halting is not None:
+        console.print(halting_sentence(halting, split))
     parity = None
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
@@ -126,8 +132,22 @@ def evaluate_and_export(
     return RunVerdict(split, result, bundle, parity)
 
 
+def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
+    """Set the threshold at which a network halts, by its curve on validation. None for one that reads everything."""
+    if not hasattr(task.model, "at_thresholds"):
+        return None
+    curves = {}
+    for split in dataset.splits:
+        if split != "train":
+            with progress.stage(f"tokens read on {split}", total=len(dataset.splits[split].labels), unit="rows"):
+                curves[split] = tokens_curve(task, batches.evaluation_loader(split))
+    curve = TokensCurve.of_splits(curves)
+    task.model.threshold = curve.threshold_of(None)
+    return curve
+
+
 def _evaluate(
-    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int
+    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int, halts: bool
 ) -> tuple[Evaluation, SplitOutputs]:
     """Evaluate a task on every split and choose its decision.
 
@@ -139,7 +159,7 @@ def _evaluate(
     settings = config.decision.model_dump()
     with progress.stage("choosing the decision threshold"):
         decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
-    used_for = {"validation": _used_for(settings, decision.rule, epochs)}
+    used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting"] if halts else [])]}
     metrics = {
         split: evaluate_split(
             rows,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +13,15 @@ import torch
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session
+from seqclf.bundle.step_model import open_step
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import input_axes
+from seqclf.data.encoding.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.models.onnx_export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.reporting.model_card import model_card
 from seqclf.system import progress
@@ -30,6 +32,7 @@ from seqclf.system.versions import package_versions
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
+ROUNDING = 1e-5  # of a halting score
 
 
 def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> Parity:
@@ -62,6 +65,8 @@ def _write(
     content: JsonObject,
 ) -> Parity:
     dataset = task.hparams["dataset"]
+    if "halting" in content:
+        task.model.threshold = TokensCurve.from_manifest(content["halting"]).threshold_of(None)
     with scratch_folder(folder.parent, ".exporting-") as work:
         target = work / "bundle"
         (target / "encoders").mkdir(parents=True)
@@ -69,8 +74,11 @@ def _write(
             text = json.dumps(encoder.state(), ensure_ascii=False)
             (target / manifest.encoder_file(name)).write_text(text, encoding="utf-8")
         with progress.stage("exporting to ONNX"):
-            export_onnx(task.model, dataset["fields"], target / "model.onnx")
-        result = _check_parity(task, target)
+            export_onnx(task.model, dataset["fields"], target / manifest.MODEL)
+            step = export_step(task.model, dataset["fields"], target / manifest.STEP)
+        if step is not None:
+            content["step"] = {"states": [{**state._asdict(), "shape": list(state.shape)} for state in step.states]}
+        result = _check_parity(task, target, content)
         content["parity"] = {"max_error": result.max_error, "tolerance": result.tolerance}
         (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
         # Last, because it holds the hash of every other file.
@@ -91,7 +99,7 @@ def _replace(target: Path, folder: Path, earlier: Path) -> None:
         raise
 
 
-def _check_parity(task: SequenceTask, target: Path) -> Parity:
+def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Parity:
     """Write `parity.npz` and `parity.json`. Raises InputError if the exported model differs from PyTorch."""
     generator = np.random.default_rng(PARITY_SEED)
     arrays: dict[str, np.ndarray] = {}
@@ -99,14 +107,14 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
     model = task.model.cpu().float().eval()
     cells = list(grid(generator))
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
-        inputs = example_inputs(task.hparams["dataset"]["fields"], lengths, time, generator)
-        fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
-        with torch.inference_mode():
-            logits = model(fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]).numpy()
+        inputs, logits = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):
-        result = parity.check(open_session(target / "model.onnx", "cpu"), target / "parity.npz")
+        fields, halting = task.hparams["dataset"]["fields"], content.get("halting")
+        threshold = None if halting is None else TokensCurve.from_manifest(halting).threshold_of(None)
+        step = None if "step" not in content else open_step(target, content, fields, device="cpu", threshold=threshold)
+        result = parity.check(open_session(target / manifest.MODEL, "cpu"), target / "parity.npz", step)
     (target / "parity.json").write_text(json.dumps(result.to_dict(), indent=1) + "\n")
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])
@@ -117,9 +125,27 @@ def _check_parity(task: SequenceTask, target: Path) -> Parity:
     return result
 
 
+def _parity_cell(
+    model: Any, specs: Sequence[FieldSpec], lengths: np.ndarray, time: int, generator: np.random.Generator
+) -> tuple[dict[str, np.ndarray], np.ndarray]:
+    """Return random inputs of one cell and PyTorch's logits."""
+    while True:
+        inputs = example_inputs(specs, lengths, time, generator)
+        fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
+        with torch.inference_mode():
+            arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
+            # Where rounding decides at which token a sequence halts, both tokens are right. Such inputs prove nothing.
+            if not hasattr(model, "halting_margin") or model.halting_margin(*arguments).min() > ROUNDING:
+                return inputs, model(*arguments).numpy()
+
+
 def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> JsonObject:
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
+    halting = {}
+    if hasattr(task.model, "at_thresholds"):
+        # Without the metrics of its run, the threshold is that of training, and there is no curve for a budget.
+        halting["halting"] = run_metrics.get("halting", {"threshold": task.model.threshold, "splits": {}})
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],
@@ -131,4 +157,5 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
         "data": {"digest": dataset["digest"], "rows": dataset["rows"]},
         "metrics": {split: run_metrics[split] for split in SPLITS if split in run_metrics},
         "versions": package_versions(),
+        **halting,
     }

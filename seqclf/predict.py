@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from seqclf.config.command import command
 from seqclf.config.override_text import quote_values
@@ -29,22 +29,32 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSequence(JsonResult):
-    """The JSON line of `predict sequence=…`."""
+    """The JSON line of `predict sequence=…`. `tokens_read`: only of models that may halt."""
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read"})
 
     prediction: Label
     probability: float
     probabilities: dict[Label, float]
+    tokens_read: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedFile(JsonResult):
-    """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction."""
+    """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction.
+
+    `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "share_read"})
 
     output: str
     rows: int
     refused: int
     seconds: float
     rows_per_s: float
+    tokens_read: int | None = None
+    share_read: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +93,13 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     # Before the model is loaded and the input read, which may take hours.
     if config.output is not None:
         check_output(Path(config.output))
-    classifier = Classifier(config.bundle, device=config.device, threads=config.threads, threshold=config.threshold)
+    classifier = Classifier(
+        config.bundle,
+        device=config.device,
+        threads=config.threads,
+        threshold=config.threshold,
+        budget=config.budget,
+    )
     if config.explain:
         by_field = config.explain != "tokens"
         if config.sequence is not None:
@@ -124,7 +140,12 @@ def _shown(result: SequencePrediction, text: str) -> PredictedSequence:
     console = Console(stderr=True, highlight=False)
     for name, share in sorted(probabilities.items(), key=lambda item: -item[1]):
         console.print(f"{share:8.4f}  {name}")
-    return PredictedSequence(prediction=label, probability=probability, probabilities=probabilities)
+    return PredictedSequence(
+        prediction=label,
+        probability=probability,
+        probabilities=probabilities,
+        tokens_read=result.get("tokens_read"),
+    )
 
 
 def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
@@ -139,7 +160,8 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     first = _first(stream, source)
     has_id = "id" in first[0].columns.schema.names
     id_type = first[0].columns.column("id").type if has_id else None
-    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type)
+    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
+    tokens = tokens_read = 0
     with open_writer(output, schema) as sink:
         for batch, predictions in itertools.chain([first], stream):
             ids = batch.columns.column("id") if has_id else None
@@ -147,6 +169,9 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
             sink.write_batch(guard_formulas(table) if config.csv_guard else table)
             rows += len(predictions.errors)
             refused += sum(error is not None for error in predictions.errors)
+            if predictions.tokens_read is not None:
+                tokens += int(classifier.kept_lengths(predictions).sum())
+                tokens_read += int(predictions.tokens_read.sum())
     seconds = time.perf_counter() - started
     return PredictedFile(
         output=str(output),
@@ -154,6 +179,8 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         refused=refused,
         seconds=round(seconds, 3),
         rows_per_s=round(rows / seconds, 1),
+        tokens_read=tokens_read if classifier.may_halt else None,
+        share_read=round(tokens_read / max(1, tokens), 4) if classifier.may_halt else None,
     )
 
 

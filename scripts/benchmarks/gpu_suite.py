@@ -33,7 +33,8 @@ from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.settings import model_without_noise
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, generate_workload
-from seqclf.bundle.runtime import MAX_TOKENS, open_session
+from seqclf.bundle.sequence_reader import MAX_TOKENS
+from seqclf.bundle.session import open_session
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.onnx_export import export_onnx

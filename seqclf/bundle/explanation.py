@@ -84,9 +84,7 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
     check_explainable(classifier.encoders)
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
-    limit = truncation.max_length if truncation.cuts else None
-    read = predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
-    part = np.cumsum(read) // WINDOW_TOKENS
+    part = np.cumsum(classifier.kept_lengths(predictions)) // WINDOW_TOKENS
     for rows in np.split(np.arange(len(part)), np.flatnonzero(np.diff(part)) + 1):
         if not len(rows):
             continue

@@ -13,6 +13,7 @@ from dataclasses import fields as dataclass_fields
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from seqclf.bundle.step_model import STATE, STEP
 from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
 from seqclf.data.schema.label_types import typed_labels
@@ -29,6 +30,7 @@ MODEL = "model.onnx"
 MOST_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
+HALTING_SCORE = Where(float, lambda value: value >= 0, "a number from 0")
 TARGET = {
     "rule": one_of(*RULES),
     "label": str,
@@ -58,6 +60,12 @@ SHAPE = {
     "metrics": Each(dict),
     "versions": Each(str),
     "files": Each(str),
+}
+POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE}
+# Keys of some bundles: of those that also read by chunks, and of those that may halt.
+OPTIONAL = {
+    "step": {"states": [STATE]},
+    "halting": {"threshold": (HALTING_SCORE, None), "splits": Each([POINT])},
 }
 
 
@@ -128,6 +136,9 @@ def _remedy_for_file(path: Path) -> str:
 def check_content(manifest: Mapping[str, Any]) -> None:
     """Raise InputError unless every key that prediction relies on is present and consistent."""
     require(manifest, {key: shape for key, shape in SHAPE.items() if key != "files"})
+    require(manifest, {key: shape for key, shape in OPTIONAL.items() if key in manifest})
+    if "halting" in manifest:
+        _check_halting(manifest["halting"])
     classes, decision = manifest["classes"], manifest["decision"]
     if not classes or len(set(classes)) < len(classes):
         raise InputError("classes must be different texts")
@@ -157,11 +168,20 @@ def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
             raise InputError(f"decision.targets[{position}].label must be one of the classes")
 
 
+def _check_halting(halting: Mapping[str, Any]) -> None:
+    """Raise InputError unless a curve of the right shape has its operating point."""
+    for split, points in halting["splits"].items():
+        if halting["threshold"] not in [point["threshold"] for point in points]:
+            raise InputError(f"halting.splits.{split} must hold the point of halting.threshold")
+
+
 def _check_files(manifest: Mapping[str, Any]) -> None:
     """Raise InputError unless every file that prediction reads has a hash, and no name leads out of the bundle."""
     require(manifest, {"files": Each(str)})
     files = manifest["files"]
-    for name in (MODEL, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
+    # A model that may halt is run by its step.
+    models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
+    for name in (*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
         if name not in files:
             raise InputError(f"files has no hash of {name}")
     for name in files:

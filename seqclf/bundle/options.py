@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from seqclf.config.instantiate import read_trust
 from seqclf.config.options import CommandOptions, Count, FullText, Text
@@ -12,6 +12,7 @@ from seqclf.evaluation.options import ThresholdOption
 from seqclf.training.options import CheckpointFile
 
 Device = Literal["auto", "cpu", "cuda"]
+Budget = Annotated[float, Field(gt=0, le=1)]
 
 
 class ExportConfig(CommandOptions):
@@ -33,6 +34,7 @@ class PredictConfig(CommandOptions):
     explain: bool | Literal["tokens"]
     device: Device
     threshold: ThresholdOption
+    budget: Budget | None
     threads: Count | None
     header: bool | None
     encoding: Text | None
@@ -52,4 +54,5 @@ class EvaluateConfig(CommandOptions):
     report: Text | None
     device: Device
     threshold: ThresholdOption
+    budget: Budget | None
     threads: Count | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +18,26 @@ class SequencePrediction(TypedDict):
     """Prediction of one sequence. `probability` is that of the label, `probabilities` those of all labels.
 
     Labels have the type of the column that the bundle was trained on. A refused sequence has an `error`, and None in
-    all other keys.
+    all other keys. `tokens_read`: only of models that may halt before the end of a sequence.
     """
 
     prediction: Label | None
     probability: float | None
     probabilities: dict[Label, float] | None
     error: str | None
+    tokens_read: NotRequired[int]
 
 
-def predictions_schema(classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None) -> pa.Schema:
-    """Columns `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`."""
+def predictions_schema(
+    classes: list[str], label_type: pa.DataType, id_type: pa.DataType | None, *, may_halt: bool = False
+) -> pa.Schema:
+    """Columns `id`, `prediction`, `probability`, `probability_<label>` for each label, and `error`.
+
+    `may_halt`: with the column `tokens_read` before the last.
+    """
     columns = [("id", id_type or pa.int64()), ("prediction", label_type), ("probability", pa.float64())]
     columns += [(f"probability_{label}", pa.float64()) for label in classes]
+    columns += [("tokens_read", pa.int64())] if may_halt else []
     return pa.schema([*columns, ("error", pa.string())])
 
 
@@ -63,5 +70,7 @@ def predictions_table(
         ids = pa.array(np.arange(first_row, first_row + len(best)))
     arrays = [ids, labels.take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
     arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
+    may_halt = predictions.tokens_read is not None
+    arrays += [pa.array(predictions.tokens_read, mask=refused)] if may_halt else []
     arrays.append(pa.array(predictions.errors, pa.string()))
-    return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type))
+    return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type, may_halt=may_halt))

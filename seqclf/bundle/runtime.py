@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import pyarrow as pa
 
-from seqclf.batching.collate import pad
-from seqclf.batching.plan import plan_batches
 from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.sequence_reader import CHUNK, BatchReader, UntilHalted, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, open_session
+from seqclf.bundle.step_model import Read, StepModel, open_step
+from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
 from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
@@ -31,13 +32,13 @@ from seqclf.data.schema.label_types import Label, typed_labels
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.ragged import Ragged, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
-from seqclf.errors import InputError, first_line
+from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system import progress
 from seqclf.system.stored_state import error_context, read_json
 
 WINDOW_ROWS = 16384
-MAX_TOKENS = 32768
 SHOWN_CLASSES = 10
 MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
 
@@ -47,6 +48,7 @@ class Predictions(NamedTuple):
 
     `logits`, `probabilities`: (N, C), NaN in refused rows. `predicted`: (N,) class numbers, -1 in refused rows.
     `lengths`: (N,) tokens before truncation, 0 in refused rows. `errors`: why a row was refused, None if it was not.
+    `tokens_read`: (N,), 0 in refused rows; None for a model that always reads whole sequences.
     """
 
     logits: np.ndarray
@@ -54,12 +56,14 @@ class Predictions(NamedTuple):
     predicted: np.ndarray
     lengths: np.ndarray
     errors: list[str | None]
+    tokens_read: np.ndarray | None = None
 
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` up to `stop`."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, errors = self
-        return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows])
+        logits, probabilities, predicted, lengths, errors, read = self
+        read = None if read is None else read[rows]
+        return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows], read)
 
 
 class Classifier:
@@ -75,7 +79,9 @@ class Classifier:
 
     `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
     takes canonical Arrow columns. `device`, `threads`: see `open_session`. `threshold`: see
-    `evaluation.decision.override_threshold`. Raises InputError if the bundle is damaged or of another version.
+    `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt reads on
+    average, by the curve of its validation; None for the share that the bundle recommends, 1 to read everything. Raises
+    InputError if the bundle is damaged or of another version.
     """
 
     def __init__(
@@ -85,8 +91,10 @@ class Classifier:
         device: str = "auto",
         threads: int | None = None,
         threshold: str | float | None = None,
+        budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
+        self.device, self.threads = device, threads
         # First: it compares the hash of every other file before one of them is read.
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -101,11 +109,33 @@ class Classifier:
             field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1
         }
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
-        self.session = open_session(folder / MODEL, device, threads)
-        with error_context(f"bundle={folder}: {MODEL}", "export the bundle anew"):
-            specs = input_specs(self.encoders, self.classes)
-            check_model(self.session, specs, len(self.classes))
-        self.inputs = [spec["name"] for spec in specs]
+        self.specs = input_specs(self.encoders, self.classes)
+        self.reader = self._open_reader(budget)
+
+    def _open_reader(self, budget: float | None) -> BatchReader:
+        """Open the model that predictions are made by. Raises InputError for a budget that it cannot keep."""
+        halting = self.manifest.get("halting")
+        if halting is not None:
+            return UntilHalted(self._open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
+        if budget is not None:
+            raise InputError(
+                f"budget={budget}: the model of this bundle always reads whole sequences; remove budget, or train with "
+                "model=adaptive"
+            )
+        session = open_session(self.folder / MODEL, self.device, self.threads)
+        with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
+            check_model(session, self.specs, len(self.classes))
+        return WholeSequences(session, [spec["name"] for spec in self.specs])
+
+    def _open_step(self, threshold: float | None) -> StepModel:
+        if "step" not in self.manifest:
+            raise InputError(
+                f"bundle={self.folder}: its model reads whole sequences only; train with model.bidirectional=false and "
+                "model.members=1, or export an older run anew"
+            )
+        return open_step(
+            self.folder, self.manifest, self.specs, device=self.device, threads=self.threads, threshold=threshold
+        )
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
@@ -154,7 +184,7 @@ class Classifier:
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return table_probabilities(self, data)
-        return self.predict_columns(self._columns(_rows(data) if row is None else [row])[0]).probabilities
+        return self.predict_columns(self.to_columns(_rows(data) if row is None else [row])[0]).probabilities
 
     def _single_row(self, data: Any) -> Mapping[str, Any] | None:
         """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
@@ -166,11 +196,12 @@ class Classifier:
         cells = {name: cell for name, cell in data.items() if name in known}
         return cells or None
 
-    def _columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+    def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        """Return canonical columns of Python values, and the error of each row. See `python_rows.to_columns`."""
         return to_columns(sequences, self.encoders, self._field_of_column, self._ignored)
 
     def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
-        columns, value_errors = self._columns(sequences)
+        columns, value_errors = self.to_columns(sequences)
         return self.sequence_predictions(self.predict_columns(columns), value_errors)
 
     def sequence_predictions(
@@ -186,8 +217,27 @@ class Classifier:
                 index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
                 label, probability = labels[index], probabilities[index]
                 by_label = dict(zip(labels, probabilities, strict=True))
-            results.append({"prediction": label, "probability": probability, "probabilities": by_label, "error": error})
+            result: SequencePrediction = {
+                "prediction": label,
+                "probability": probability,
+                "probabilities": by_label,
+                "error": error,
+            }
+            if predictions.tokens_read is not None:
+                result["tokens_read"] = int(predictions.tokens_read[row])
+            results.append(result)
         return results
+
+    def predictions_of(self, logits: np.ndarray) -> list[SequencePrediction]:
+        """Return the predictions of (N, C) logits."""
+        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(logits)
+        lengths, no_errors = np.ones(len(logits), np.int64), [None] * len(logits)
+        rows = Predictions(logits, probabilities, predicted, lengths, list(no_errors))
+        return self.sequence_predictions(rows, list(no_errors))
+
+    def stream(self) -> Stream:
+        """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
+        return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self._open_step(None))
 
     def parse(self, text: str) -> Any:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
@@ -208,7 +258,7 @@ class Classifier:
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return explain_table(self, data, by_field=by_field)
-        columns, value_errors = self._columns(_rows(data) if row is None else [row])
+        columns, value_errors = self.to_columns(_rows(data) if row is None else [row])
         explanations: list[Explanation] = explain_rows(self, columns, value_errors, by_field=by_field)
         return explanations if row is None else explanations[0]
 
@@ -272,7 +322,7 @@ class Classifier:
         """Predict canonical columns (see `SourceReader.read`), in their order."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
-        lengths = np.zeros(columns.num_rows, np.int64)
+        lengths, tokens_read = np.zeros((2, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
@@ -281,14 +331,15 @@ class Classifier:
             if limit is not None and self.schema.truncate == "error":
                 problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, limit))
             encoded = np.flatnonzero(problems.usable[rows])
-            logits[rows[encoded]] = self.logits(take(sequences, encoded))
+            logits[rows[encoded]], tokens_read[rows[encoded]] = self.read(take(sequences, encoded))
             lengths[rows[encoded]] = original_lengths[encoded]
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)
         # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
         predicted = self.decision.choose(np.nan_to_num(logits))
-        return Predictions(logits, probabilities, np.where(lengths > 0, predicted, -1), lengths, errors)
+        predicted = np.where(lengths > 0, predicted, -1)
+        return Predictions(logits, probabilities, predicted, lengths, errors, tokens_read if self.may_halt else None)
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Cut `rows` into parts of about `MAX_ENCODED_TOKENS` tokens. Texts, which are no tokens yet, stay together."""
@@ -300,20 +351,21 @@ class Classifier:
 
     def logits(self, sequences: Ragged) -> np.ndarray:
         """(N, C) logits of encoded sequences."""
-        # ONNX Runtime computes padded tokens too: batches of similar length are several times as fast.
-        logits = np.empty((len(sequences), len(self.classes)), np.float32)
-        plan = plan_batches(
-            sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
-        )
-        for rows in plan:
-            fields, lengths = pad(sequences, rows)
-            inputs = {name: fields[name] for name in self.inputs}
-            try:
-                logits[rows] = self.session.run(["logits"], {**inputs, "lengths": lengths})[0]
-            except Exception as error:  # no common base class; also logits of another shape
-                raise InputError(f"model.onnx: cannot be run ({first_line(error)}); export the bundle anew") from None
-            progress.advance("rows", len(rows))  # of a window, which may take long
-        return logits
+        return self.read(sequences).logits
+
+    def read(self, sequences: Ragged) -> Read:
+        """Return the logits (N, C) of encoded sequences, and the tokens (N,) of each that were read."""
+        return read_sequences(self.reader, sequences, len(self.classes))
+
+    def kept_lengths(self, predictions: Predictions) -> np.ndarray:
+        """Return the tokens (N,) of each row after truncation, 0 in refused rows."""
+        limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
+        return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
+
+    @property
+    def may_halt(self) -> bool:
+        """True if the model decides for each sequence how many tokens it reads."""
+        return isinstance(self.reader, UntilHalted)
 
 
 def _rows(data: Any) -> list[Any]:

@@ -21,12 +21,14 @@ class LabelledPredictions(NamedTuple):
     """Outputs of the usable rows.
 
     `mistakes`: position among them → the wrong rows with the lowest probability of their label, in words.
-    `refused`: a line for each row that could not be used.
+    `refused`: a line for each row that could not be used. `share_read`: of the tokens of all rows, None for a
+    model that always reads whole sequences.
     """
 
     outputs: SplitOutputs
     mistakes: dict[int, DescribedRow]
     refused: list[str]
+    share_read: float | None
 
 
 class _Mistake(NamedTuple):
@@ -54,6 +56,7 @@ def predict_labelled(
     labels: list[int] = []
     logits, lengths, refused = [], [], []
     mistakes: list[_Mistake] = []
+    tokens_read, tokens = 0, 0
     for batch, predictions in classifier.predict_source(source, label if table is None else None, table):
         wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
         row_labels = batch.columns.column("label").to_pylist()
@@ -70,6 +73,9 @@ def predict_labelled(
             labels.append(codes[row_label])
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
+        if predictions.tokens_read is not None:
+            tokens_read += int(predictions.tokens_read.sum())
+            tokens += int(classifier.kept_lengths(predictions).sum())
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         # Only the worst rows of each window are kept, which bounds memory for files of any size.
         for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
@@ -84,7 +90,7 @@ def predict_labelled(
     outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)
     explainer = BriefExplainer(classifier) if explain else None
     described = {mistake.position: _described(classifier, mistake, explainer) for mistake in mistakes}
-    return LabelledPredictions(outputs, described, refused)
+    return LabelledPredictions(outputs, described, refused, tokens_read / tokens if classifier.may_halt else None)
 
 
 def _described(classifier: Classifier, mistake: _Mistake, explain: BriefExplainer | None) -> DescribedRow:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import onnxruntime
@@ -38,20 +41,43 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
         raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
 
 
-def check_model(session: onnxruntime.InferenceSession, specs: list[FieldSpec], classes: int) -> None:
-    """Raise InputError unless the model takes what the encoders give and returns a logit for each class."""
+def check_model(
+    session: onnxruntime.InferenceSession,
+    specs: Sequence[FieldSpec],
+    classes: int,
+    numbers: Mapping[str, Sequence[int | None]] = MappingProxyType({}),
+) -> None:
+    """Raise InputError unless the model takes what the encoders give and returns a logit for each class.
+
+    `numbers`: name → shape of the other inputs, of type float32, with None for a free axis.
+    """
     expected: dict[str, tuple[str, int]] = {"lengths": ("tensor(int64)", 1)}
+    expected |= {name: ("tensor(float)", len(shape)) for name, shape in numbers.items()}
+    widths: dict[str, int | None] = {name: shape[-1] if shape else None for name, shape in numbers.items()}
     for spec in specs:
         kind = "tensor(float)" if input_type(spec) is np.float32 else "tensor(int64)"
         expected[spec["name"]] = (kind, len(input_axes(spec)))
+        last = input_axes(spec)[-1]
+        widths[spec["name"]] = last if isinstance(last, int) else None
     inputs = {entry.name: (entry.type, len(entry.shape)) for entry in session.get_inputs()}
     if inputs != expected:
         raise InputError(f"takes the inputs {', '.join(sorted(inputs))}, not {', '.join(sorted(expected))} as encoded")
     shapes = {entry.name: entry.shape for entry in session.get_inputs()}
-    for spec in specs:
-        width = input_axes(spec)[-1]
-        if isinstance(width, int) and shapes[spec["name"]][-1] != width:
-            raise InputError(f"takes {shapes[spec['name']][-1]} channels of {spec['name']}, its encoder gives {width}")
+    for name, width in widths.items():
+        if width is not None and shapes[name][-1] != width:
+            source = "the manifest" if name in numbers else "its encoder"
+            raise InputError(f"takes {shapes[name][-1]} channels of {name}, {source} gives {width}")
     outputs = {entry.name: entry.shape for entry in session.get_outputs()}
     if "logits" not in outputs or len(outputs["logits"]) != 2 or outputs["logits"][1] != classes:
         raise InputError(f"does not return logits of {classes} classes")
+
+
+@contextmanager
+def explain_run_errors(file: str) -> Iterator[None]:
+    """Raise InputError, which names the file of the model, for whatever goes wrong when it runs."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:  # no common base class; also outputs of another shape
+        raise InputError(f"{file}: cannot be run ({first_line(error)}); export the bundle anew") from None

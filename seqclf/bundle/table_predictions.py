@@ -99,7 +99,7 @@ def _empty_schema(classifier: Classifier, source: Source) -> pa.Schema:
     """Return the schema of the predictions of no rows."""
     names, id = source.table.schema.names, classifier.schema.id
     id_type = source.table.schema.field(id).type if id in names else None
-    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type)
+    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
     has_id = id in names or bool(classifier.schema.group_by) or source.query is not None
     return schema if has_id else schema.remove(0)
 

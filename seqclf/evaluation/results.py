@@ -17,6 +17,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
 from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
 MOST_MISTAKES = 20  # shown in a report
@@ -109,7 +110,8 @@ class RunMetrics:
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
     the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share. `no_baseline`: why
-    there is no baseline. `next_step`: the most useful thing to do next, as a sentence.
+    there is no baseline. `next_step`: the most useful thing to do next, as a sentence. `halting`: accuracy against
+    tokens read, for a network that may halt before the end of a sequence.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -122,6 +124,7 @@ class RunMetrics:
     leaks: LeakReport
     holdout_rows: int
     trained_steps: int
+    halting: TokensCurve | None = None
 
     def to_dict(self) -> JsonObject:
         """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
@@ -131,6 +134,7 @@ class RunMetrics:
             **({} if self.no_baseline is None else {"no_baseline": self.no_baseline}),
             "next": self.next_step,
             "decision": self.decision.to_dict(),
+            **({} if self.halting is None else {"halting": self.halting.to_dict()}),
             "calibration": self.calibration.to_dict(),
             "data": {split: counts.to_dict() for split, counts in self.data.items()},
             "holdout": {"rows": self.holdout_rows},

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
+from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
 from seqclf.models.encoder import build_encoder
@@ -100,3 +101,8 @@ class SequenceClassifier(nn.Module):
     def head(self, pooled: Tensor) -> Tensor:
         """Return logits (N, C) of pooled vectors (N, `pooling.size`)."""
         return self.output(self.dropout(self.norm(pooled)))
+
+    def step_form(self) -> ChunkStep | None:
+        """Return the network that reads chunk by chunk in the export, None if the encoder cannot."""
+        encoder = self.encoder.step_form() if hasattr(self.encoder, "step_form") else None
+        return None if encoder is None else ChunkStep(self, encoder)

@@ -62,6 +62,15 @@ class SequenceEncoder(nn.Module):
         """
         return self
 
+    def step_form(self) -> Any:
+        """Return the module that reads a sequence chunk by chunk in the export, None if the encoder cannot.
+
+        It has `states`, a list of `State`. Its forward takes the tokens (B, T, `input_size`) of a chunk, the lengths
+        (B,) of the chunk, and the states, each (B, *shape) in their order. It returns outputs (B, T, `size`) and the
+        states at the length of each row. Chunk by chunk it must give the outputs of the whole sequence.
+        """
+        return None
+
 
 def build_encoder(
     encoder: Mapping[str, Any], input_size: int, arguments: Mapping[str, Any], optional: Mapping[str, Any]

@@ -10,7 +10,7 @@ import copy
 import io
 import logging
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch.export import Dim
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
+from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
@@ -36,6 +37,18 @@ class _Exported(nn.Module):
 
     def forward(self, fields: dict[str, Tensor], lengths: Tensor) -> Tensor:
         return self.classifier(fields, lengths, None)
+
+
+class _ExportedStep(nn.Module):
+    """A `ChunkStep` with its outputs in the order of `_step_outputs`."""
+
+    def __init__(self, step: Any):
+        super().__init__()
+        self.step = step
+
+    def forward(self, fields: dict[str, Tensor], lengths: Tensor, more: dict[str, Tensor], states: list[Tensor]) -> Any:
+        result = self.step(fields, lengths, states, **more)
+        return (result["logits"], *(result[name] for name in self.step.more_outputs), *result["states"])
 
 
 def example_inputs(
@@ -95,6 +108,47 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
     _inline_functions(program.model, exported)
     _prefix_inner_names(program.model.graph)
     program.save(str(path), external_data=False)
+
+
+def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) -> ChunkStep | None:
+    """Write the form of a classifier that reads chunk by chunk to `path`, and return that form.
+
+    Returns None, and writes nothing, if there is none.
+
+    Inputs: those of `export_onnx` for the tokens of a chunk, `state/<name>` (batch, *shape) for each state, and what
+    the step names in `more_inputs`. Outputs: `logits` (batch, classes) after the chunk, what the step names in
+    `more_outputs`, and `next/<name>` for each state.
+    """
+    if not hasattr(classifier, "step_form"):
+        return None
+    lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
+    inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
+    tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
+    step = _copy(classifier, tensors, "model").cpu().float().eval().step_form()
+    if step is None:
+        return None
+    states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
+    more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
+    with _quiet():
+        exported = _ExportedStep(step).eval()
+        replace_modules(exported)
+        field_axes, length_axes = _free_axes(tensors)
+        state_axes = [{0: length_axes[0]} for _ in states]
+        program = torch.onnx.export(
+            exported,
+            (*_arguments(tensors), more, states),  # a mapping at the end would be read as keywords
+            dynamo=True,
+            input_names=[*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
+            output_names=["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
+            dynamic_shapes=(field_axes, length_axes, dict.fromkeys(more), state_axes),
+            opset_version=OPSET,
+            verbose=False,
+        )
+    assert program is not None
+    _prefix_inner_names(program.model.graph)
+    _name_axes(program.model.graph, set(tensors) - {"lengths"})
+    program.save(str(path), external_data=False)
+    return step
 
 
 def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any:
@@ -222,3 +276,14 @@ def _prefix_inner_names(graph: Any) -> None:
     for value in [*inner, *graph.initializers.values()]:
         if value.name:
             value.name = f"/{value.name}"
+
+
+def _name_axes(graph: Any, fields: Collection[str]) -> None:
+    """Name the free axes of inputs and outputs as `export_onnx` does. With a list of states, the exporter numbers them.
+
+    `fields`: inputs with an axis of time.
+    """
+    for value in (*graph.inputs, *graph.outputs):
+        for axis, name in enumerate(["batch", "time"] if value.name in fields else ["batch"]):
+            if len(value.shape) > axis:
+                value.shape[axis] = name

@@ -17,7 +17,7 @@ from seqclf.errors import InputError
 
 # Gate blocks of PyTorch's weights in the order of ONNX: ifgo → iofc, rzn → zrh.
 GATES = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
-STATES = {"LSTM": 2, "GRU": 1, "RNN": 1}  # hidden state, and the cell state of an LSTM
+STATE_NAMES = {"LSTM": ("hidden", "cell"), "GRU": ("hidden",), "RNN": ("hidden",)}
 OPSET = 18
 # Inputs of the operators, and PyTorch's weights that they join.
 PARTS = {"weight": ["weight_ih"], "recurrence": ["weight_hh"], "bias": ["bias_ih", "bias_hh"]}
@@ -81,7 +81,7 @@ class OnnxLayer(nn.Module):
         """
         time, batch = tokens.shape[0], tokens.shape[1]
         count, hidden = self.state_shape
-        shapes = [(time, count, batch, hidden)] + [(count, batch, hidden)] * STATES[self.operator]
+        shapes = [(time, count, batch, hidden)] + [(count, batch, hidden)] * len(STATE_NAMES[self.operator])
         ends = None if lengths is None else lengths.to(torch.int32)
         outputs, *last = torch.onnx.ops.symbolic_multi_out(
             self.operator,

@@ -14,6 +14,7 @@ from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import InputError
 
 TRANSFORMER = "seqclf.models.transformer.Transformer"
+ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"
 POOLING_NAMES = ("last", "mean", "max", "attention")
 
 ANY_KEYS = ConfigDict(extra="allow", strict=True)
@@ -104,6 +105,12 @@ class CustomArguments(TypedDict, total=False):
     _target_: Required[str]
 
 
+class AdaptiveArguments(TypedDict, total=False):
+    """The arguments of the adaptive network that the others do not share."""
+
+    earliness: NonNegative
+
+
 class HeadArguments(TypedDict, total=False):
     """The arguments of `SequenceClassifier`, whatever its encoder."""
 
@@ -120,8 +127,8 @@ class HeadArguments(TypedDict, total=False):
     members: Count
 
 
-class ClassifierArguments(HeadArguments, RecurrentArguments, TransformerArguments, total=False):
-    """conf/model/lstm.yaml and transformer.yaml, which explain each key and hold its default.
+class ClassifierArguments(HeadArguments, RecurrentArguments, TransformerArguments, AdaptiveArguments, total=False):
+    """conf/model/lstm.yaml, transformer.yaml and adaptive.yaml, which explain each key and hold its default.
 
     Other keys are allowed here: they are compared with the signatures of the `_target_`s once these are imported.
     """
@@ -163,13 +170,30 @@ def check_encoder(model: Any) -> Any:
     return model
 
 
+def check_adaptive(model: Any) -> Any:
+    """Refuse an adaptive network that would have to read a sequence twice."""
+    if model["_target_"] != ADAPTIVE:
+        return model
+    if {**model, **model.get("encoder", {})}.get("bidirectional"):
+        raise InputError(
+            "model.bidirectional=true: an adaptive model reads each sequence once, from its start; set "
+            "model.bidirectional=false"
+        )
+    if model.get("members", 1) != 1:
+        raise InputError(
+            f"model.members={model['members']}: an adaptive model is one network, as members would halt at different "
+            "tokens; set model.members=1"
+        )
+    return model
+
+
 def one_member(model: Any) -> Any:
     """Set `members` where the config of another package leaves it out. No class takes it (see `build_classifier`)."""
     return {**model, "members": model.get("members", 1)}
 
 
 ModelArguments = Annotated[
-    Annotated[ClassifierArguments, AfterValidator(check_encoder), Tag("built-in")]
+    Annotated[ClassifierArguments, AfterValidator(check_encoder), AfterValidator(check_adaptive), Tag("built-in")]
     | Annotated[HeadArguments, Tag("own encoder")]
     | Annotated[CustomModel, Tag("custom")],
     Discriminator(_origin),

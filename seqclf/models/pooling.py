@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from seqclf.errors import InputError
+from seqclf.models.running_state import LOWEST, State
 
 POOLINGS = ("last", "mean", "max", "attention")
 
@@ -25,6 +28,8 @@ class Pooling(nn.Module):
     `last`: the forward direction's output at the last token and the backward direction's (`backward_size` channels at
     the end) at the first token, each of which has read all tokens. `attention`: a learned weight per token. Several
     kinds joined by `+` are concatenated.
+
+    In one direction the outputs may also come chunk by chunk, see `run`, or all prefixes be pooled, see `prefixes`.
 
     >>> outputs = torch.tensor([[[1.0], [5.0], [9.0]], [[2.0], [4.0], [0.0]]])
     >>> Pooling("mean+max", size=1, backward_size=0)(outputs, torch.tensor([3, 2])).tolist()
@@ -62,3 +67,85 @@ class Pooling(nn.Module):
         assert self.score is not None
         weights = self.score(outputs).masked_fill(~inside, float("-inf")).softmax(dim=1)
         return (weights * torch.where(inside, outputs, 0.0)).sum(dim=1)
+
+    @property
+    def states(self) -> list[State]:
+        """The states of `run`, in their order."""
+        channels = (self.size // len(self.kinds),)
+        by_kind = {
+            "last": [],
+            "mean": [State("mean_sum", channels, 0.0), State("mean_count", (1,), 0.0)],
+            "max": [State("max", channels, LOWEST)],
+            "attention": [
+                State("attention_sum", channels, 0.0),
+                State("attention_weight", (1,), 0.0),
+                State("attention_max", (1,), LOWEST),
+            ],
+        }
+        return [state for kind in self.kinds for state in by_kind[kind]]
+
+    def run(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        """Pool sequences of which all tokens before a chunk are in `states`. Needs a single direction.
+
+        `outputs`: (B, T, `size`) of the chunk. `lengths`: (B,) tokens of each row in the chunk, at least 1. Returns the
+        vectors (B, `self.size`) of all tokens so far, and the states after them.
+        """
+        remaining, pooled, after = list(states), [], []
+        inside = token_mask(lengths, outputs.shape[1])[..., None]
+        for kind in self.kinds:
+            if kind == "last":
+                vector, new = self._pool(kind, outputs, lengths), []
+            elif kind == "mean":
+                total, count, *remaining = remaining
+                total = total + torch.where(inside, outputs, 0.0).sum(dim=1)
+                count = count + lengths[:, None].to(outputs.dtype)
+                vector, new = total / count, [total, count]
+            elif kind == "max":
+                highest, *remaining = remaining
+                vector = torch.maximum(highest, outputs.masked_fill(~inside, LOWEST).amax(dim=1))
+                new = [vector]
+            else:
+                total, weight, highest, *remaining = remaining
+                vector, new = self._attend(outputs, inside, total, weight, highest)
+            pooled.append(vector)
+            after += new
+        return torch.cat(pooled, dim=-1), after
+
+    def _attend(
+        self, outputs: Tensor, inside: Tensor, total: Tensor, weight: Tensor, highest: Tensor
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Attention over all tokens so far: a softmax whose sums are scaled down when a higher score appears."""
+        assert self.score is not None
+        scores = self.score(outputs).masked_fill(~inside, LOWEST)
+        new_highest = torch.maximum(highest, scores.amax(dim=1))
+        kept = (highest - new_highest).exp()
+        weights = (scores - new_highest[:, None]).exp()
+        total = total * kept + (weights * torch.where(inside, outputs, 0.0)).sum(dim=1)
+        weight = weight * kept + weights.sum(dim=1)
+        return total / weight, [total, weight, new_highest]
+
+    def prefixes(self, outputs: Tensor, lengths: Tensor) -> Tensor:
+        """Pool every prefix: (B, T, `self.size`), of which position t has pooled the tokens up to t.
+
+        Needs a single direction. What lies beyond a length is undefined. Runs in PyTorch only, as ONNX has no running
+        maximum.
+        """
+        inside = token_mask(lengths, outputs.shape[1])[..., None]
+        outputs = torch.where(inside, outputs, 0.0)  # padding may be NaN
+        counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=outputs.dtype)[:, None]
+        pooled = []
+        for kind in self.kinds:
+            if kind == "last":
+                pooled.append(outputs)
+            elif kind == "mean":
+                pooled.append(outputs.cumsum(dim=1) / counts)
+            elif kind == "max":
+                pooled.append(outputs.cummax(dim=1).values)
+            else:
+                assert self.score is not None
+                # In float64, where early tokens keep a weight beside much higher scores of later ones.
+                scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
+                weights = (scores - scores.amax(dim=1, keepdim=True)).exp()
+                totals = (weights * outputs).cumsum(dim=1) / weights.cumsum(dim=1).clamp(min=1e-300)
+                pooled.append(totals.to(outputs.dtype))
+        return torch.cat(pooled, dim=-1) if len(pooled) > 1 else pooled[0]

@@ -6,7 +6,7 @@ kernels. The backward direction is a second such module over inputs flipped with
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,9 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from seqclf.errors import InputError
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx_layers import OnnxLayer
+from seqclf.models.onnx_layers import STATE_NAMES, OnnxLayer
 from seqclf.models.options import check_residual
+from seqclf.models.running_state import State
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 LAYOUTS = ("auto", "padded", "packed")
@@ -112,6 +113,10 @@ class Recurrent(SequenceEncoder):
     def onnx_form(self) -> nn.Module:
         return OnnxRecurrent(self)
 
+    def step_form(self) -> RecurrentStep | None:
+        # The backward direction begins at the last token, which a chunk does not know.
+        return None if self.backward_layers else RecurrentStep(self)
+
 
 def _reorder(tokens: Tensor, order: Tensor) -> Tensor:
     return tokens.gather(1, order[..., None].expand(-1, -1, tokens.shape[-1]))
@@ -130,9 +135,40 @@ class OnnxRecurrent(nn.Module):
         self.first_residual, self.scales = recurrent.first_residual, recurrent.scales
 
     def forward(self, tokens: Tensor, lengths: Tensor, host_lengths: Any) -> tuple[Tensor, Tensor, Any]:
-        tokens = tokens.transpose(0, 1)
-        for index, layer in enumerate(self.layers):
-            outputs, _ = layer(tokens, lengths)
+        outputs, _ = self.run(tokens, lengths, [()] * len(self.layers))
+        return outputs, lengths, host_lengths
+
+    def run(
+        self, tokens: Tensor, lengths: Tensor, states: Sequence[Sequence[Tensor]]
+    ) -> tuple[Tensor, list[Sequence[Tensor]]]:
+        """Return outputs (B, T, size) and, for each layer, its states at the length of each row.
+
+        `states`: for each layer, those to begin with, () for zeros. See `OnnxLayer`.
+        """
+        tokens, last = tokens.transpose(0, 1), []
+        for index, (layer, initial) in enumerate(zip(self.layers, states, strict=True)):
+            outputs, layer_states = layer(tokens, lengths, initial)
             residual = index - self.first_residual
             tokens = outputs if residual < 0 else tokens + self.scales[residual] * outputs
-        return tokens.transpose(0, 1), lengths, host_lengths
+            last.append(layer_states)
+        return tokens.transpose(0, 1), last
+
+
+class RecurrentStep(nn.Module):
+    """`Recurrent` of one direction over a chunk of tokens, with the states of its layers. See `SequenceEncoder`."""
+
+    def __init__(self, recurrent: Recurrent):
+        super().__init__()
+        self.stack = OnnxRecurrent(recurrent)
+        names = STATE_NAMES[recurrent.cell.upper()]
+        shape = (recurrent.size,)
+        layers = range(len(self.stack.layers))
+        self.states = [State(f"{name}_{layer}", shape, 0.0) for layer in layers for name in names]
+
+    def forward(self, tokens: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
+        # The operators take states with an axis of directions in front, (1, B, size).
+        with_directions = [state[None] for state in states]
+        count = len(self.states) // len(self.stack.layers)
+        by_layer = [with_directions[start : start + count] for start in range(0, len(states), count)]
+        outputs, last = self.stack.run(tokens, lengths, by_layer)
+        return outputs, [state[0] for layer_states in last for state in layer_states]

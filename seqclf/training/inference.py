@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch
+from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.system import progress
 from seqclf.training.module import SequenceTask
 
@@ -27,3 +28,17 @@ def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.nda
     # Evaluation batches are sorted by length.
     order = np.argsort(np.concatenate(ids), kind="stable")
     return np.concatenate(labels)[order], np.concatenate(logits)[order]
+
+
+@torch.inference_mode()
+def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoint]:
+    """Return the accuracy of an adaptive network at each of `THRESHOLDS`, in one pass over the batches."""
+    task = task.eval()
+    counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
+    for batch in batches:
+        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
+        lengths = batch.lengths.to(task.device)
+        logits, read = task.model.at_thresholds(fields, lengths, batch.host_lengths, thresholds)
+        counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels.numpy(), batch.host_lengths)
+        progress.advance("rows", len(batch.ids))
+    return counts.points()

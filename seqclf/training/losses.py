@@ -113,10 +113,14 @@ class RowLoss(nn.Module):
         """Return the costs (B,) of rows with logits (B, C) and labels (B,)."""
         raise NotImplementedError
 
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def row_costs(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the costs (B,) with class weights. See `seqclf.models.training_loss.row_costs`."""
         costs = self.costs(logits, labels)
         # Not divided by the sum of the weights, as `nn.CrossEntropyLoss(weight=…)` does: see the top of this file.
-        return costs.mean() if self.weights is None else (costs * self.weights[labels]).mean()
+        return costs if self.weights is None else costs * self.weights[labels]
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.row_costs(logits, labels).mean()
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

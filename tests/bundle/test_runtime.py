@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import runtime
+from seqclf.bundle import runtime, sequence_reader
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
@@ -92,7 +92,7 @@ def test_predictions_of_a_file_ignore_window_and_batch_size(
     sequences = exported("events").sequences
     pq.write_table(pa.table({"events": sequences}), tmp_path / "new.parquet")
     monkeypatch.setattr(runtime, "WINDOW_ROWS", window)
-    monkeypatch.setattr(runtime, "MAX_TOKENS", max_tokens)
+    monkeypatch.setattr(sequence_reader, "MAX_TOKENS", max_tokens)
     windows = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
     first_rows = np.cumsum([1, *(batch.columns.num_rows for batch, _ in windows[:-1])])
     assert [int(batch.row_numbers[0]) for batch, _ in windows] == list(first_rows)

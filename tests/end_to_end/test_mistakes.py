@@ -87,7 +87,9 @@ NAMED = [
     Mistake("train", FILES.replace("train.jsonl", "trian.jsonl"), "no such file; did you mean 'train.jsonl'?"),
     Mistake("train", FILES.replace("=fraud", "=frud"), "no column 'frud' (data.label); did you mean 'fraud'?"),
     Mistake("train", f"{FILES} data.positive=ja", "data.positive=ja: no such label; the labels are no, yes"),
-    Mistake("train", f"{FILES} model=mamba", "model=mamba: must be one of lstm, conv_lstm, gru, rnn, transformer"),
+    Mistake(
+        "train", f"{FILES} model=mamba", "model=mamba: must be one of lstm, adaptive, conv_lstm, gru, rnn, transformer"
+    ),
     Mistake("train", f"{FILES} data.split=0.2", "data.split=0.2: is a block of keys; set one of them: data.split.by="),
     Mistake("train", f"{FILES} model.hidden_size", "model.hidden_size: is no KEY=VALUE; write model.hidden_size=VALUE"),
     Mistake("train", f"{FILES} model=lstm,gru", "several values are several runs, by -m"),

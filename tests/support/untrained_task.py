@@ -16,10 +16,10 @@ def data_options(cache: Path, **overrides: Any) -> DataOptions:
     return DataOptions.build(**{**defaults, "cache_dir": str(cache), "label": "label", **overrides})
 
 
-def make_task(description: dict[str, Any]) -> SequenceTask:
+def make_task(description: dict[str, Any], **changes: Any) -> SequenceTask:
     torch.manual_seed(0)
     model = yaml.safe_load((CONF / "model" / "lstm.yaml").read_text(encoding="utf-8"))
     loss = yaml.safe_load((CONF / "loss" / "cross_entropy.yaml").read_text(encoding="utf-8"))
     optimizer = yaml.safe_load((CONF / "optimizer" / "adamw.yaml").read_text(encoding="utf-8"))
     sizes = {"hidden_size": 8, "embedding_size": 6}
-    return SequenceTask(description, {**model, **sizes}, loss, optimizer, "recall", 0).eval()
+    return SequenceTask(description, {**model, **sizes, **changes}, loss, optimizer, "recall", 0).eval()

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
@@ -43,11 +44,23 @@ def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str
     for row in range(columns.num_rows):
         alone = encode(encoders, columns.slice(row, 1), NO_TRUNCATION).sequences
         _check_equal(take(together, np.array([row])), alone, f"row {row} alone is encoded differently")
+    _check_single_tokens(encoders, columns, together)
     for name, encoder in encoders.items():
         texts = encoder.decode(together.fields)
         assert len(texts) == together.offsets[-1], f"{name}: decode must return a text for each token"
         _check_removal(name, encoder, together)
     return encoders
+
+
+def _check_single_tokens(encoders: Mapping[str, Encoder], columns: pa.RecordBatch, together: Ragged) -> None:
+    """Check that the first token of each row is encoded the same alone, where all kinds promise it."""
+    if not all(encoder.encodes_token_by_token for encoder in encoders.values()):
+        return
+    first = pa.record_batch({name: pc.list_slice(columns.column(name), 0, 1) for name in encoders})
+    alone = encode(encoders, first, NO_TRUNCATION).sequences
+    starts = together.offsets[:-1]
+    expected = Ragged(np.arange(len(starts) + 1), {name: values[starts] for name, values in together.fields.items()})
+    _check_equal(expected, alone, "a token alone is encoded differently; set encodes_token_by_token = False")
 
 
 def _check_removal(name: str, encoder: Encoder, sequences: Ragged) -> None:

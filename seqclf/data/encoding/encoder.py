@@ -63,6 +63,7 @@ class Encoder(ABC):
     in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
     may_be_cut: ClassVar[bool] = True  # by data.truncate
+    encodes_token_by_token: bool = False  # the arrays of a token depend on nothing but the token, so it may come alone
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for a field without a structure
     holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
     token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text

@@ -78,4 +78,5 @@ def run_report(
         sources=split_sources(config["data"]),
         counts=metrics.data,
         holdout_rows=metrics.holdout_rows,
+        halting=metrics.halting,
     )

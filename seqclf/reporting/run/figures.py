@@ -10,6 +10,7 @@ from markupsafe import Markup
 
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.reliability import ReliabilityBin
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.reporting.formatting import percent
 from seqclf.reporting.svg import FILL, INK, MARK, SOFT, render_svg
 
@@ -49,6 +50,33 @@ def learning_curves(
         figure.subplots_adjust(**box, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
 
     return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
+
+
+def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
+    """Macro recall by share of tokens read: the last split in colour, validation in grey where there is another one.
+
+    A dot marks the operating point on each.
+    """
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        for split, points in curve.splits.items():
+            colour = FILL if split == list(curve.splits)[-1] else SOFT
+            shares, recalls = [point.tokens for point in points], [point.recall for point in points]
+            axis.plot(shares, recalls, color=colour, linewidth=1.8, label=split)
+            knee = curve.point(split)
+            axis.plot(knee.tokens, knee.recall, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
+        _style_axes(axis, "share of tokens read", "macro recall")
+        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
+        axis.set_xlim(0, 1)
+        axis.set_ylim(top=1.0)
+        if len(curve.splits) > 1:
+            axis.legend(frameon=False, labelcolor=INK, loc="lower right")
+        figure.subplots_adjust(**MARGIN)
+
+    from matplotlib import ticker
+
+    return render_svg(draw, width_in, 2.8)
 
 
 def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:

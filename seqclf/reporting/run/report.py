@@ -12,6 +12,7 @@ import numpy as np
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
+from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.reporting.run.mistakes import Mistake
 from seqclf.reporting.verdict import Verdict, verdict_of
 
@@ -26,6 +27,7 @@ class Report:
     metrics.csv. `no_baseline` and `next_step`: see `RunMetrics`. `created`: time of the report. `sources`: where the
     rows of each split come from. `counts`: rows and refusals of the splits, as the data was prepared. `holdout_rows`:
     validation rows that only set the threshold, and are in no split. `bundle`: folder of the bundle that was evaluated.
+    `halting`: accuracy against tokens read, for a network that may halt before the end of a sequence.
     """
 
     title: str
@@ -47,6 +49,7 @@ class Report:
     counts: Mapping[str, SplitCounts] = field(default_factory=dict)
     holdout_rows: int = 0
     bundle: str | None = None
+    halting: TokensCurve | None = None
 
     @property
     def split(self) -> str:

@@ -42,6 +42,7 @@ class CategoryEncoder(ListEncoder):
     [1, 0, 2]
     """
 
+    encodes_token_by_token = True
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "missing": choice_option("refuse", "refuse", "value"),

@@ -120,6 +120,10 @@ class NumberEncoder(NumberColumn):
             raise InputError(f"{key}.by: needs a field of one channel, this has {self.field.width}")
 
     @property
+    def encodes_token_by_token(self) -> bool:  # type: ignore[override]
+        return self.scale != "sequence" and self.missing != "last" and not self.since
+
+    @property
     def fit_after_others(self) -> bool:
         return self.by is not None
 

@@ -64,6 +64,7 @@ class SetEncoder(ListEncoder):
     [[1, 3], [0, 0]]
     """
 
+    encodes_token_by_token = True
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "combine": choice_option("mean", *COMBINATIONS),

@@ -1,0 +1,119 @@
+"""`step.onnx` of a bundle: the model over one chunk of tokens, with the state of everything before it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from seqclf.bundle.session import check_model, open_session
+from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.errors import InputError
+from seqclf.system.stored_state import SIZE, Where, error_context
+
+STEP = "step.onnx"
+STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of names in the graph
+THRESHOLD = "threshold"  # input of a model that may halt
+# A state in the manifest: its shape without the axis of rows, and its value before the first token.
+FLOAT32 = Where(float, lambda value: abs(value) <= float(np.finfo(np.float32).max), "a number of float32")
+STATE = {"name": str, "shape": [SIZE], "initial": FLOAT32}
+
+
+class Chunk(NamedTuple):
+    """Result of one step over B rows.
+
+    `logits`: (B, C) after the last token that was read. `read`: (B,) tokens of the chunk that were read. `halted`:
+    (B,) bool, True for rows whose logits are final. `states`: each (B, …), after the chunk.
+    """
+
+    logits: np.ndarray
+    read: np.ndarray
+    halted: np.ndarray
+    states: list[np.ndarray]
+
+
+class StepModel:
+    """A session of `step.onnx` and the states that it reads and returns.
+
+    `specs`: of the fields. `states`: those in the manifest, which `STATE` describes.
+    `threshold`: the halting score at which a row stops, for a model that may halt; infinity reads everything. Raises
+    InputError where the graph has other inputs.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        states: Sequence[Mapping[str, Any]],
+        specs: Sequence[FieldSpec],
+        classes: int,
+        threshold: float | None = None,
+    ):
+        self.session = session
+        self.states = states
+        self.fields = [spec["name"] for spec in specs]
+        self.more = {} if threshold is None else {THRESHOLD: np.array(threshold, np.float32)}
+        numbers = {STATE_INPUT + state["name"]: [None, *state["shape"]] for state in states}
+        check_model(session, specs, classes, {**numbers, **dict.fromkeys(self.more, ())})
+        self.outputs = ["logits", *(["read", "halted"] if self.more else [])]
+        self.outputs += [STATE_OUTPUT + state["name"] for state in states]
+        if missing := set(self.outputs) - {entry.name for entry in session.get_outputs()}:
+            raise InputError(f"does not return {', '.join(sorted(missing))}")
+
+    def start(self, rows: int) -> list[np.ndarray]:
+        """Return the states of rows of which nothing was read."""
+        return [np.full((rows, *state["shape"]), state["initial"], np.float32) for state in self.states]
+
+    def run(self, fields: Mapping[str, np.ndarray], lengths: np.ndarray, states: Sequence[np.ndarray]) -> Chunk:
+        """Read one chunk of each row. `fields`: padded, see `pad`. `lengths`: (B,), at least 1."""
+        inputs = {name: fields[name] for name in self.fields}
+        named = {STATE_INPUT + state["name"]: values for state, values in zip(self.states, states, strict=True)}
+        logits, *others = self.session.run(self.outputs, {**inputs, "lengths": lengths, **self.more, **named})
+        read, halted = others[:2] if self.more else (lengths, np.zeros(len(lengths), bool))
+        return Chunk(logits, read, halted, others[2:] if self.more else others)
+
+
+def open_step(
+    folder: Path,
+    manifest: Mapping[str, Any],
+    specs: Sequence[FieldSpec],
+    *,
+    device: str = "auto",
+    threads: int | None = None,
+    threshold: float | None = None,
+) -> StepModel:
+    """Open `step.onnx` of a bundle. `specs`: of its fields. See `StepModel` and `open_session`."""
+    session = open_session(folder / STEP, device, threads)
+    with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
+        return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
+
+
+class Read(NamedTuple):
+    """`logits` (N, C) of sequences, and `tokens` (N,) of each that were read."""
+
+    logits: np.ndarray
+    tokens: np.ndarray
+
+
+def read_chunks(model: StepModel, fields: Mapping[str, np.ndarray], lengths: np.ndarray, chunk: int) -> Read:
+    """Read padded sequences by `chunk` tokens at a time, each until it halts or ends.
+
+    Rows that have halted leave the batch, so that their remaining tokens cost nothing.
+    """
+    rows, states, start = np.arange(len(lengths)), model.start(len(lengths)), 0
+    tokens = np.empty(len(lengths), np.int64)
+    logits: np.ndarray | None = None
+    while len(rows):
+        part = {name: values[rows, start : start + chunk] for name, values in fields.items()}
+        result = model.run(part, np.minimum(lengths[rows] - start, chunk), states)
+        done = result.halted | (lengths[rows] <= start + chunk)
+        if logits is None:
+            logits = np.empty((len(lengths), result.logits.shape[1]), np.float32)
+        logits[rows[done]] = result.logits[done]
+        tokens[rows[done]] = start + result.read[done]
+        left = ~done
+        rows, states = rows[left], [values[left] for values in result.states]
+        start += chunk
+    assert logits is not None, "a batch has rows"
+    return Read(logits, tokens)

@@ -1,0 +1,125 @@
+"""Predictions while sequences arrive: chunks of new tokens in, the prediction of all tokens so far out."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from seqclf.batching.collate import pad
+from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.session import explain_run_errors
+from seqclf.bundle.step_model import STEP, StepModel
+from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.truncation import NO_TRUNCATION
+from seqclf.data.validation.row_checks import check_rows
+from seqclf.errors import InputError
+
+if TYPE_CHECKING:
+    from seqclf.bundle.runtime import Classifier
+
+
+class StreamPrediction(SequencePrediction):
+    """Prediction of the tokens of one sequence so far.
+
+    `halted`: the prediction is final, and further tokens are not read.
+    """
+
+    halted: bool
+
+
+class _Open(NamedTuple):
+    """A sequence whose end is not known yet. `states`: one row of each state of the model."""
+
+    states: list[np.ndarray]
+    tokens_read: int
+    prediction: StreamPrediction
+
+
+class Stream:
+    """Open sequences of a bundle, each with the state of the model after its last token.
+
+    ```python
+    stream = Classifier("runs/alerts/bundle").stream()
+    stream.read({"host 1": ["boot", "login"], "host 2": ["boot"]})["host 1"]["prediction"]
+    stream.read({"host 1": ["sudo"]})           # of three tokens now, of which one was computed
+    stream.close("host 1")
+    ```
+
+    Raises InputError for a bundle whose model reads whole sequences only, and for fields of which a token depends on
+    other tokens, such as the time since the token before.
+    """
+
+    def __init__(self, classifier: Classifier, model: StepModel):
+        self.classifier = classifier
+        self.model = model
+        self.sequences: dict[Hashable, _Open] = {}
+        for name, encoder in classifier.encoders.items():
+            if not encoder.encodes_token_by_token:
+                kind = encoder.field.kind
+                raise InputError(
+                    f"stream: a token of the {kind} field {name} depends on other tokens of its sequence; use predict "
+                    "with whole sequences"
+                )
+        if classifier.schema.max_length is not None:
+            raise InputError(
+                "stream: the bundle limits sequences to data.max_length tokens; train without it, or use predict"
+            )
+
+    def __len__(self) -> int:
+        """Number of open sequences."""
+        return len(self.sequences)
+
+    def read(self, tokens: Mapping[Hashable, Any]) -> dict[Hashable, StreamPrediction]:
+        """Read new tokens of any open sequences, and of new ones, and return their predictions.
+
+        `tokens`: by the key of a sequence, its next tokens in a form that `Classifier.predict` takes. Tokens that are
+        refused give a prediction with an error, and leave the sequence as it was.
+        """
+        running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
+        columns, value_errors = self.classifier.to_columns([tokens[key] for key in running])
+        problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
+        errors = [
+            value_errors[row] or (f"{problem.column} {problem.reason}" if problem else None)
+            for row, problem in ((row, problems.first_problems.get(row)) for row in range(len(running)))
+        ]
+        usable = np.array([row for row, error in enumerate(errors) if error is None], np.int64)
+        results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
+        if len(usable):
+            sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
+            fields, lengths = pad(sequences, np.arange(len(usable)))
+            results |= self._advance([running[row] for row in usable], fields, lengths)
+        return {key: results.get(key) or self.sequences[key].prediction for key in tokens}
+
+    def close(self, key: Hashable) -> None:
+        """Forget a sequence."""
+        self.sequences.pop(key, None)
+
+    def _refused(self, key: Hashable, error: str) -> StreamPrediction:
+        read = self.sequences[key].tokens_read if key in self.sequences else 0
+        return {
+            "prediction": None,
+            "probability": None,
+            "probabilities": None,
+            "error": error,
+            "tokens_read": read,
+            "halted": False,
+        }
+
+    def _advance(
+        self, keys: list[Hashable], fields: Mapping[str, np.ndarray], lengths: np.ndarray
+    ) -> dict[Hashable, StreamPrediction]:
+        new = self.model.start(1)
+        before = [self.sequences[key].states if key in self.sequences else new for key in keys]
+        states = [np.concatenate(rows) for rows in zip(*before, strict=True)]
+        with explain_run_errors(STEP):
+            chunk = self.model.run(fields, lengths, states)
+        predictions = self.classifier.predictions_of(chunk.logits)
+        results: dict[Hashable, StreamPrediction] = {}
+        for row, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
+            read = int(chunk.read[row]) + (self.sequences[key].tokens_read if key in self.sequences else 0)
+            results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
+            after = [values[row : row + 1] for values in chunk.states]
+            self.sequences[key] = _Open(after, read, results[key])
+        return results

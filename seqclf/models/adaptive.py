@@ -1,0 +1,204 @@
+"""Classifier that decides for each sequence how many tokens it reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.errors import InputError
+from seqclf.models.chunk_step import ChunkStep
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.pooling import token_mask
+from seqclf.models.running_state import State
+from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
+
+GAIN_WEIGHT = 0.02  # of a batch, in the running mean of what reading removes from the loss
+START_BIAS = -3.0  # a stop probability of 5 % per token, so that training begins with long readings
+MOST_LOGITS = 4_000_000  # of all prefixes together that training keeps at a time
+
+
+class AdaptiveClassifier(SequenceClassifier):
+    """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
+
+    A second head gives each token a probability to stop there. The halting score of a token is -log of the probability
+    that the sequence has not halted up to it, which only rises. A sequence halts at the first token whose score reaches
+    `threshold`, and is classified by the tokens up to there. `forward` returns these logits. While the network is
+    trained, the threshold is infinite: validation judges reading to the end. It is set once, after training, from
+    scores of validation (see `TokensCurve`).
+
+    Trained end to end by the exact expectation over the halting token (Russwurm et al. 2023, ELECTS; Banino et al.
+    2021, PonderNet): the mean loss of the logits at that token, plus a price of the share of tokens read, plus the loss
+    of the logits after the last token, so that reading to the end stays good.
+
+    `earliness`: price of reading a whole sequence, as a share of the loss that reading it removes. That share is
+    comparable between datasets, whereas a price in units of the loss would exceed all there is to gain where one class
+    is rare. `arguments`: those of `SequenceClassifier`. Its encoder must read in one direction. Raises InputError if it
+    does not.
+    """
+
+    gain: Tensor
+
+    def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: float, **arguments: Any):
+        super().__init__(fields, num_classes, **arguments)
+        self.earliness = earliness
+        self.threshold = math.inf
+        # Running mean of what reading removes from the loss. Part of the checkpoint, as the next step depends on it.
+        self.register_buffer("gain", torch.zeros(()))
+        if self.encoder.step_form() is None:
+            raise InputError(
+                "model: an adaptive model reads each sequence once, from its start; set model.bidirectional=false, and "
+                "an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"
+            )
+        self.halting = nn.Linear(self.encoder.size, 1)
+        nn.init.constant_(self.halting.bias, START_BIAS)
+
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
+        """Return the logits (B, C) at the tokens where the sequences halt. See `SequenceClassifier.forward`."""
+        outputs, scores = self.read(fields, lengths, host_lengths)
+        return self.head(self.pooling(outputs, tokens_read(scores, lengths, self.threshold)))
+
+    def read(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the outputs (B, T, size) of the encoder and the halting scores (B, T), which rise along a row."""
+        embedded = self.embedding_dropout(self.embedding(fields))
+        outputs, _, _ = self.encoder(embedded, lengths, host_lengths)
+        return outputs, halting_steps(self.halting, outputs, lengths).cumsum(dim=1)
+
+    def at_thresholds(
+        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Return logits (B, K, C) and the tokens read (B, K) at each of K `thresholds`, from one run of the encoder."""
+        outputs, scores = self.read(fields, lengths, host_lengths)
+        read = torch.stack([tokens_read(scores, lengths, float(threshold)) for threshold in thresholds], dim=1)
+        pooled = self.pooling.prefixes(outputs, lengths)
+        chosen = pooled.gather(1, (read - 1)[..., None].expand(-1, -1, pooled.shape[-1]))
+        return self.head(chosen), read
+
+    def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+        """Return how far (B,) the halting scores of each sequence stay away from the threshold.
+
+        Where it is a rounding error, another runtime may halt a token earlier or later.
+        """
+        _, scores = self.read(fields, lengths, host_lengths)
+        distance = (scores - self.threshold).abs()
+        return distance.masked_fill(~token_mask(lengths, scores.shape[1]), math.inf).amin(dim=1)
+
+    def training_loss(
+        self,
+        fields: Mapping[str, Tensor],
+        lengths: Tensor,
+        host_lengths: np.ndarray | None,
+        labels: Tensor,
+        loss: Loss,
+    ) -> TrainingLoss:
+        """See `seqclf.models.training_loss`. The scores of training are those of the logits after the last token."""
+        outputs, scores = self.read(fields, lengths, host_lengths)
+        inside = token_mask(lengths, outputs.shape[1])
+        prefixes = self.pooling.prefixes(outputs, lengths)
+        costs = torch.zeros_like(scores)
+        costs[inside] = self._costs(prefixes[inside], labels.repeat_interleave(lengths), loss)
+        rows = torch.arange(len(lengths), device=lengths.device)
+        share = torch.arange(1, outputs.shape[1] + 1, device=lengths.device) / lengths[:, None]
+        last = costs[rows, lengths - 1].mean()
+        with torch.no_grad():
+            self.gain.lerp_((costs[:, 0].mean() - last).to(self.gain.dtype), GAIN_WEIGHT)
+            logits = self.head(prefixes[rows, lengths - 1]).float()
+            shown = loss(logits, labels)
+        price = self.earliness * self.gain.clamp(min=0.0)
+        expected = (halting_distribution(scores, lengths) * (costs + price * share)).sum(dim=1).mean()
+        return TrainingLoss(logits, shown, expected + last)
+
+    def _costs(self, pooled: Tensor, labels: Tensor, loss: Loss) -> Tensor:
+        """Return the loss (S,) of each of S prefixes. Where logits are many, the backward pass computes them anew."""
+
+        def costs(part: Tensor, part_labels: Tensor) -> Tensor:
+            return row_costs(loss, self.head(part).float(), part_labels)
+
+        size = max(1, MOST_LOGITS // self.output.out_features)
+        if len(pooled) <= size:
+            return costs(pooled, labels)
+        parts = zip(pooled.split(size), labels.split(size), strict=True)
+        return torch.cat([checkpoint(costs, *part, use_reentrant=False) for part in parts])
+
+    def step_form(self) -> AdaptiveStep:
+        return AdaptiveStep(self, self.encoder.step_form())
+
+
+def halting_steps(head: nn.Module, outputs: Tensor, lengths: Tensor) -> Tensor:
+    """Return -log(1 - stop probability) of each token (B, T), 0 in the padding."""
+    steps = functional.softplus(head(outputs)[..., 0].float())
+    return torch.where(token_mask(lengths, outputs.shape[1]), steps, 0.0)
+
+
+def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> Tensor:
+    """Return how many tokens (B,) of each sequence are read until its halting score reaches the threshold.
+
+    >>> scores = torch.tensor([[0.1, 0.9, 1.0], [0.2, 0.3, 0.3]])
+    >>> tokens_read(scores, torch.tensor([3, 2]), threshold=0.7)
+    tensor([2, 2])
+    """
+    before = (scores < threshold) & token_mask(lengths, scores.shape[1])
+    return torch.minimum(before.sum(dim=1) + 1, lengths)
+
+
+def halting_distribution(scores: Tensor, lengths: Tensor) -> Tensor:
+    """Return the probability (B, T) of each token to be the one where a sequence halts, exactly and in parallel.
+
+    The mean of two readers: one that starts at the first token, as in prediction, and one that joins at a random token.
+    The first alone would teach nothing about tokens that it hardly ever reaches, so that a network which halts too
+    early could never find out that reading on pays. What is left at the last token falls to it.
+
+    >>> scores = -torch.tensor([[0.75, 0.25, 0.125]]).log()  # stop probabilities 1/4, 2/3 and 1/2
+    >>> halting_distribution(scores, torch.tensor([3]))  # the mean of [9, 18, 9] / 36 and [3, 14, 19] / 36
+    tensor([[0.1667, 0.4444, 0.3889]])
+    """
+    before = functional.pad(scores, (1, -1))
+    reached_from_start = (-before).exp()
+    # Of a token: the sum over all starts of the probability to read on from the start up to it.
+    reached_from_any = (before.logcumsumexp(dim=1) - before).exp()
+    reached = (reached_from_start + reached_from_any / lengths[:, None]) / 2
+    last = torch.arange(scores.shape[1], device=scores.device) == lengths[:, None] - 1
+    stops = torch.where(last, 1.0, -torch.expm1(before - scores))
+    return torch.where(token_mask(lengths, scores.shape[1]), reached * stops, 0.0)
+
+
+class AdaptiveStep(ChunkStep):
+    """`AdaptiveClassifier` over a chunk of tokens.
+
+    It takes the `threshold` too. Logits are those after the last token that was read: the one where a row halts, or
+    the last of the chunk. Returns the tokens `read` (B,) in the chunk, and `halted` (B,), too.
+    """
+
+    more_inputs: Mapping[str, float] = MappingProxyType({"threshold": 1.0})
+    more_outputs = ("read", "halted")
+
+    def __init__(self, classifier: AdaptiveClassifier, encoder: Any):
+        super().__init__(classifier, encoder)
+        self.halting = classifier.halting
+        self.states = [*self.states, State("halting_score", (), 0.0)]
+
+    def forward(  # type: ignore[override]
+        self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], threshold: Tensor
+    ) -> dict[str, Any]:
+        outputs, encoder_states = self.read(fields, lengths, states)
+        before = states[-1]
+        scores = before[:, None] + halting_steps(self.halting, outputs, lengths).cumsum(dim=1)
+        read = tokens_read(scores, lengths, threshold)
+        after = scores.gather(1, (read - 1)[:, None])[:, 0]
+        pooled, pooling_states = self.pooling.run(outputs, read, states[len(encoder_states) : -1])
+        return {
+            "logits": self.classify(pooled),
+            "read": read,
+            "halted": after >= threshold,
+            "states": [*encoder_states, *pooling_states, after],
+        }

@@ -1,0 +1,138 @@
+"""A bundle of a forward recurrent model has a second graph: checked like the first, and read by streams."""
+
+import copy
+import json
+import shutil
+
+import numpy as np
+import onnx
+import pytest
+from bundle.conftest import row_of, sequences_of
+from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_signed
+from onnx import numpy_helper
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle import parity
+from seqclf.bundle.manifest import read_manifest
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.session import open_session
+from seqclf.bundle.step_model import open_step
+from seqclf.data.prepare import prepare
+from seqclf.errors import InputError
+from seqclf.export_bundle import write_bundle
+
+FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention"}
+
+
+@pytest.fixture(scope="module")
+def forward(tmp_path_factory):
+    """Folder of a bundle, and the sequences that its encoders were fit on."""
+    work = tmp_path_factory.mktemp("forward")
+    sequences = sequences_of("card")
+    rows = [{**row_of("card", entry), "label": f"k{row % 3}"} for row, entry in enumerate(sequences)]
+    (work / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    dataset = prepare(data_options(work / "cache", train=str(work / "train.jsonl")))
+    write_bundle(make_task(dataset.description(), **FORWARD), work / "bundle", {})
+    return work / "bundle", sequences
+
+
+def step_of(folder, path=None):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    classifier = Classifier(folder, device="cpu", threads=1)
+    return open_step(path or folder, manifest, classifier.specs, device="cpu", threads=1)
+
+
+def test_the_manifest_lists_and_describes_the_step(forward):
+    manifest = read_manifest(forward[0])
+    assert "step.onnx" in manifest["files"]
+    states = {state["name"]: (state["shape"], state["initial"]) for state in manifest["step"]["states"]}
+    assert states["hidden_0"] == ([8], 0.0) and states["attention_weight"] == ([1], 0.0)
+    assert states["attention_max"][1] < -1e38
+
+
+def test_parity_covers_the_chunks(forward, tmp_path):
+    folder, _ = forward
+    session = open_session(folder / "model.onnx", "cpu", 1)
+    stored = json.loads((folder / "parity.json").read_text())
+    repeated = parity.check(session, folder / "parity.npz", step_of(folder))
+    assert repeated.passed and set(repeated.cells) == set(stored["cells"])
+    assert sum(cell.endswith("_chunks") for cell in repeated.cells) == len(repeated.cells) / 2
+
+    model = onnx.load(folder / "step.onnx")
+    bias = next(weight for weight in model.graph.initializer if weight.name.endswith("output.bias"))
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(1e-3), bias.name))
+    onnx.save(model, tmp_path / "step.onnx")
+    wrong = parity.check(session, folder / "parity.npz", step_of(folder, tmp_path))
+    assert not wrong.passed and wrong.max_error == pytest.approx(1e-3, rel=0.1)
+
+
+def test_a_damaged_step_is_detected(forward, tmp_path):
+    folder = shutil.copytree(forward[0], tmp_path / "bundle")
+    content = bytearray((folder / "step.onnx").read_bytes())
+    content[len(content) // 2] ^= 1
+    (folder / "step.onnx").write_bytes(content)
+    with pytest.raises(InputError, match=r"step\.onnx has changed since the export"):
+        Classifier(folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    del manifest["files"]["step.onnx"]
+    write_signed(folder, manifest)
+    with pytest.raises(InputError, match=r"files has no hash of step\.onnx"):
+        Classifier(folder)
+
+
+def test_a_mutated_step_streams_or_is_refused(forward, tmp_path):
+    folder, sequences = forward
+    folder = shutil.copytree(folder, tmp_path / "bundle")
+    manifest = json.loads((folder / "manifest.json").read_text())
+    refused = 0
+    for mutation, changed in list(mutations({"step": manifest["step"]}))[::7]:
+        write_signed(folder, {**copy.deepcopy(manifest), **changed})
+        if is_refused(folder, sequences[0], mutation):
+            refused += 1
+            continue
+        try:
+            Classifier(folder, device="cpu", threads=1).stream().read({"a": sequences[0]})
+        except InputError as error:
+            assert "\n" not in str(error)
+            refused += 1
+    assert refused > len(WRONG_VALUES)
+
+
+def part(sequence, start, stop):
+    return {name: values[start:stop] for name, values in sequence.items()}
+
+
+def test_a_stream_predicts_what_whole_sequences_give(forward):
+    folder, sequences = forward
+    classifier = Classifier(folder, device="cpu", threads=1)
+    stream, longest = classifier.stream(), max(len(entry["shop"]) for entry in sequences)
+    for start in range(0, longest, 4):
+        named = {row: part(entry, start, start + 4) for row, entry in enumerate(sequences)}
+        results = stream.read({row: entry for row, entry in named.items() if entry["shop"]})
+        for row, result in results.items():
+            expected = classifier.predict([part(sequences[row], 0, start + 4)])[0]
+            assert result["prediction"] == expected["prediction"] and not result["halted"]
+            assert result["probability"] == pytest.approx(expected["probability"], abs=1e-6)
+            assert result["tokens_read"] == min(start + 4, len(sequences[row]["shop"]))
+    assert len(stream) == len(sequences)
+    stream.close(0)
+    assert len(stream) == len(sequences) - 1
+
+
+def test_refused_tokens_leave_a_stream_as_it_was(forward):
+    folder, sequences = forward
+    stream = Classifier(folder, device="cpu", threads=1).stream()
+    before = stream.read({"a": sequences[0]})["a"]
+    results = stream.read({"a": {"shop": ["food"], "amount": ["x"]}, "b": {"shop": [], "amount": []}})
+    assert "amount is not" in results["a"]["error"] and results["b"]["error"]
+    assert results["a"]["tokens_read"] == before["tokens_read"] and len(stream) == 1
+    assert stream.read({"a": sequences[1]})["a"]["error"] is None
+
+
+def test_streams_that_cannot_be_are_refused(exported, forward, monkeypatch):
+    with pytest.raises(InputError, match=r"reads whole sequences only; train with model\.bidirectional=false"):
+        Classifier(exported("card").folder, device="cpu").stream()
+    classifier = Classifier(forward[0], device="cpu", threads=1)
+    monkeypatch.setattr(type(classifier.encoders["amount"]), "encodes_token_by_token", False)
+    with pytest.raises(InputError, match="a token of the number field amount depends on other tokens"):
+        classifier.stream()

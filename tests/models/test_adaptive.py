@@ -1,0 +1,177 @@
+"""An adaptive network halts where its score says, learns from all halting tokens, and its step does the same."""
+
+import itertools
+import math
+
+import numpy as np
+import onnxruntime
+import pytest
+import torch
+from models.conftest import PLAIN
+
+from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.errors import InputError
+from seqclf.models import adaptive
+from seqclf.models.adaptive import AdaptiveClassifier, halting_distribution, tokens_read
+from seqclf.models.onnx_export import export_onnx, export_step
+from seqclf.models.training_loss import row_costs
+
+FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
+LENGTHS = [9, 1, 30, 17, 30, 4]
+
+
+def network(**options):
+    torch.manual_seed(3)
+    built = AdaptiveClassifier(FIELDS, 4, earliness=0.1, **{**PLAIN, "pooling": "max+mean", **options}).eval()
+    with torch.no_grad():
+        for weight in built.parameters():
+            weight.add_(0.3 * torch.randn_like(weight))
+    return built
+
+
+def test_a_sequence_is_classified_by_the_tokens_up_to_where_it_halts(inputs):
+    model = network()
+    fields, lengths, host = inputs(LENGTHS)
+    model.threshold = 0.8
+    with torch.no_grad():
+        logits = model(fields, lengths, host)
+        _, scores = model.read(fields, lengths, host)
+        read = []
+        for row, length in enumerate(LENGTHS):
+            halts = [token for token in range(length) if scores[row, token] >= 0.8]
+            read.append(halts[0] + 1 if halts else length)
+        model.threshold = math.inf
+        for row, count in enumerate(read):
+            alone = {name: values[row : row + 1, :count] for name, values in fields.items()}
+            expected = model(alone, torch.tensor([count]), np.array([count]))
+            torch.testing.assert_close(logits[row], expected[0], rtol=0, atol=1e-6)
+    assert tokens_read(scores, lengths, 0.8).tolist() == read
+    assert min(read) < max(read) and read != LENGTHS
+
+
+def test_one_pass_gives_the_logits_at_every_threshold(inputs):
+    model = network(pooling="last+mean+max+attention")
+    fields, lengths, host = inputs(LENGTHS)
+    thresholds = torch.tensor([0.0, 0.3, 0.8, 2.0, math.inf])
+    with torch.no_grad():
+        logits, read = model.at_thresholds(fields, lengths, host, thresholds)
+        for column, threshold in enumerate(thresholds.tolist()):
+            model.threshold = threshold
+            torch.testing.assert_close(logits[:, column], model(fields, lengths, host), rtol=1e-5, atol=1e-5)
+    assert read[:, 0].tolist() == [1] * len(LENGTHS) and read[:, -1].tolist() == LENGTHS
+
+
+def test_the_halting_distribution_is_that_of_two_readers():
+    """Against a plain enumeration of all starts and ends."""
+    stop = torch.tensor([[0.1, 0.6, 0.3, 0.5], [0.9, 0.2, 0.0, 0.0]])
+    lengths = [4, 2]
+    expected = torch.zeros_like(stop)
+    for row, length in enumerate(lengths):
+        starts = [(0, 0.5), *((start, 0.5 / length) for start in range(length))]
+        for start, weight in starts:
+            for token in range(start, length):
+                ends = 1.0 if token == length - 1 else stop[row, token]
+                expected[row, token] += weight * ends
+                weight = weight * (1 - stop[row, token])
+    scores = -(1 - stop).log().cumsum(dim=1)
+    torch.testing.assert_close(halting_distribution(scores, torch.tensor(lengths)), expected)
+    far = torch.arange(1, 2001)[None] * 5.0  # scores whose exponential underflows
+    halts = halting_distribution(far, torch.tensor([2000]))
+    assert halts.isfinite().all() and halts.sum().item() == pytest.approx(1, abs=1e-3)
+
+
+def training_loss(model, batch, labels, loss):
+    torch.manual_seed(0)
+    return model.training_loss(*batch, labels, loss)
+
+
+def test_the_training_loss_is_the_expectation_over_halting_tokens(inputs):
+    model, loss = network(), torch.nn.CrossEntropyLoss()
+    fields, lengths, host = inputs(LENGTHS)
+    labels = torch.tensor([0, 1, 2, 3, 0, 1])
+    result = training_loss(model, (fields, lengths, host), labels, loss)
+
+    def cost(row, count):
+        prefix = {name: values[row : row + 1, :count] for name, values in fields.items()}
+        return loss(model(prefix, torch.tensor([count]), np.array([count])), labels[row : row + 1])
+
+    with torch.no_grad():
+        halts = halting_distribution(model.read(fields, lengths, host)[1], lengths)
+        costs = [[cost(row, count) for count in range(1, length + 1)] for row, length in enumerate(LENGTHS)]
+        first, last = (sum(row[end] for row in costs) / len(costs) for end in (0, -1))
+        price = 0.1 * max(0.0, 0.02 * float(first - last))  # of which this is the first batch
+        expected = sum(
+            halts[row, token] * (part + price * (token + 1) / len(parts))
+            for row, parts in enumerate(costs)
+            for token, part in enumerate(parts)
+        )
+    torch.testing.assert_close(result.total.detach(), expected / len(costs) + last, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(result.loss, last, rtol=1e-5, atol=1e-5)
+
+
+def test_many_logits_are_computed_anew_in_the_backward_pass(inputs, monkeypatch):
+    batch, labels = inputs(LENGTHS), torch.tensor([0, 1, 2, 3, 0, 1])
+    gradients = []
+    for limit in (adaptive.MOST_LOGITS, 40):
+        monkeypatch.setattr(adaptive, "MOST_LOGITS", limit)
+        model = network()
+        training_loss(model, batch, labels, torch.nn.CrossEntropyLoss()).total.backward()
+        gradients.append([weight.grad for weight in model.parameters()])
+    for first, second in zip(*gradients, strict=True):
+        torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-6)
+
+
+def test_padding_that_is_nan_changes_no_gradient(inputs):
+    labels, results = torch.tensor([0, 1, 2, 3, 0, 1]), []
+    for padding in (0.0, torch.nan):
+        fields, lengths, host = inputs(LENGTHS, 33)
+        for row, length in enumerate(LENGTHS):
+            fields["value"][row, length:] = padding
+        model = network(pooling="max+mean+attention")
+        result = training_loss(model, (fields, lengths, host), labels, torch.nn.CrossEntropyLoss())
+        results.append(result.total.detach())
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("cell", ["gru", *(pytest.param(cell, marks=pytest.mark.soak) for cell in ("lstm", "rnn"))])
+def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
+    model = network(cell=cell)
+    model.threshold = 0.8
+    states = [state._asdict() for state in export_step(model, FIELDS, tmp_path / "step.onnx").states]
+    session = onnxruntime.InferenceSession(str(tmp_path / "step.onnx"))
+    fields, lengths, host = inputs(LENGTHS)
+    arrays = {name: values.numpy() for name, values in fields.items()}
+    for threshold, chunk in itertools.product((0.0, 0.8, 2.0, math.inf), (1, 4, 30)):
+        model.threshold = threshold
+        with torch.no_grad():
+            expected = model(fields, lengths, host)
+            _, scores = model.read(fields, lengths, host)
+        read = read_chunks(StepModel(session, states, FIELDS, 4, threshold), arrays, host, chunk)
+        np.testing.assert_allclose(read.logits, expected.numpy(), atol=1e-5)
+        assert read.tokens.tolist() == tokens_read(scores, lengths, threshold).tolist()
+    model.threshold = 0.8
+    export_onnx(model, FIELDS, tmp_path / "model.onnx")
+    whole = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    with torch.no_grad():
+        expected = model(fields, lengths, host).numpy()
+    np.testing.assert_allclose(whole.run(["logits"], {**arrays, "lengths": host})[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"bidirectional": True}, {"encoder": {"_target_": "seqclf.models.transformer.Transformer", "heads": 2}}],
+)
+def test_an_encoder_that_needs_the_whole_sequence_is_refused(options):
+    arguments = {**PLAIN, **options}
+    if "encoder" in options:
+        arguments = {key: value for key, value in arguments.items() if key not in ("cell", "bidirectional", "layout")}
+        arguments |= {"feed_forward": "gelu", "expansion": 2}
+    with pytest.raises(InputError, match=r"reads each sequence once, from its start; set model\.bidirectional=false"):
+        AdaptiveClassifier(FIELDS, 4, earliness=0.1, **arguments)
+
+
+def test_the_costs_of_rows_are_those_of_any_loss_one_by_one():
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
+    expected = torch.stack([loss(logits[row : row + 1], labels[row : row + 1]) for row in range(5)])
+    torch.testing.assert_close(row_costs(loss, logits, labels), expected)
