@@ -68,6 +68,10 @@ def _hand_over(old: nn.Module, new: nn.Module, axes: Mapping[str, Axes]) -> None
             weight = nn.Parameter(continued_weight(weight, initial, axes[name]), requires_grad=weight.requires_grad)
         owner, _, leaf = name.rpartition(".")
         setattr(new.get_submodule(owner), leaf, weight)
+    buffers = dict(old.named_buffers())
+    for name, values in new.named_buffers():
+        if name in buffers and buffers[name].shape == values.shape:
+            values.copy_(buffers[name])
 
 
 def is_kept(axes: Axes, weight: torch.Tensor) -> bool:

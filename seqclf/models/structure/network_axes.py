@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.embedding import NumberProjection
@@ -51,6 +52,8 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
     }
     for name, part in (("embedding", embedding), ("encoder", encoder), ("pooling", pooling)):
         axes |= _below(name, part.axes)
+    if isinstance(old, AdaptiveClassifier):
+        axes |= {"halting.weight": (Axis(kept(1)), Axis(encoder.outputs, summed=True)), "halting.bias": (Axis(kept(1)),)}
     # The norm of the pooled vector sees copies in its mean and variance, unless all units have as many.
     preserves = encoder.preserves and pooling.preserves and is_even(pooled)
     return Continued(axes, pooled, preserves)

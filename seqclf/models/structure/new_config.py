@@ -8,7 +8,11 @@ from typing import Any
 from seqclf.config.instantiate import Config
 from seqclf.errors import InputError
 
-CLASSIFIERS = ("seqclf.models.classifier.SequenceClassifier", "seqclf.models.tree_classifier.TreeClassifier")
+CLASSIFIERS = (
+    "seqclf.models.classifier.SequenceClassifier",
+    "seqclf.models.tree_classifier.TreeClassifier",
+    "seqclf.models.adaptive.AdaptiveClassifier",
+)
 OF_CLASSIFIER = ("pooling", "dropout", "variational", "token_dropout", "number_noise")
 OF_RECURRENT = ("layers", "hidden_size", "embedding_size", "cell", "bidirectional", "layout")
 # Keys of an encoder that can change, beside those of the classifier.

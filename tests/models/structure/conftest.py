@@ -35,6 +35,7 @@ ENCODERS = {
     "conv": "seqclf.models.conv_recurrent.ConvRecurrent",
     "transformer": "seqclf.models.transformer.Transformer",
     "tree": "seqclf.models.tree_lstm.TreeLSTM",
+    "adaptive": "seqclf.models.recurrent.Recurrent",
 }
 
 
@@ -95,6 +96,9 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
     config |= {"layers": drawn.randint(1, 3), "bidirectional": drawn.random() < 0.5}
     config["layout"] = drawn.choice(["auto", "packed"])
     config["residual_layers"] = drawn.randint(0, config["layers"] - 1)
+    if kind == "adaptive":
+        target = "seqclf.models.adaptive.AdaptiveClassifier"
+        return {**config, "_target_": target, "earliness": 0.1, "bidirectional": False, "members": 1}
     return {**config, "channels": drawn.randint(2, 4), "kernel": 3, "strides": [2, 1]} if kind == "conv" else config
 
 

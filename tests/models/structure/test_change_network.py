@@ -103,3 +103,21 @@ def test_a_changed_network_is_exported_as_it_is(tmp_path):
     with torch.no_grad():
         expected = case.network(tensors, tensors["lengths"], lengths).numpy()
     assert logit_error(session.run(["logits"], inputs)[0], expected) < TOLERANCE
+
+
+def test_an_adaptive_network_halts_where_it_did():
+    drawn = random.Random(3)
+    case = Case({**random_config(drawn, "adaptive"), "hidden_size": 6})
+    case.network.gain.fill_(0.7)
+    lengths = np.array([9, 4, 1, 6])
+    inputs = example_inputs(SEQUENCE, lengths, 11, np.random.default_rng(1))
+    fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
+
+    def scores():
+        with torch.no_grad():
+            return case.network.read(fields, torch.from_numpy(lengths), lengths)[1]
+
+    before = scores()
+    assert case.change(hidden_size=12, layers=case.config["layers"] + 1)
+    torch.testing.assert_close(scores(), before, rtol=0, atol=ROUNDING)
+    assert float(case.network.gain) == pytest.approx(0.7)
