@@ -126,6 +126,8 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
     files = RunFiles.of(checkpoint, task.trained_steps)
+    if hasattr(task.model, "threshold"):
+        task.model.threshold = files.threshold  # the checkpoint was written before validation set it
     inspection = inspect_rows(task, rows, files.decision)
     error = files.bundle_error(rows.sequences, inspection.logits)
     content = WalkthroughPage(

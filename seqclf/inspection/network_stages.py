@@ -7,6 +7,7 @@ arguments, its own module left out, instead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from seqclf.inspection.stages import (
     TokenVectors,
     varying_channels,
 )
+from seqclf.models.adaptive import AdaptiveClassifier, halting_steps
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
@@ -77,7 +79,37 @@ def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Ite
         yield stage
         if isinstance(stage.content, TokenVectors) and stage.content.values.shape[-1] == outputs.values.shape[-1]:
             outputs = outputs._replace(channels=stage.content.channels)  # so that the pooled vector shows the same ones
-    yield from _pooling_stages(network.pooling, recorded, outputs, batch)
+    tokens = batch.tokens if outputs.lengths.tolist() == batch.lengths.tolist() else None
+    pooled_lengths = as_array(recorded.call("pooling").args[1])
+    if isinstance(network, AdaptiveClassifier):
+        yield _halting(network, recorded, outputs, pooled_lengths, tokens)
+    yield from _pooling_stages(network.pooling, recorded, outputs._replace(lengths=pooled_lengths), batch, tokens)
+
+
+def _halting(
+    network: AdaptiveClassifier,
+    recorded: Recording,
+    outputs: Outputs,
+    read: np.ndarray,
+    tokens: Sequence[Sequence[str]] | None,
+) -> Stage:
+    """The probability to have halted up to each token. `read`: the tokens (B,) that were read."""
+    scores = halting_steps(network.halting, torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths))
+    values = -np.expm1(-as_array(scores.cumsum(dim=1)))
+    text = (
+        "Each hidden state gives a probability to stop there, and with it the probability that the row has halted by "
+        "then, which only rises. "
+    )
+    if math.isinf(network.threshold):
+        text += "No limit is set, so each row is read to its end. A run sets one on validation after its training."
+    else:
+        text += (
+            f"A row is read up to the first token at which that is at least {-math.expm1(-network.threshold):.3g}, the "
+            "limit that validation has set, or else to its end. Tokens behind it do not count below. A prediction does "
+            "not even compute them."
+        )
+    content = TokenScores("probability to have halted", values, outputs.lengths, tokens, read - 1, "halts")
+    return Stage("Halting", text, content, values.shape, ("rows", "tokens"), recorded.name("halting"))
 
 
 def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:
@@ -121,9 +153,14 @@ def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView
     )
 
 
-def _pooling_stages(pooling: Pooling, recorded: Recording, outputs: Outputs, batch: BatchView) -> Iterator[Stage]:
+def _pooling_stages(
+    pooling: Pooling,
+    recorded: Recording,
+    outputs: Outputs,
+    batch: BatchView,
+    tokens: Sequence[Sequence[str]] | None,
+) -> Iterator[Stage]:
     of_one_token = outputs.values.shape[1] == 1 and int(batch.lengths.max()) > 1
-    tokens = batch.tokens if outputs.lengths.tolist() == batch.lengths.tolist() else None
     for kind in pooling.kinds:
         scores = None if of_one_token else _token_scores(kind, recorded, outputs, tokens)
         if scores is not None:

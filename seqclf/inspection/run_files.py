@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,12 +25,14 @@ class RunFiles:
 
     `decision`: of metrics.json, or the most probable class where the file is of another checkpoint. `history`: the rows
     of metrics.csv, none where it is missing. `best_epoch`: that of the checkpoint, from 0. `bundle`: exported from it.
+    `threshold`: of the halting score of an adaptive network, infinite where it reads everything.
     """
 
     decision: Decision
     history: list[JsonObject]
     best_epoch: int | None
     bundle: Path | None
+    threshold: float = math.inf
 
     @classmethod
     def of(cls, checkpoint: Path, trained_steps: int) -> RunFiles:
@@ -48,6 +51,7 @@ class RunFiles:
             history=history if best is not None else [],
             best_epoch=best,
             bundle=bundle if is_scored and bundle.is_dir() else None,
+            threshold=_threshold(metrics) if is_scored else math.inf,
         )
 
     def bundle_error(self, sequences: Ragged, logits: np.ndarray) -> float | None:
@@ -76,6 +80,11 @@ def _decision(metrics: JsonObject) -> Decision:
         raise InputError(
             "metrics.json of the run: its decision cannot be read; remove the file, or train again"
         ) from None
+
+
+def _threshold(metrics: JsonObject) -> float:
+    threshold = (metrics.get("halting") or {}).get("threshold")
+    return float(threshold) if isinstance(threshold, (int, float)) else math.inf
 
 
 def _history(path: Path) -> list[JsonObject]:

@@ -18,6 +18,7 @@ MODELS = [
     ("numbers", "model=transformer", "model.heads=2", "model.pooling=max"),
     ("words", "model=lstm", "model.members=2"),
     ("trees", "model=tree_lstm"),
+    ("words", "model=adaptive"),
 ]
 
 
@@ -204,6 +205,32 @@ def test_the_root_of_a_tree_is_its_pooled_vector(inspected):
     roots = states.values[np.arange(4), states.lengths - 1]
     np.testing.assert_allclose(roots, pooled.values, atol=1e-6)
     assert pooled.channels.tolist() == states.channels.tolist()
+
+
+def test_an_adaptive_network_shows_where_each_row_halts(inspected):
+    case = inspected("words", "model=adaptive", "model.pooling=mean")
+    network = case.task.model
+    assert case.stage("Halting").content.marked.tolist() == (case.result.lengths - 1).tolist()  # no limit yet
+    network.threshold = 0.1
+    torch.nn.init.normal_(network.halting.weight, std=3.0)
+    result = inspect_rows(case.task, case.rows, Decision())
+    content = next(stage.content for stage in result.stages if stage.title == "Halting")
+    pooled = next(stage.content for stage in result.stages if stage.title == "Pooled rows")
+    fields, lengths = batch_of(case)
+    with torch.no_grad():
+        outputs = network.encoder(network.embedding(fields), torch.from_numpy(lengths), lengths)[0]
+        stops = torch.sigmoid(network.halting(outputs))[..., 0].tolist()
+    for row, length in enumerate(lengths.tolist()):
+        kept, halted = 1.0, length - 1
+        for token in range(length):
+            kept *= 1 - stops[row][token]
+            assert content.values[row, token] == pytest.approx(1 - kept, abs=1e-5)
+            if kept <= np.exp(-0.1):
+                halted = token
+                break
+        assert content.marked[row] == halted
+        np.testing.assert_allclose(pooled.values[row], outputs[row, : halted + 1].mean(dim=0), atol=1e-5)
+    assert (content.marked < lengths - 1).any()
 
 
 def test_the_members_of_an_ensemble_average_to_the_probabilities(inspected):

@@ -24,7 +24,7 @@ def run(tmp_path):
 def test_decision_epochs_and_bundle_are_those_of_the_checkpoint(run):
     files = RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=10)
     assert files.decision.rule == "min_recall" and files.bundle == run / "bundle"
-    assert files.best_epoch == 1
+    assert files.best_epoch == 1 and files.threshold == float("inf")
     assert files.history[0] == {
         "epoch": 0,
         "step": 5,
@@ -40,6 +40,15 @@ def test_files_of_another_checkpoint_say_nothing(run):
     files = RunFiles.of(run / "checkpoints" / "last.ckpt", trained_steps=7)
     assert files == RunFiles(Decision(), [], None, None)
     assert files.bundle_error(None, np.zeros((1, 2))) is None
+
+
+def test_the_limit_of_an_adaptive_network_is_that_of_the_scores(run):
+    (run / "metrics.json").write_text(json.dumps({"step": 10, "halting": {"threshold": 0.5, "splits": {}}}))
+    assert RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=7).threshold == float("inf")
+    (run / "metrics.json").write_text(
+        json.dumps({"step": 10, "decision": Decision().to_dict(), "halting": {"threshold": 0.5, "splits": {}}})
+    )
+    assert RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=10).threshold == 0.5
 
 
 def test_missing_and_damaged_files_are_left_out(run):

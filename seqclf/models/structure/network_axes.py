@@ -53,7 +53,10 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
     for name, part in (("embedding", embedding), ("encoder", encoder), ("pooling", pooling)):
         axes |= _below(name, part.axes)
     if isinstance(old, AdaptiveClassifier):
-        axes |= {"halting.weight": (Axis(kept(1)), Axis(encoder.outputs, summed=True)), "halting.bias": (Axis(kept(1)),)}
+        axes |= {
+            "halting.weight": (Axis(kept(1)), Axis(encoder.outputs, summed=True)),
+            "halting.bias": (Axis(kept(1)),),
+        }
     # The norm of the pooled vector sees copies in its mean and variance, unless all units have as many.
     preserves = encoder.preserves and pooling.preserves and is_even(pooled)
     return Continued(axes, pooled, preserves)
