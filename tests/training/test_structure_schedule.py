@@ -105,7 +105,7 @@ def test_a_checkpoint_with_damaged_names_of_frozen_weights_is_refused(task, fit,
     for frozen in (5, {"a": 1}, [["embedding"]], "abc", ["embedding"]):
         state["hyper_parameters"]["frozen"] = frozen
         torch.save(state, path)
-        with pytest.raises(InputError, match="frozen.*damaged or of another version"):
+        with pytest.raises(InputError, match=r"frozen.*damaged or of another version"):
             load_task(path)
 
 
