@@ -59,6 +59,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
         raise InputError(message)
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
+        require(hyper.get("frozen", []), [str], "hyper_parameters.frozen")  # older checkpoints have none
         _check_settings(hyper, len(state["state_dict"]))
     return state
 

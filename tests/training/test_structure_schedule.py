@@ -98,6 +98,17 @@ def test_the_checkpoint_of_an_epoch_rebuilds_the_structure_of_that_epoch(task, f
     assert module.model.encoder.cell == "gru" and len(module.model.pooling.kinds) == 2
 
 
+def test_a_checkpoint_with_damaged_names_of_frozen_weights_is_refused(task, fit, tmp_path):
+    path = tmp_path / "damaged.ckpt"
+    fit(task(), max_epochs=1).save_checkpoint(path)
+    state = torch.load(path, weights_only=True)
+    for frozen in (5, {"a": 1}, [["embedding"]], "abc", ["embedding"]):
+        state["hyper_parameters"]["frozen"] = frozen
+        torch.save(state, path)
+        with pytest.raises(InputError, match=r"frozen.*damaged or of another version"):
+            load_task(path)
+
+
 def test_frozen_weights_stay_as_they_are_and_learn_again_later(task, fit, tmp_path):
     seen = []
 

@@ -12,32 +12,32 @@ from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare, check_pooling
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
+LEFT_OUT: Any = None  # of a key without a new value; it cannot be written
 
 
 class ModelChange(Options):
-    """New values of keys of `model`, and modules to freeze or unfreeze. None leaves a key as it is."""
+    """New values of keys of `model`, and modules to freeze or unfreeze. A key that is left out stays as it is."""
 
-    layers: Count | None = None
-    hidden_size: Count | None = None
-    embedding_size: Count | None = None
-    channels: Count | None = None
-    heads: Count | None = None
-    expansion: Count | None = None
-    cell: Literal["lstm", "gru", "rnn"] | None = None
-    bidirectional: bool | None = None
-    pooling: Annotated[str, AfterValidator(check_pooling)] | None = None
-    layout: Literal["auto", "padded", "packed"] | None = None
-    dropout: DropoutShare | None = None
-    variational: bool | None = None
-    token_dropout: DropoutShare | None = None
-    number_noise: NonNegative | None = None
+    layers: Count = LEFT_OUT
+    hidden_size: Count = LEFT_OUT
+    embedding_size: Count = LEFT_OUT
+    channels: Count = LEFT_OUT
+    heads: Count = LEFT_OUT
+    expansion: Count = LEFT_OUT
+    cell: Literal["lstm", "gru", "rnn"] = LEFT_OUT
+    bidirectional: bool = LEFT_OUT
+    pooling: Annotated[str, AfterValidator(check_pooling)] = LEFT_OUT
+    layout: Literal["auto", "padded", "packed"] = LEFT_OUT
+    dropout: DropoutShare = LEFT_OUT
+    variational: bool = LEFT_OUT
+    token_dropout: DropoutShare = LEFT_OUT
+    number_noise: NonNegative = LEFT_OUT
     freeze: Texts = ()
     unfreeze: Texts = ()
 
     def of_model(self) -> dict[str, Any]:
         """Return the new values by key of `model`."""
-        changes = self.model_dump(exclude=NOT_OF_MODEL)
-        return {name: value for name, value in changes.items() if value is not None}
+        return self.model_dump(exclude=NOT_OF_MODEL, exclude_unset=True)
 
 
 class ScheduleEntry(ModelChange):
