@@ -144,8 +144,8 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
     halting = {}
     if hasattr(task.model, "at_thresholds"):
-        # Without the metrics of its run, the threshold is that of training, and there is no curve for a budget.
-        halting["halting"] = run_metrics.get("halting", {"threshold": task.model.threshold, "splits": {}})
+        # Without the metrics of its run it reads everything, and there is no curve for a budget.
+        halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     return {
         "classes": dataset["classes"],
         "positive": dataset["positive"],

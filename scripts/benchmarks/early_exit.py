@@ -1,30 +1,40 @@
 """Time predictions of an adaptive model on long sequences whose answer stands early.
 
     python scripts/benchmarks/early_exit.py [--rows 1000] [--epochs 8] [--rounds 7]
+    python scripts/benchmarks/early_exit.py --run RUN
 
 Sequences of 200 to 400 tokens: two marks among the first 40 tokens, whose order is the class, and noise. Trains
 model=adaptive and the same encoder as model=lstm, then predicts as many rows with the adaptive bundle, with the same
 bundle at budget=1, and with the LSTM's model.onnx. Rounds are interleaved, figures are medians on one thread. Prints
 one JSON line.
+
+With --run it prints the curve of a run of model=adaptive as a Markdown table instead. For two classes of category
+tokens with a positive label it adds a bound: the share of the tokens of negative test rows that any reader must read
+who misses none, or one, of the positive rows.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import yaml
 
 from seqclf import Classifier
+from seqclf.data.options import DataOptions
+from seqclf.data.prepare import prepare
 
 SHORTEST, LONGEST, EARLY = 200, 400, 40
 MARKS = (1, 2)  # ids of the tokens that decide; noise has larger ones
@@ -45,6 +55,63 @@ def generate(rows: int, seed: int) -> pa.Table:
     random = np.random.default_rng(seed)
     labels = [row % 4 for row in range(rows)]
     return pa.table({"tokens": [sequence(label, random) for label in labels], "label": [f"c{n}" for n in labels]})
+
+
+def table(run: Path) -> list[str]:
+    """Return the curve of a run as the lines of a Markdown table, a line for about every twentieth of the tokens."""
+    halting = json.loads((run / "metrics.json").read_text())["halting"]
+    lines = [
+        "| tokens, validation | macro recall, validation | tokens, test | macro recall, test |",
+        "|---|---|---|---|",
+    ]
+    shown = -1.0
+    for validation, test in zip(halting["splits"]["validation"], halting["splits"]["test"], strict=True):
+        knee = validation["threshold"] == halting["threshold"]
+        if test["tokens"] < shown + 0.05 and not knee and validation["threshold"] is not None:
+            continue
+        shown = test["tokens"]
+        cells = [f"{point[key]:.3f}" for point in (validation, test) for key in ("tokens", "recall")]
+        lines.append(f"| {' | '.join(f'**{cell}**' if knee else cell for cell in cells)} |")
+    return lines
+
+
+def tokens_needed(negative: Counter[tuple[int, ...]], positive: list[tuple[int, ...]], missed: int) -> float:
+    """Return the least share of the tokens of negative rows that a reader needs who misses 0 or 1 positive rows.
+
+    A positive row shows itself at the first token at which it differs from all negative rows, or by its end. A negative
+    row that agrees with it up to there must be read to that token, or the reader could not tell them apart.
+    """
+    prefixes = {row[:end] for row in negative for end in range(1, len(row) + 1)}
+    marks: Counter[tuple[tuple[int, ...], int]] = Counter()
+    for row in positive:
+        end = next((end for end in range(1, len(row) + 1) if row[:end] not in prefixes), len(row) + 1)
+        marks[row[: end - 1], end] += 1
+
+    def read(without: Any = None) -> int:
+        left = marks.keys() - {without}
+        return sum(
+            count * max([end for end in range(1, len(row) + 1) if (row[: end - 1], end) in left] + [1])
+            for row, count in negative.items()
+        )
+
+    alone = [mark for mark, count in marks.items() if count == 1]
+    least = min([read(mark) for mark in alone] if missed and alone else [read()])
+    return least / sum(count * len(row) for row, count in negative.items())
+
+
+def print_run(run: Path) -> None:
+    """Print the curve of a run, and the bound where there is a positive label."""
+    print("\n".join(table(run)))
+    dataset = prepare(DataOptions.build(**yaml.safe_load((run / "config.yaml").read_text())["data"]))
+    if dataset.positive is None:
+        return
+    split, index = dataset.splits["test"], dataset.classes.index(dataset.positive)
+    ids = next(iter(split.sequences.fields.values()))
+    rows = [tuple(ids[start:stop].tolist()) for start, stop in itertools.pairwise(split.sequences.offsets)]
+    positive = [row for row, label in zip(rows, split.labels, strict=True) if label == index]
+    negative = Counter(row for row, label in zip(rows, split.labels, strict=True) if label != index)
+    needed = {f"needed, {missed} missed": round(tokens_needed(negative, positive, missed), 3) for missed in (0, 1)}
+    print(json.dumps({"positive rows": len(positive), **needed}))
 
 
 def train(model: str, folder: Path, epochs: int) -> dict[str, Any]:
@@ -103,4 +170,7 @@ if __name__ == "__main__":
     parser.add_argument("--rows", type=int, default=1000)
     parser.add_argument("--epochs", type=int, default=8)
     parser.add_argument("--rounds", type=int, default=7)
-    main(**vars(parser.parse_args()))
+    parser.add_argument("--run", type=Path)
+    given = vars(parser.parse_args())
+    run = given.pop("run")
+    main(**given) if run is None else print_run(run)

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,23 @@ def test_the_two_marks_of_a_sequence_stand_early_and_tell_its_class():
         assert label == f"c{2 * first + second}" and marks[1] < early_exit.EARLY
         assert early_exit.SHORTEST <= len(tokens) <= early_exit.LONGEST
     assert table.equals(early_exit.generate(40, seed=0)) and not table.equals(early_exit.generate(40, seed=1))
+
+
+def test_tokens_needed_are_those_up_to_where_positive_rows_differ():
+    negative = Counter({(1, 2, 3, 4): 3, (1, 5): 1})
+    assert early_exit.tokens_needed(negative, [(1, 2, 9)], 0) == (3 * 3 + 1) / 14
+    assert early_exit.tokens_needed(negative, [(1, 2, 9), (1,)], 0) == (3 * 3 + 2) / 14
+    assert early_exit.tokens_needed(negative, [(1, 2, 9), (1,)], 1) == (3 * 2 + 2) / 14
+    assert early_exit.tokens_needed(negative, [(7, 7)], 0) == 4 / 14, "a token of each row is read"
+
+
+def test_the_table_of_a_run_has_its_knee_and_its_ends(tmp_path):
+    points = [{"threshold": t, "tokens": s, "recall": s} for t, s in [(0.1, 0.1), (0.2, 0.12), (0.5, 0.5), (None, 1.0)]]
+    halting = {"threshold": 0.2, "splits": {"validation": points, "test": points}}
+    (tmp_path / "metrics.json").write_text(json.dumps({"halting": halting}))
+    lines = early_exit.table(tmp_path)
+    assert lines[2:4] == ["| 0.100 | 0.100 | 0.100 | 0.100 |", "| **0.120** | **0.120** | **0.120** | **0.120** |"]
+    assert len(lines) == 6 and lines[-1].startswith("| 1.000 |")
 
 
 @pytest.mark.soak

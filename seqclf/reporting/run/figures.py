@@ -67,7 +67,7 @@ def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
             knee = curve.point(split)
             axis.plot(knee.tokens, knee.recall, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
         _style_axes(axis, "share of tokens read", "macro recall")
-        axis.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
+        axis.xaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
         axis.set_xlim(0, 1)
         axis.set_ylim(top=1.0)
         if len(curve.splits) > 1:

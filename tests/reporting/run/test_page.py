@@ -19,6 +19,7 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.reporting.html import unbroken_overrides
 from seqclf.reporting.run.figures import MARGIN
 from seqclf.reporting.run.mistakes import worst_mistakes
@@ -124,6 +125,20 @@ def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
         assert EVIL not in content
         assert not re.search(r"(src|href)=[\"'](?!#)", content)
         assert "http" not in content.replace("http-equiv", "")
+
+
+def test_the_page_of_a_model_that_may_halt_shows_its_curve_and_point(tmp_path):
+    points = [
+        CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall)
+        for threshold, tokens, recall in [(0.1, 0.25, 0.5), (0.7, 0.46, 0.897), (2.0, 0.8, 0.9), (None, 1.0, 0.9)]
+    ]
+    halting = TokensCurve.of_splits({"validation": points, "test": points})
+    write_report(replace(simulated_report(rows=300), halting=halting), tmp_path / "halts.html")
+    page = (tmp_path / "halts.html").read_text(encoding="utf-8")
+    text = visible_text(page)
+    assert "The model reads 46.0% of the tokens of test: macro recall 0.8970, 0.9000 reading all" in text
+    assert "0.46 (the bundle&#39;s)" in page and "at most 0.5 points lower" in text
+    assert "macro recall by share of tokens read" in page
 
 
 class Tags(HTMLParser):

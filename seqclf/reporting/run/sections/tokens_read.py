@@ -35,7 +35,7 @@ class TokensReadSection(ReportSection):
             "table": _table(curve),
             "sentence": halting_sentence(curve, report.split),
             "splits": list(curve.splits),
-            "tolerated": percent(TOLERATED_LOSS),
+            "tolerated": f"{100 * TOLERATED_LOSS:g}",
         }
         return Section("run/tokens_read.html", context)
 
