@@ -47,7 +47,8 @@ def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -
     """Run one step of every structure in turn. The embedding and the output layer train through all of them."""
     trainer = ModeTrainer(MODES["dynamic"], workload, settings)
     size = trainer.model.encoder.size
-    structures = list(_recurrent_structures(size) if has_layouts(settings.model) else _other_structures(settings.model))
+    make = _recurrent_structures if has_layouts(settings.model) else _other_structures
+    structures = list(make(settings.model, size))
     errors = []
     changes = progress.track(structures, "changing the structure", total=len(structures), unit="steps")
     for index, structure in enumerate(changes):
@@ -63,9 +64,10 @@ def train_changing_structures(workload: Workload, settings: BenchmarkSettings) -
     return StructureChanges(len(structures), errors)
 
 
-def _recurrent_structures(size: int) -> Iterator[Structure]:
-    """Yield recurrent encoders with outputs of `size` channels."""
-    directions = (False,) if size % 2 else (False, True)  # each direction has half of the size
+def _recurrent_structures(model: Config, size: int) -> Iterator[Structure]:
+    """Yield recurrent encoders with outputs of `size` channels. A model of one direction keeps to it."""
+    both = model["bidirectional"] and size % 2 == 0  # each direction has half of the size
+    directions = (False, True) if both else (False,)
     for cell, layers, bidirectional, pooling, layout in itertools.product(
         CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]
     ):
@@ -79,7 +81,7 @@ def _recurrent_structures(size: int) -> Iterator[Structure]:
         yield Structure(f"{cell}, {layers} layers, {pooling}, {layout}", RECURRENT, arguments, pooling)
 
 
-def _other_structures(model: Config) -> Iterator[Structure]:
+def _other_structures(model: Config, size: int) -> Iterator[Structure]:
     """Yield the encoder of a model with other poolings and, where it has layers, other numbers of them."""
     of_network = {"_target_", "members", *OF_CLASSIFIER, *arguments_of(locate(model["_target_"])).names}
     arguments = {name: value for name, value in model.items() if name not in of_network}

@@ -137,6 +137,15 @@ def test_a_transformer_changes_its_layers_and_pooling(short):
     assert structure.changes == 3 * 4 and structure.errors == []
 
 
+def test_an_adaptive_model_is_timed_with_its_own_loss_and_keeps_its_direction(short):
+    target = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "earliness": 0.1, "bidirectional": False}
+    settings = SETTINGS._replace(model={**MODEL, **target})
+    timings, errors = time_modes(short, ["dynamic", "packed", "static"], 1, settings)
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+    structure = train_changing_structures(short, settings)
+    assert structure.changes == 3 * 3 * 4 * 2 and structure.errors == []
+
+
 def test_a_tree_model_is_timed_on_trees_and_changes_its_pooling():
     model = {
         **{name: MODEL[name] for name in SHARED},
