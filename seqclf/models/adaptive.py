@@ -76,7 +76,7 @@ class AdaptiveClassifier(SequenceClassifier):
         self.threshold = math.inf
         # Running mean of what reading removes from the loss. Part of the checkpoint, as the next step depends on it.
         self.register_buffer("gain", torch.zeros(()))
-        if self.encoder.step_form() is None:
+        if super().step_form() is None:
             raise InputError(
                 "model: an adaptive model reads each sequence once, from its start; set model.bidirectional=false, and "
                 "an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"

@@ -271,6 +271,20 @@ CASES = [
     ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5: must be a whole number"),
     ("train", ["model=transformer", "model.cell=gru"], "model.cell: no such key; write model=lstm model.cell=gru"),
     ("train", ["model.heads=8"], "model.heads: no such key; write model=transformer model.heads=8"),
+    ("train", ["model=adaptive", "model.earliness=-1"], "model.earliness=-1: must be at least 0"),
+    (
+        "train",
+        ["model=adaptive", "model.members=3"],
+        "model.members=3: an adaptive model is one network, as members would halt at different tokens; set "
+        "model.members=1",
+    ),
+    (
+        "train",
+        ["model=adaptive", "model.bidirectional=true"],
+        "model.bidirectional=true: an adaptive model reads each sequence once, from its start; set "
+        "model.bidirectional=false",
+    ),
+    ("train", ["model.earliness=0.2"], "model.earliness: no such key; write model=adaptive model.earliness=0.2"),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),
