@@ -159,7 +159,7 @@ def _evaluate(
     settings = config.decision.model_dump()
     with progress.stage("choosing the decision threshold"):
         decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
-    used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting"] if halts else [])]}
+    used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting threshold"] if halts else [])]}
     metrics = {
         split: evaluate_split(
             rows,

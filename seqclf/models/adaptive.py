@@ -43,6 +43,29 @@ class AdaptiveClassifier(SequenceClassifier):
     comparable between datasets, whereas a price in units of the loss would exceed all there is to gain where one class
     is rare. `arguments`: those of `SequenceClassifier`. Its encoder must read in one direction. Raises InputError if it
     does not.
+
+    >>> model = AdaptiveClassifier(
+    ...     [{"name": "word", "kind": "category", "size": 50}],
+    ...     num_classes=3,
+    ...     earliness=0.1,
+    ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
+    ...     cell="gru",
+    ...     embedding_size=4,
+    ...     hidden_size=8,
+    ...     layers=1,
+    ...     bidirectional=False,
+    ...     pooling="max",
+    ...     layout="auto",
+    ...     dropout=0.1,
+    ...     variational=False,
+    ...     token_dropout=0.1,
+    ...     number_noise=0.0,
+    ... )
+    >>> lengths = np.array([5, 2])
+    >>> batch = {"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths
+    >>> logits, read = model.at_thresholds(*batch, torch.tensor([0.0, math.inf]))
+    >>> logits.shape, read.tolist()  # at 0 a sequence halts at its first token
+    (torch.Size([2, 2, 3]), [[1, 5], [1, 2]])
     """
 
     gain: Tensor
@@ -53,7 +76,7 @@ class AdaptiveClassifier(SequenceClassifier):
         self.threshold = math.inf
         # Running mean of what reading removes from the loss. Part of the checkpoint, as the next step depends on it.
         self.register_buffer("gain", torch.zeros(()))
-        if self.encoder.step_form() is None:
+        if super().step_form() is None:
             raise InputError(
                 "model: an adaptive model reads each sequence once, from its start; set model.bidirectional=false, and "
                 "an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from seqclf.data.encoding.field_spec import FieldSpec
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
@@ -129,22 +129,27 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
     more = {name: torch.tensor(value) for name, value in step.more_inputs.items()}
+    field_axes, length_axes = _free_axes(tensors)
+    state_axes = [{0: length_axes[0]} for _ in states]
     with _quiet():
         exported = _ExportedStep(step).eval()
-        replace_modules(exported)
-        field_axes, length_axes = _free_axes(tensors)
-        state_axes = [{0: length_axes[0]} for _ in states]
-        program = torch.onnx.export(
-            exported,
-            (*_arguments(tensors), more, states),  # a mapping at the end would be read as keywords
-            dynamo=True,
-            input_names=[*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
-            output_names=["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
-            dynamic_shapes=(field_axes, length_axes, dict.fromkeys(more), state_axes),
-            opset_version=OPSET,
-            verbose=False,
-        )
-    assert program is not None
+        try:
+            replace_modules(exported)
+            program: Any = torch.onnx.export(
+                exported,
+                (*_arguments(tensors), more, states),  # a mapping at the end would be read as keywords
+                dynamo=True,
+                input_names=[*tensors, *more, *(STATE_INPUT + state.name for state in step.states)],
+                output_names=["logits", *step.more_outputs, *(STATE_OUTPUT + state.name for state in step.states)],
+                dynamic_shapes=(field_axes, length_axes, dict.fromkeys(more), state_axes),
+                opset_version=OPSET,
+                verbose=False,
+            )
+        except Exception as error:  # an encoder of another package may raise anything
+            raise InputError(
+                f"model.encoder: its step_form cannot be exported to ONNX ({type(error).__name__}: "
+                f"{first_line(error)}); return None from step_form, and the bundle has no step"
+            ) from error
     _prefix_inner_names(program.model.graph)
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
     program.save(str(path), external_data=False)

@@ -122,6 +122,7 @@ def test_a_budget_for_a_bundle_that_reads_everything_is_refused(exported):
         load(exported("events").folder, budget=0.5)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_without_its_metrics_reads_everything(adaptive, tmp_path):
     task, _, sequences = adaptive
     task.model.threshold = float("inf")

@@ -287,6 +287,20 @@ CASES = [
         ["structure=[{epoch: 3, hidden_size: 64}]"],
         "structure[0].hidden_size=64: must be above 96, its value; a model grows only",
     ),
+    ("train", ["model=adaptive", "model.earliness=-1"], "model.earliness=-1: must be at least 0"),
+    (
+        "train",
+        ["model=adaptive", "model.members=3"],
+        "model.members=3: an adaptive model is one network, as members would halt at different tokens; set "
+        "model.members=1",
+    ),
+    (
+        "train",
+        ["model=adaptive", "model.bidirectional=true"],
+        "model.bidirectional=true: an adaptive model reads each sequence once, from its start; set "
+        "model.bidirectional=false",
+    ),
+    ("train", ["model.earliness=0.2"], "model.earliness: no such key; write model=adaptive model.earliness=0.2"),
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),

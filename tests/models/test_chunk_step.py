@@ -8,9 +8,11 @@ import pytest
 import torch
 
 from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx_export import example_inputs, export_step
 from seqclf.models.pooling import POOLINGS, Pooling
+from seqclf.models.recurrent import RecurrentStep
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]
 TOLERANCE = 1e-5
@@ -75,6 +77,16 @@ def test_networks_that_need_the_whole_sequence_have_no_step(net, tmp_path):
     networks = [net(bidirectional=True), net(encoder=mean), Ensemble([net(), net()]), torch.nn.Linear(2, 2)]
     assert [export_step(network, FIELDS, tmp_path / "step.onnx") for network in networks] == [None] * 4
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_step_form_that_cannot_be_exported_is_refused_in_one_line(net, tmp_path, monkeypatch):
+    def broken(self, tokens, lengths, states):
+        raise RuntimeError("no such thing\nas this")
+
+    monkeypatch.setattr(RecurrentStep, "forward", broken)
+    with pytest.raises(InputError, match=r"model\.encoder: its step_form cannot be exported to ONNX") as error:
+        export_step(net(), FIELDS, tmp_path / "step.onnx")
+    assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
 
 
 def test_the_pooled_vector_of_each_prefix_is_that_of_a_shorter_sequence():
