@@ -49,6 +49,8 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         if path is not None:
             check_output_path(path)
     classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
+    if classifier.budget_warning:
+        console.print(classifier.budget_warning, style="yellow", soft_wrap=True)
     options = _data_options(classifier, config)
     source, label_table = _sources(classifier, options)
     positive = options.positive or classifier.manifest["positive"]

@@ -100,6 +100,10 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
         threshold=config.threshold,
         budget=config.budget,
     )
+    if classifier.budget_warning:
+        from seqclf.reporting.console import console
+
+        console.print(classifier.budget_warning, style="yellow", soft_wrap=True)
     if config.explain:
         by_field = config.explain != "tokens"
         if config.sequence is not None:

@@ -45,6 +45,8 @@ def options_of(command: str, arguments: list[str]):
     overrides = []
     # `predict` quotes a sequence before Hydra sees it.
     typed = [re.sub(r"^sequence=.*", "sequence=text", word, flags=re.DOTALL) for word in arguments if "=" in word]
+    if command in ("train", "walkthrough"):  # which look into a checkpoint, of a run that readers have
+        typed = [word for word in typed if not word.startswith("checkpoint=")]
     for override in OverridesParser.create().parse_overrides(TypedArguments(command, typed).for_hydra()):
         if override.key_or_group.startswith("hydra"):
             continue

@@ -61,7 +61,8 @@ SHAPE = {
     "versions": Each(str),
     "files": Each(str),
 }
-POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE}
+LOG_LOSS = Where(float, lambda loss: loss >= 0, "at least 0")
+POINT = {"threshold": (HALTING_SCORE, None), "tokens": SHARE, "recall": SHARE, "accuracy": SHARE, "loss": LOG_LOSS}
 # Keys of some bundles: of those that also read by chunks, and of those that may halt.
 OPTIONAL = {
     "step": {"states": [STATE]},

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.bundle.step_model import StepModel, read_chunks
+from seqclf.bundle.session import explain_run_errors
+from seqclf.bundle.step_model import STEP, StepModel, read_chunks
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.system.json_result import JsonResult
 
@@ -50,7 +51,8 @@ def check(session: Any, path: Path, step: StepModel | None = None) -> Parity:
         errors[cell] = logit_error(session.run(["logits"], arrays)[0], expected)
         if step is not None:
             chunk = CHUNKS[index % len(CHUNKS)]
-            read = read_chunks(step, arrays, arrays.pop("lengths"), chunk)
+            with explain_run_errors(STEP):
+                read = read_chunks(step, arrays, arrays.pop("lengths"), chunk)
             errors[f"{cell}_chunks"] = logit_error(read.logits, expected)
     worst = max(errors.values())
     return Parity(passed=worst <= TOLERANCE, max_error=worst, tolerance=TOLERANCE, cells=errors)

@@ -80,8 +80,9 @@ class Classifier:
     `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
     takes canonical Arrow columns. `device`, `threads`: see `open_session`. `threshold`: see
     `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt reads on
-    average, by the curve of its validation; None for the share that the bundle recommends, 1 to read everything. Raises
-    InputError if the bundle is damaged or of another version.
+    average, by the curve of its validation; None for the share that the bundle recommends, 1 to read everything. Its
+    guarantees hold for that share, and `budget_warning` says so where they are lost. Raises InputError if the bundle is
+    damaged or of another version.
     """
 
     def __init__(
@@ -111,6 +112,7 @@ class Classifier:
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
+        self.budget_warning = self._drop_guarantees(budget)
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the model that predictions are made by. Raises InputError for a budget that it cannot keep."""
@@ -126,6 +128,19 @@ class Classifier:
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
         return WholeSequences(session, [spec["name"] for spec in self.specs])
+
+    def _drop_guarantees(self, budget: float | None) -> str | None:
+        """Forget guarantees that were given for another share of tokens than `budget`. Return a warning then."""
+        if budget is None or not self.decision.targets:
+            return None
+        curve = TokensCurve.from_manifest(self.manifest["halting"])
+        if curve.threshold_of(budget) == curve.threshold_of(None):
+            return None
+        self.decision = replace(self.decision, targets=())
+        return (
+            f"budget={budget}: the guarantees and the threshold of the bundle were set for the tokens that it reads by "
+            "default; they hold without budget only"
+        )
 
     def _open_step(self, threshold: float | None) -> StepModel:
         if "step" not in self.manifest:

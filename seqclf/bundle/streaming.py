@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqclf.batching.collate import pad
+from seqclf.batching.plan import plan_batches
 from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
@@ -77,6 +79,8 @@ class Stream:
         `tokens`: by the key of a sequence, its next tokens in a form that `Classifier.predict` takes. Tokens that are
         refused give a prediction with an error, and leave the sequence as it was.
         """
+        if not isinstance(tokens, Mapping):
+            raise InputError(f"stream: got {type(tokens).__name__}; give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
         columns, value_errors = self.classifier.to_columns([tokens[key] for key in running])
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)
@@ -88,9 +92,13 @@ class Stream:
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
-            fields, lengths = pad(sequences, np.arange(len(usable)))
-            results |= self._advance([running[row] for row in usable], fields, lengths)
-        return {key: results.get(key) or self.sequences[key].prediction for key in tokens}
+            plan = plan_batches(
+                sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
+            )
+            for rows in plan:
+                results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows))
+        # Copies, so that what callers change is not what the stream goes on from.
+        return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}
 
     def close(self, key: Hashable) -> None:
         """Forget a sequence."""
@@ -120,6 +128,7 @@ class Stream:
         for row, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):
             read = int(chunk.read[row]) + (self.sequences[key].tokens_read if key in self.sequences else 0)
             results[key] = {**prediction, "tokens_read": read, "halted": bool(chunk.halted[row])}
-            after = [values[row : row + 1] for values in chunk.states]
+            # A view would keep the states of the whole batch.
+            after = [] if chunk.halted[row] else [values[row : row + 1].copy() for values in chunk.states]
             self.sequences[key] = _Open(after, read, results[key])
         return results

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,19 +16,21 @@ from seqclf.system.json_result import JsonObject, JsonResult
 # Halting scores that are tried: -log of the probability that a sequence was read further. 0 reads one token.
 THRESHOLDS = np.concatenate([[0.0], np.geomspace(1e-3, 100.0, 120), [math.inf]])
 TOLERATED_LOSS = 0.005  # of macro recall, at the knee
+TOLERATED_SHARE = 0.05  # of what reading everything removes from the log loss, at the knee
 
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint(JsonResult):
     """Scores where every sequence is read up to a `threshold` of its halting score, None to its end.
 
-    `tokens`: share of all tokens that are read.
+    `tokens`: share of all tokens that are read. `loss`: mean log loss of the labels.
     """
 
     threshold: float | None
     tokens: float
     recall: float
     accuracy: float
+    loss: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +41,9 @@ class TokensCurve(JsonResult):
     All curves have the same thresholds.
 
     >>> points = [
-    ...     CurvePoint(threshold=0.1, tokens=0.25, recall=0.5, accuracy=0.6),
-    ...     CurvePoint(threshold=0.7, tokens=0.5, recall=0.898, accuracy=0.9),
-    ...     CurvePoint(threshold=None, tokens=1.0, recall=0.9, accuracy=0.9),
+    ...     CurvePoint(threshold=0.1, tokens=0.25, recall=0.5, accuracy=0.6, loss=1.0),
+    ...     CurvePoint(threshold=0.7, tokens=0.5, recall=0.898, accuracy=0.9, loss=0.32),
+    ...     CurvePoint(threshold=None, tokens=1.0, recall=0.9, accuracy=0.9, loss=0.3),
     ... ]
     >>> curve = TokensCurve.of_splits({"validation": points})
     >>> curve.threshold, curve.threshold_of(0.4), curve.threshold_of(1.0)
@@ -84,7 +87,7 @@ class TokensCurve(JsonResult):
         """
         if budget is None:
             return math.inf if self.threshold is None else self.threshold
-        if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 < budget <= 1:
+        if isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < float(budget) <= 1:
             raise InputError(
                 f"budget={budget}: must be above 0 and at most 1, the share of tokens that may be read; null reads as "
                 "many as the bundle recommends"
@@ -106,10 +109,17 @@ POINT = tuple(CurvePoint.__dataclass_fields__)
 
 
 def find_knee(points: Sequence[CurvePoint]) -> CurvePoint:
-    """Return the point of fewest tokens that loses at most `TOLERATED_LOSS` of macro recall against reading all."""
-    least = points[-1].recall - TOLERATED_LOSS
+    """Return the point of fewest tokens that is nearly as good as reading everything.
+
+    It loses at most `TOLERATED_LOSS` of macro recall, and keeps all but `TOLERATED_SHARE` of what reading removes from
+    the log loss. Recall alone would say nothing where a rare class is never the most probable one, and little where
+    validation has few rows.
+    """
+    first, end = points[0], points[-1]
     # Recalls that differ by the tolerance are computed with rounding errors.
-    return min((point for point in points if point.recall >= least - 1e-9), key=lambda point: point.tokens)
+    least, most = end.recall - TOLERATED_LOSS - 1e-9, end.loss + TOLERATED_SHARE * max(0.0, first.loss - end.loss)
+    good = [point for point in points if point.recall >= least and point.loss <= most]
+    return min([*good, end], key=lambda point: point.tokens)
 
 
 class CurveCounts:
@@ -117,6 +127,7 @@ class CurveCounts:
 
     def __init__(self, classes: int):
         self.correct = np.zeros((len(THRESHOLDS), classes), np.int64)
+        self.loss = np.zeros(len(THRESHOLDS))
         self.rows = np.zeros(classes, np.int64)
         self.read = np.zeros(len(THRESHOLDS), np.int64)
         self.tokens = 0
@@ -125,6 +136,9 @@ class CurveCounts:
         """Add rows with logits (B, K, C) and tokens read (B, K) at each threshold."""
         is_correct = logits.argmax(axis=2) == labels[:, None]
         np.add.at(self.correct.T, labels, is_correct)
+        shifted = logits - logits.max(axis=2, keepdims=True)
+        of_label = np.take_along_axis(shifted, labels[:, None, None], axis=2)[..., 0]
+        self.loss += (np.log(np.exp(shifted).sum(axis=2)) - of_label).sum(axis=0, dtype=np.float64)
         self.rows += np.bincount(labels, minlength=len(self.rows))
         self.read += read.sum(axis=0)
         self.tokens += int(lengths.sum())
@@ -134,6 +148,7 @@ class CurveCounts:
         present = self.rows > 0
         recall = (self.correct[:, present] / self.rows[present]).mean(axis=1)
         accuracy = self.correct.sum(axis=1) / self.rows.sum()
+        loss = np.maximum(self.loss, 0.0) / self.rows.sum()
         share = self.read / self.tokens
         return [
             CurvePoint(
@@ -141,6 +156,7 @@ class CurveCounts:
                 tokens=float(share[index]),
                 recall=float(recall[index]),
                 accuracy=float(accuracy[index]),
+                loss=float(loss[index]),
             )
             for index, threshold in enumerate(THRESHOLDS)
         ]

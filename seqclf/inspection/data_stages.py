@@ -9,7 +9,7 @@ import numpy as np
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.inspection.shown_rows import ShownRows
-from seqclf.inspection.stages import EncodedRows, FieldTokens, PaddedBatch, RawRows, Stage, active_rows
+from seqclf.inspection.stages import ROW_NAME, EncodedRows, FieldTokens, PaddedBatch, RawRows, Stage, active_rows
 
 SHOWN_CHANNELS = 3  # of a number with several
 
@@ -33,7 +33,7 @@ def _raw(rows: ShownRows) -> Stage:
             if name not in cells
         }
         shown.append(
-            {"row": rows.names[row], **{name: cells.get(name, decoded.get(name, "")) for name in rows.encoders}}
+            {ROW_NAME: rows.names[row], **{name: cells.get(name, decoded.get(name, "")) for name in rows.encoders}}
         )
     text = "Each row is one sequence. Sequences have different lengths, and nothing is cut or filled up yet."
     if (rows.original_lengths > rows.sequences.lengths).any():

@@ -23,6 +23,7 @@ from seqclf.models.transformer import SelfAttention, Transformer, rotate
 from seqclf.models.tree_levels import sort_nodes
 from seqclf.models.tree_lstm import TreeLSTM
 
+MOST_ATTENTION = 512  # tokens of a row; all pairs of them are computed
 VECTOR_AXES = ("rows", "tokens", "channels")
 RECURRENT_TEXT = (
     "The layer reads a row token by token. The hidden state at a token is made of that token and of the state before "
@@ -93,7 +94,8 @@ def _(encoder: ConvRecurrent, recorded: Recording, batch: BatchView, outputs: Ou
 @encoder_stages.register
 def _(encoder: Transformer, recorded: Recording, batch: BatchView, outputs: Outputs) -> Iterator[Stage]:
     blocks: Any = encoder.blocks
-    for index, block in enumerate(blocks):
+    is_long = int(batch.lengths.max()) > MOST_ATTENTION
+    for index, block in enumerate([] if is_long else blocks):
         weights = attention_weights(block.attention, recorded.inside(f"blocks.{index}.attention"))
         text = (
             "Every token reads the tokens of its row, padding excluded, and decides by itself how much of each. A line "
@@ -108,6 +110,8 @@ def _(encoder: Transformer, recorded: Recording, batch: BatchView, outputs: Outp
         "The outputs of the last block: a vector for each token that has read the others. The order enters by the "
         "distances between tokens, as nothing is read one after the other."
     )
+    if is_long:
+        text += f" What each token reads of the others is shown for rows of at most {MOST_ATTENTION:,} tokens."
     yield _outputs_stage("Encoder outputs", text, recorded, batch, outputs)
 
 

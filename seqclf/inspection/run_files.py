@@ -38,7 +38,8 @@ class RunFiles:
     def of(cls, checkpoint: Path, trained_steps: int) -> RunFiles:
         """Read the files of the folder that `checkpoint`, after `trained_steps` optimizer steps, is in.
 
-        A file that is missing, damaged or of another checkpoint is left out: the checkpoint alone can be shown.
+        A file that is missing, damaged or of another checkpoint is left out: the checkpoint alone can be shown. Raises
+        InputError for a decision that cannot be read, since labels would follow another rule.
         """
         run = checkpoint.absolute().parent.parent
         metrics = _metrics(run / "metrics.json")
@@ -83,15 +84,16 @@ def _decision(metrics: JsonObject) -> Decision:
 
 
 def _threshold(metrics: JsonObject) -> float:
-    threshold = (metrics.get("halting") or {}).get("threshold")
-    return float(threshold) if isinstance(threshold, (int, float)) else math.inf
+    halting = metrics.get("halting")
+    threshold = halting.get("threshold") if isinstance(halting, dict) else None
+    return threshold if isinstance(threshold, float) and threshold >= 0 else math.inf
 
 
 def _history(path: Path) -> list[JsonObject]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [{name: _cell(name, cell) for name, cell in row.items() if cell} for row in csv.DictReader(file)]
-    except (OSError, ValueError, csv.Error):
+    except (OSError, ValueError, TypeError, csv.Error):  # TypeError: more cells than columns
         return []
     return rows if all("epoch" in row for row in rows) else []
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 MOST_CHANNELS = 8
+ROW_NAME = ""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,10 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RawRows:
-    """Rows as they were given: column → text. `labels`: None for rows without one. `lengths`: (B,) tokens."""
+    """Rows as they were given: column → text, and their name under `ROW_NAME`, which no column has.
+
+    `labels`: None for rows without one. `lengths`: (B,) tokens.
+    """
 
     rows: Sequence[dict[str, str]]
     labels: Sequence[str | None]

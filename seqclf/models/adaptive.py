@@ -113,6 +113,8 @@ class AdaptiveClassifier(SequenceClassifier):
         Where it is a rounding error, another runtime may halt a token earlier or later.
         """
         _, scores = self.read(fields, lengths, host_lengths)
+        if self.threshold == 0:  # which the first token reaches, whatever its score
+            return torch.full_like(scores[:, 0], math.inf)
         distance = (scores - self.threshold).abs()
         return distance.masked_fill(~token_mask(lengths, scores.shape[1]), math.inf).amin(dim=1)
 

@@ -58,6 +58,11 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         target = model["_target_"]
         raise InputError(f"model._target_={target}: has lazy modules, which a checkpoint cannot hold; give their sizes")
+    if len(networks) > 1 and hasattr(networks[0], "at_thresholds"):
+        raise InputError(
+            f"model.members={len(networks)}: an adaptive model is one network, as members would halt at different "
+            "tokens; set model.members=1"
+        )
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 

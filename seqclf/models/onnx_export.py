@@ -150,6 +150,13 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
                 f"model.encoder: its step_form cannot be exported to ONNX ({type(error).__name__}: "
                 f"{first_line(error)}); return None from step_form, and the bundle has no step"
             ) from error
+    shapes = [list(value.shape) for value in program.model.graph.inputs if value.name in set(tensors) - {"lengths"}]
+    if any(isinstance(size, int) for shape in shapes for size in shape[:2]):
+        raise InputError(
+            "model.encoder: its step_form fixes the number of sequences or tokens; use sizes of its inputs only, or "
+            "return None from step_form, and the bundle has no step"
+        )
+    _inline_functions(program.model, exported)
     _prefix_inner_names(program.model.graph)
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
     program.save(str(path), external_data=False)

@@ -132,13 +132,15 @@ class Pooling(nn.Module):
         """
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         outputs = torch.where(inside, outputs, 0.0)  # padding may be NaN
-        counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=outputs.dtype)[:, None]
+        counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=torch.float32)[:, None]
         pooled = []
         for kind in self.kinds:
             if kind == "last":
                 pooled.append(outputs)
             elif kind == "mean":
-                pooled.append(outputs.cumsum(dim=1) / counts)
+                # In float32 at least: bfloat16 has no 257.
+                wide = torch.promote_types(outputs.dtype, torch.float32)
+                pooled.append((outputs.cumsum(dim=1, dtype=wide) / counts).to(outputs.dtype))
             elif kind == "max":
                 pooled.append(outputs.cummax(dim=1).values)
             else:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from seqclf.errors import InputError, first_line
 
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, C) and labels (N,) → mean loss
 
@@ -28,7 +31,17 @@ def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
     """
     if hasattr(loss, "row_costs"):
         return loss.row_costs(logits, labels)
-    return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
+    if getattr(loss, "reduction", None) == "mean":  # as losses of PyTorch have it
+        of_rows = copy.copy(loss)
+        of_rows.reduction = "none"  # type: ignore[attr-defined]
+        return of_rows(logits, labels)
+    try:
+        return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
+    except RuntimeError as error:
+        raise InputError(
+            f"loss: model=adaptive needs the loss of each row, and {type(loss).__name__} gives none "
+            f"({first_line(error)}); add a method row_costs(logits, labels)"
+        ) from None
 
 
 def training_loss(

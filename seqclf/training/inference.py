@@ -12,6 +12,8 @@ from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint
 from seqclf.system import progress
 from seqclf.training.module import SequenceTask
 
+MOST_LOGITS = 4_000_000  # of a curve that are kept at a time, over all thresholds
+
 
 @torch.inference_mode()
 def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
@@ -35,10 +37,13 @@ def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoin
     """Return the accuracy of an adaptive network at each of `THRESHOLDS`, in one pass over the batches."""
     task = task.eval()
     counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
+    most_rows = max(1, MOST_LOGITS // (len(THRESHOLDS) * len(task.classes)))
     for batch in batches:
-        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        lengths = batch.lengths.to(task.device)
-        logits, read = task.model.at_thresholds(fields, lengths, batch.host_lengths, thresholds)
-        counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels.numpy(), batch.host_lengths)
+        for start in range(0, len(batch.ids), most_rows):
+            rows = slice(start, start + most_rows)
+            fields = {name: values[rows].to(task.device) for name, values in batch.fields.items()}
+            lengths, host_lengths = batch.lengths[rows].to(task.device), batch.host_lengths[rows]
+            logits, read = task.model.at_thresholds(fields, lengths, host_lengths, thresholds)
+            counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels[rows].numpy(), host_lengths)
         progress.advance("rows", len(batch.ids))
     return counts.points()

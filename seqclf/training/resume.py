@@ -66,6 +66,9 @@ RECORD = {  # state of an `EpochRecord`
 }
 
 
+SAME_STRUCTURE = ", and the same structure up to the epoch of the checkpoint"
+
+
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
     """Raise InputError unless the checkpoint continues this task and, inside an epoch, the same batches.
 
@@ -88,7 +91,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             key = "data" if part == "dataset" else part
             raise InputError(
                 f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
-                f"set the same {key} as its run"
+                f"set the same {key} as its run{SAME_STRUCTURE if key == 'model' and config.get('structure') else ''}"
             )
     if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
         raise InputError(

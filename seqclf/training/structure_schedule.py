@@ -8,7 +8,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
@@ -73,12 +73,19 @@ class StructureSchedule(Callback):
         task.changes_structure = True
 
     def check_trainer(self, trainer: pl.Trainer) -> None:
-        """Raise InputError if several devices train, which would have to take over the new weights."""
+        """Raise InputError for what would have to take over the new weights: other devices, and averages of weights."""
         if self.changes and not isinstance(trainer.strategy, SingleDeviceStrategy):
             raise InputError(
                 "structure: changes a model on one device only; set trainer.devices=1 trainer.strategy=auto, or remove "
                 "structure"
             )
+        averages = (WeightAveraging, StochasticWeightAveraging)
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, averages) and any(change.change.of_model() for change in self.changes):
+                raise InputError(
+                    f"structure: {type(callback).__name__} of trainer.callbacks averages the weights of one structure; "
+                    "remove it, or structure"
+                )
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Batch, batch_idx: int) -> None:
         # Not at the start of the epoch, which has no batch to see by how much the logits move.

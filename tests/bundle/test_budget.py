@@ -3,6 +3,7 @@
 import itertools
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -19,10 +20,11 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
+from seqclf.evaluation.decision import Guarantee
 from seqclf.export_bundle import write_bundle
 
 SHARES = {0.0: 0.2, 0.3: 0.5, 0.9: 0.8, None: 1.0}  # by threshold; the scores of the test's network are that large
-POINTS = [{"threshold": t, "tokens": share, "recall": 0.9, "accuracy": 0.9} for t, share in SHARES.items()]
+POINTS = [{"threshold": t, "tokens": share, "recall": 0.9, "accuracy": 0.9, "loss": 0.3} for t, share in SHARES.items()]
 HALTING = {"threshold": 0.3, "splits": {"validation": POINTS, "test": POINTS}}
 
 
@@ -142,3 +144,12 @@ def test_a_mutated_curve_predicts_or_is_refused(adaptive, tmp_path):
         write_signed(folder, {**manifest, **changed})
         refused += is_refused(folder, sequences[0], mutation)
     assert refused > 5
+
+
+def test_guarantees_are_lost_at_another_budget(adaptive):
+    classifier = load(adaptive[1])
+    target = Guarantee(rule="min_recall", label="k0", target=0.8, confidence=0.95, backed=True, rows=50, needed=None)
+    for budget, kept in ((None, True), (0.5, True), (0.3, False), (1, False)):
+        classifier.decision = replace(classifier.decision, targets=(target,))
+        warning = classifier._drop_guarantees(budget)
+        assert (classifier.decision.targets == (target,)) == kept == (warning is None)

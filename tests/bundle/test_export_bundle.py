@@ -5,7 +5,9 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
+from seqclf import export_bundle
 from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.session import open_session
@@ -130,3 +132,22 @@ def test_an_earlier_bundle_is_replaced(exported, tmp_path):
     second = read_manifest(folder)
     assert (first["metrics"]["test"]["recall"], second["metrics"]["test"]["recall"]) == (0.1, 0.2)
     assert [path.name for path in folder.parent.iterdir()] == ["bundle"]
+
+
+def test_inputs_whose_halting_is_a_matter_of_rounding_are_drawn_a_few_times():
+    class Network(torch.nn.Module):
+        draws = 0
+
+        def halting_margin(self, fields, lengths, host_lengths):
+            self.draws += 1
+            return torch.full((len(lengths),), self.margin / self.draws)
+
+        def forward(self, fields, lengths, host_lengths):
+            return torch.zeros(len(lengths), 2)
+
+    for margin, draws in ((1e-7, export_bundle.MOST_DRAWS), (float("nan"), 1), (1.0, 1)):
+        network = Network()
+        network.margin = margin
+        specs = [{"name": "x", "kind": "category", "size": 5}]
+        inputs, logits = export_bundle._parity_cell(network, specs, np.array([2, 3]), 4, np.random.default_rng(0))
+        assert network.draws == draws and logits.shape == (2, 2) and inputs["x"].shape == (2, 4)

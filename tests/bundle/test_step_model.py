@@ -12,7 +12,7 @@ from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_sig
 from onnx import numpy_helper
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle import parity
+from seqclf.bundle import parity, streaming
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
@@ -136,3 +136,19 @@ def test_streams_that_cannot_be_are_refused(exported, forward, monkeypatch):
     monkeypatch.setattr(type(classifier.encoders["amount"]), "encodes_token_by_token", False)
     with pytest.raises(InputError, match="a token of the number field amount depends on other tokens"):
         classifier.stream()
+
+
+def test_a_stream_keeps_its_own_copies_and_reads_in_batches(forward, monkeypatch):
+    folder, sequences = forward
+    classifier = Classifier(folder, device="cpu", threads=1)
+    monkeypatch.setattr(streaming, "MAX_TOKENS", 8)
+    stream = classifier.stream()
+    first = stream.read({key: part(sequence, 0, 3) for key, sequence in enumerate(sequences)})
+    expected = classifier.predict([part(sequence, 0, 3) for sequence in sequences])
+    for key, prediction in first.items():
+        assert prediction["probability"] == pytest.approx(expected[key]["probability"], abs=1e-6)
+        assert all(values.base is None for values in stream.sequences[key].states)
+        prediction["halted"], prediction["prediction"] = True, "changed"
+    assert all(entry["prediction"] != "changed" for entry in stream.read({0: sequences[1]}).values())
+    with pytest.raises(InputError, match="stream: got list; give the next tokens by the key of a sequence"):
+        stream.read([1])

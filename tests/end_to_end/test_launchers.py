@@ -13,7 +13,7 @@ from support.wandb_records import records, run_of
 JOBLIB = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_runs_of_two_processes_are_whole_and_share_a_group(shell, files):
     arguments = [*files, "trainer.max_epochs=1", "runtime.threads=null", "seed=0,1", "export=false", "baseline=false"]
     command = ["-m", "seqclf.train", "-m", *arguments, *JOBLIB, "hydra.sweep.dir=sweeps/joblib"]

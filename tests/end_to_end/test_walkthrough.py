@@ -84,7 +84,7 @@ def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
     assert [line.split()[0] for line in printed_rows(completed.stderr)] == ["1", "21", "40"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_default_command_learns_the_toy_task(shell):
     completed = shell("walkthrough", "trainer.enable_progress_bar=false", "hydra.run.dir=walked-default")
     assert printed_rows(completed.stderr) == TEXTBOOK

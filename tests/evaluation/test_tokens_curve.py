@@ -5,13 +5,16 @@ import math
 
 import numpy as np
 import pytest
+from scipy.special import log_softmax
 
 from seqclf.errors import InputError
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve, find_knee
 
 
-def point(tokens, recall, threshold=0.5):
-    return CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall)
+def point(tokens, recall, threshold=0.5, loss=None):
+    return CurvePoint(
+        threshold=threshold, tokens=tokens, recall=recall, accuracy=recall, loss=1 - recall if loss is None else loss
+    )
 
 
 def test_counts_of_batches_give_the_scores_of_all_rows():
@@ -27,6 +30,7 @@ def test_counts_of_batches_give_the_scores_of_all_rows():
         correct = logits[:, index].argmax(axis=1) == labels
         assert points[index].accuracy == pytest.approx(correct.mean())
         assert points[index].recall == pytest.approx(np.mean([correct[labels == label].mean() for label in range(3)]))
+        assert points[index].loss == pytest.approx(-log_softmax(logits[:, index], axis=1)[np.arange(30), labels].mean())
         assert points[index].tokens == pytest.approx(read[:, index].sum() / lengths.sum())
     assert points[0].threshold == 0 and points[-1].threshold is None
 
@@ -48,6 +52,19 @@ def test_the_knee_reads_the_fewest_tokens_within_half_a_point():
     assert find_knee([point(0.5, 0.8), point(1.0, 0.9)]).tokens == 1.0
 
 
+def test_the_knee_keeps_what_reading_removes_from_the_loss():
+    """As where a rare class is never the most probable one, so that all points have the same recall."""
+    points = [
+        point(0.1, 0.5, loss=0.2),
+        point(0.5, 0.5, loss=0.16),
+        point(0.8, 0.5, loss=0.152),
+        point(1.0, 0.5, loss=0.15),
+    ]
+    assert find_knee(points).tokens == 0.8
+    # More reading may also make it worse.
+    assert find_knee([point(0.1, 0.5, loss=0.2), point(0.5, 0.5, loss=0.1), point(1.0, 0.5, loss=0.3)]).tokens == 0.1
+
+
 def curve():
     validation = [point(0.1, 0.5, 0.0), point(0.4, 0.6, 0.1), point(0.6, 0.9, 0.7), point(1.0, 0.9, None)]
     test = [point(0.2, 0.4, 0.0), point(0.5, 0.5, 0.1), point(0.7, 0.8, 0.7), point(1.0, 0.8, None)]
@@ -62,7 +79,7 @@ def test_a_budget_is_kept_by_the_curve_of_validation(budget, threshold):
     assert curve().threshold_of(budget) == threshold
 
 
-@pytest.mark.parametrize("budget", [0, -0.5, 1.5, math.nan, True, "all"])
+@pytest.mark.parametrize("budget", [0, -0.5, 1.5, math.nan, True, "all", np.float32(2)])
 def test_a_budget_that_is_no_share_is_refused(budget):
     with pytest.raises(InputError, match=rf"budget={budget}: must be above 0 and at most 1"):
         curve().threshold_of(budget)

@@ -51,6 +51,17 @@ def test_the_limit_of_an_adaptive_network_is_that_of_the_scores(run):
     assert RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=10).threshold == 0.5
 
 
+@pytest.mark.parametrize("halting", [[1], {"threshold": "low"}, {"threshold": -1.0}, None])
+def test_a_damaged_limit_is_left_out(run, halting):
+    (run / "metrics.json").write_text(json.dumps({"step": 10, "decision": Decision().to_dict(), "halting": halting}))
+    assert RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=10).threshold == float("inf")
+
+
+def test_a_row_of_epochs_with_too_many_cells_is_left_out(run):
+    (run / "metrics.csv").write_text(CSV.replace("first", "first,7,8"))
+    assert RunFiles.of(run / "checkpoints" / "best.ckpt", trained_steps=10).history == []
+
+
 def test_missing_and_damaged_files_are_left_out(run):
     (run / "metrics.json").write_text("{")
     (run / "metrics.csv").write_text("epoch,step\nx,y\n")

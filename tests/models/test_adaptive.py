@@ -175,3 +175,19 @@ def test_the_costs_of_rows_are_those_of_any_loss_one_by_one():
     loss = torch.nn.CrossEntropyLoss(label_smoothing=0.1)
     expected = torch.stack([loss(logits[row : row + 1], labels[row : row + 1]) for row in range(5)])
     torch.testing.assert_close(row_costs(loss, logits, labels), expected)
+
+
+def test_losses_without_a_loss_of_each_row_are_named():
+    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 1, 0])
+    weights = torch.tensor([1.0, 5.0, 2.0])
+    weighted = torch.nn.CrossEntropyLoss(weight=weights)
+    expected = torch.nn.functional.cross_entropy(logits, labels, weight=weights, reduction="none")
+    torch.testing.assert_close(row_costs(weighted, logits, labels), expected)
+    assert weighted.reduction == "mean"
+
+    def hard_rows(logits, labels):
+        costs = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
+        return costs[costs > 0.1].mean()
+
+    with pytest.raises(InputError, match=r"loss: model=adaptive needs the loss of each row, .* add a method row_costs"):
+        row_costs(hard_rows, logits, labels)

@@ -166,6 +166,7 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
     assert {**module.hparams} == {
         "dataset": DATASET,
         **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
+        "frozen": [],
     }
     assert data.batching["max_tokens"] == 64 and data.seed == default["seed"]
     assert {**data.batching, "max_tokens": None} == {

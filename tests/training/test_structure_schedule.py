@@ -8,6 +8,7 @@ import weakref
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
 
 from seqclf.errors import InputError
 from seqclf.training.change_structure import change_structure
@@ -190,6 +191,16 @@ def test_several_devices_are_refused(task):
     trainer = pl.Trainer(accelerator="cpu", devices=2, strategy="ddp", logger=False, enable_progress_bar=False)
     with pytest.raises(InputError, match="structure: changes a model on one device only; "):
         StructureSchedule(SCHEDULE).check_trainer(trainer)
+
+
+@pytest.mark.parametrize(
+    "callback", [EMAWeightAveraging(), StochasticWeightAveraging(1e-3)], ids=lambda c: type(c).__name__
+)
+def test_averages_of_weights_are_refused_where_the_network_changes(callback):
+    trainer = pl.Trainer(accelerator="cpu", callbacks=[callback], logger=False, enable_progress_bar=False)
+    with pytest.raises(InputError, match=r"structure: .*Averaging of trainer\.callbacks averages"):
+        StructureSchedule(SCHEDULE).check_trainer(trainer)
+    StructureSchedule(SCHEDULE[:1]).check_trainer(trainer)  # freezes only
 
 
 def test_a_checkpoint_of_another_schedule_is_refused_by_name(task, fit, splits, data_module, tmp_path):

@@ -47,8 +47,9 @@ def carry_optimizer(
     for name, old in before.items():
         if name in known and weights.get(name) is not old:
             state = optimizer.state.pop(old, None)
-            if state and name in axes:
-                optimizer.state[weights[name]] = _continued_state(state, old, axes[name])
+            continued = _continued_state(state, old, axes[name]) if state and name in axes else {}
+            if continued:  # an empty state would look like a damaged one, where the weight is frozen
+                optimizer.state[weights[name]] = continued
     _start_missing_state(optimizer, {id(weight) for weight in before.values()})
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from seqclf.inspection.stages import (
+    ROW_NAME,
     ClassScores,
     Content,
     EncodedRows,
@@ -28,6 +29,7 @@ from seqclf.reporting.walkthrough.content import (
     MOST_CLASSES,
     MOST_EPOCHS,
     WalkthroughPage,
+    bundle_text,
     epoch_rows,
     scored_split,
     shape_text,
@@ -54,7 +56,7 @@ def show_walkthrough(page: WalkthroughPage) -> None:
         for line in epoch_lines(page):
             console.print(line)
     if page.bundle_error is not None:
-        console.print(f"\nthe bundle gives the same logits, to {page.bundle_error:.1e}")
+        console.print(f"\nthe bundle {bundle_text(page.bundle_error)}")
 
 
 def epoch_lines(page: WalkthroughPage) -> list[str]:
@@ -80,7 +82,7 @@ def _(content: RawRows, width: int) -> Iterator[str]:
             continue
         cells = [f"{name} {text}" if len(row) > 2 else text for name, text in list(row.items())[1:]]
         is_label = "" if label is None else f"{GAP}is {shortened(label, LONGEST_TOKEN)}"
-        start = f"{GAP}{shortened(row['row'], LONGEST_NAME):<{LONGEST_NAME}}"
+        start = f"{GAP}{shortened(row[ROW_NAME], LONGEST_NAME):<{LONGEST_NAME}}"
         yield start + shortened("; ".join(cells), max(10, width - cell_len(start + is_label))) + is_label
 
 

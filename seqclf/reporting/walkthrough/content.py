@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from seqclf.inspection.stages import Stage
+from seqclf.models.parity_grid import TOLERANCE
 from seqclf.reporting.formatting import score
 
 MOST_CLASSES = 5  # of a row, where there are more
@@ -31,6 +32,17 @@ class WalkthroughPage:
     history: Sequence[Mapping[str, Any]]
     best_epoch: int | None
     bundle_error: float | None
+
+
+def bundle_text(error: float) -> str:
+    """Return what to say of a bundle whose logits differ by `error` from those shown.
+
+    >>> bundle_text(2e-6)
+    'gives the same logits; the largest difference is 2.0e-06'
+    """
+    if error <= 10 * TOLERANCE:  # which is relative to the largest logit
+        return f"gives the same logits; the largest difference is {error:.1e}"
+    return f"gives other logits, by up to {error:.2g}: it was exported from another checkpoint"
 
 
 def shape_text(stage: Stage) -> str:

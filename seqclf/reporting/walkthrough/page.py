@@ -10,6 +10,7 @@ import numpy as np
 from markupsafe import Markup
 
 from seqclf.inspection.stages import (
+    ROW_NAME,
     ClassScores,
     Content,
     EncodedRows,
@@ -32,6 +33,7 @@ from seqclf.reporting.walkthrough.content import (
     MOST_CLASSES,
     MOST_EPOCHS,
     WalkthroughPage,
+    bundle_text,
     epoch_rows,
     scored_split,
     shape_text,
@@ -312,7 +314,7 @@ def _facts(page: WalkthroughPage) -> list[tuple[str, str]]:
     ]
     facts.append(("checkpoint", page.checkpoint))
     if page.bundle_error is not None:
-        facts.append(("bundle", f"gives the same logits; the largest difference is {page.bundle_error:.1e}"))
+        facts.append(("bundle", bundle_text(page.bundle_error)))
     return facts
 
 
@@ -320,7 +322,7 @@ def _row_names(page: WalkthroughPage) -> list[str]:
     """The number of each row, and its id where that is another."""
     rows = page.stages[0].content
     assert isinstance(rows, RawRows)
-    names = [shortened(row["row"], LONGEST_NAME) for row in rows.rows]
+    names = [shortened(row[ROW_NAME], LONGEST_NAME) for row in rows.rows]
     return [name if name == str(index) else f"{index} ({name})" for index, name in enumerate(names, start=1)]
 
 

@@ -113,3 +113,12 @@ def test_one_state_for_all_weights_and_weights_of_another_network_are_refused():
         change(case, torch.optim.LBFGS(case.network.parameters()), layers=2)
     with pytest.raises(InputError, match="holds no weight of this network"):
         change(case, torch.optim.SGD(Case(LSTM).network.parameters()), layers=3)
+
+
+def test_a_weight_whose_state_cannot_be_continued_has_none():
+    """An empty state would be taken for a damaged one, where the weight is frozen and never fills it."""
+    case = Case(LSTM)
+    optimizer = torch.optim.Adadelta(groups_of(case.network))
+    step(case, optimizer)
+    change(case, optimizer, hidden_size=8)
+    assert all(optimizer.state.values())

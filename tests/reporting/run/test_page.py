@@ -129,7 +129,7 @@ def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
 
 def test_the_page_of_a_model_that_may_halt_shows_its_curve_and_point(tmp_path):
     points = [
-        CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall)
+        CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall, loss=1 - recall)
         for threshold, tokens, recall in [(0.1, 0.25, 0.5), (0.7, 0.46, 0.897), (2.0, 0.8, 0.9), (None, 1.0, 0.9)]
     ]
     halting = TokensCurve.of_splits({"validation": points, "test": points})

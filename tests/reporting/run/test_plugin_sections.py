@@ -86,7 +86,18 @@ def headings(content):
 
 def test_the_built_in_sections_stand_in_their_order():
     positions = {type(section).__module__.rpartition(".")[2]: section.position for section in builtin_sections()}
-    order = ["verdict", "threshold", "epochs", "confusion", "classes", "lengths", "calibration", "mistakes", "data"]
+    order = [
+        "verdict",
+        "threshold",
+        "tokens_read",
+        "epochs",
+        "confusion",
+        "classes",
+        "lengths",
+        "calibration",
+        "mistakes",
+        "data",
+    ]
     assert sorted(positions, key=positions.get) == [*order, "provenance"]
     assert len(set(positions.values())) == len(positions)
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from seqclf.inspection.stages import (
+    ROW_NAME,
     ClassScores,
     EncodedRows,
     FieldTokens,
@@ -49,7 +50,7 @@ def stages_of(lengths, classes, channels=6, words=("<b>&", "", "a", "nothing to 
     names = [f"class {index}" for index in range(classes)]
     probabilities = generator.dirichlet(np.ones(classes), rows)
     predicted = probabilities.argmax(axis=1)
-    raw = [{"row": f"r{row}", "tokens": " ".join(of_row)} for row, of_row in enumerate(tokens)]
+    raw = [{ROW_NAME: f"r{row}", "tokens": " ".join(of_row)} for row, of_row in enumerate(tokens)]
     unknown = [np.array([not token for token in row]) for row in tokens]
     fields = [[FieldTokens("tokens", *of)] for of in zip(tokens, encoded, unknown, strict=True)]
     cells = [[*row, *[""] * (longest - len(row))] for row in encoded]

@@ -64,7 +64,7 @@ def test_panels_of_the_view_show_names_that_a_run_logs(finished):
     assert "report" in set(texts(view)) and "report" in run.names
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_agent_trains_with_the_command_line_of_the_sweep(tmp_path, monkeypatch):
     """W&B's agent writes the command line and starts it. Only its conversation with the server is left out."""
     from wandb.wandb_agent import Agent

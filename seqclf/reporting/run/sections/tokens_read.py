@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 from seqclf.evaluation.tokens_curve import TOLERATED_LOSS, TokensCurve
@@ -40,6 +41,15 @@ class TokensReadSection(ReportSection):
         return Section("run/tokens_read.html", context)
 
 
+def _budget(tokens: float) -> float:
+    """Return a budget of four digits that gives a point with this share of tokens.
+
+    >>> _budget(0.86131)
+    0.8614
+    """
+    return min(1.0, math.ceil(tokens * 1e4) / 1e4)
+
+
 def _table(curve: TokensCurve) -> Table:
     """A row for each budget, for the operating point and for reading everything."""
     validation = curve.splits["validation"]
@@ -51,7 +61,7 @@ def _table(curve: TokensCurve) -> Table:
         columns |= {f"tokens, {split}": "number", f"macro recall, {split}": "number", f"accuracy, {split}": "number"}
     rows = []
     for index in shown:
-        name = "1" if index == len(validation) - 1 else f"{validation[index].tokens:.2g}"
+        name = "1" if index == len(validation) - 1 else f"{_budget(validation[index].tokens):g}"
         cells: list[object] = [f"{name} (the bundle's)" if index == knee else name]
         for points in curve.splits.values():
             point = points[index]
