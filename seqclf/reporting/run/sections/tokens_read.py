@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import ClassVar
 
-from seqclf.evaluation.tokens_curve import TOLERATED_LOSS, TokensCurve
+from seqclf.evaluation.tokens_curve import TOLERATED_LOSS, TOLERATED_SHARE, TokensCurve
 from seqclf.reporting.formatting import percent, score
 from seqclf.reporting.html import Section, Table
 from seqclf.reporting.run.figures import tokens_curves
@@ -37,6 +37,7 @@ class TokensReadSection(ReportSection):
             "sentence": halting_sentence(curve, report.split),
             "splits": list(curve.splits),
             "tolerated": f"{100 * TOLERATED_LOSS:g}",
+            "kept": f"{1 - TOLERATED_SHARE:.0%}",
         }
         return Section("run/tokens_read.html", context)
 
