@@ -54,14 +54,16 @@ class UntilHalted:
         return read_chunks(self.model, fields, lengths, self.chunk)
 
 
+def batches_by_length(lengths: np.ndarray) -> list[np.ndarray]:
+    """Return the rows of each batch of sequences of similar length, of at most `MAX_TOKENS` with padding."""
+    # ONNX Runtime computes padded tokens too: batches of similar length are several times as fast.
+    return plan_batches(lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0)
+
+
 def read_sequences(read: BatchReader, sequences: Ragged, classes: int) -> Read:
     """Read N encoded sequences in batches of similar length, and return (N, C) logits in their order."""
-    # ONNX Runtime computes padded tokens too: batches of similar length are several times as fast.
     logits, tokens = np.empty((len(sequences), classes), np.float32), np.empty(len(sequences), np.int64)
-    plan = plan_batches(
-        sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
-    )
-    for rows in plan:
+    for rows in batches_by_length(sequences.lengths):
         with explain_run_errors(read.file):
             logits[rows], tokens[rows] = read(*pad(sequences, rows))
         progress.advance("rows", len(rows))  # of a window, which may take long

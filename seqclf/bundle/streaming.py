@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from seqclf.batching.collate import pad
-from seqclf.batching.plan import plan_batches
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.sequence_reader import MAX_TOKENS
+from seqclf.bundle.sequence_reader import batches_by_length
 from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
@@ -92,10 +91,7 @@ class Stream:
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
-            plan = plan_batches(
-                sequences.lengths, max_tokens=MAX_TOKENS, max_sequences=None, pool_batches=None, seed=0, epoch=0
-            )
-            for rows in plan:
+            for rows in batches_by_length(sequences.lengths):
                 results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows))
         # Copies, so that what callers change is not what the stream goes on from.
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from seqclf.config.instantiate import build
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
+from seqclf.models.options import refuse_members
 from seqclf.models.training_loss import Loss, TrainingLoss, training_loss
 
 
@@ -58,11 +59,8 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         target = model["_target_"]
         raise InputError(f"model._target_={target}: has lazy modules, which a checkpoint cannot hold; give their sizes")
-    if len(networks) > 1 and hasattr(networks[0], "at_thresholds"):
-        raise InputError(
-            f"model.members={len(networks)}: an adaptive model is one network, as members would halt at different "
-            "tokens; set model.members=1"
-        )
+    if hasattr(networks[0], "at_thresholds"):
+        refuse_members(len(networks))
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 
 

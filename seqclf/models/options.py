@@ -179,12 +179,17 @@ def check_adaptive(model: Any) -> Any:
             "model.bidirectional=true: an adaptive model reads each sequence once, from its start; set "
             "model.bidirectional=false"
         )
-    if model.get("members", 1) != 1:
-        raise InputError(
-            f"model.members={model['members']}: an adaptive model is one network, as members would halt at different "
-            "tokens; set model.members=1"
-        )
+    refuse_members(model.get("members", 1))
     return model
+
+
+def refuse_members(members: int) -> None:
+    """Raise InputError for several members of an adaptive model."""
+    if members != 1:
+        raise InputError(
+            f"model.members={members}: an adaptive model is one network, as members would halt at different tokens; "
+            "set model.members=1"
+        )
 
 
 def one_member(model: Any) -> Any:

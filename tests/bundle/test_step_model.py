@@ -12,7 +12,7 @@ from bundle.test_malformed import WRONG_VALUES, is_refused, mutations, write_sig
 from onnx import numpy_helper
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle import parity, streaming
+from seqclf.bundle import parity, sequence_reader
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.session import open_session
@@ -141,7 +141,7 @@ def test_streams_that_cannot_be_are_refused(exported, forward, monkeypatch):
 def test_a_stream_keeps_its_own_copies_and_reads_in_batches(forward, monkeypatch):
     folder, sequences = forward
     classifier = Classifier(folder, device="cpu", threads=1)
-    monkeypatch.setattr(streaming, "MAX_TOKENS", 8)
+    monkeypatch.setattr(sequence_reader, "MAX_TOKENS", 8)
     stream = classifier.stream()
     first = stream.read({key: part(sequence, 0, 3) for key, sequence in enumerate(sequences)})
     expected = classifier.predict([part(sequence, 0, 3) for sequence in sequences])

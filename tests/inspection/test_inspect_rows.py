@@ -6,6 +6,7 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seqclf.evaluation.decision import Decision
+from seqclf.inspection import encoder_stages
 from seqclf.inspection.inspect_rows import inspect_rows
 from seqclf.inspection.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors
 
@@ -169,6 +170,14 @@ def test_the_attention_shown_is_the_one_that_ran(inspected):
     for row, length in enumerate(lengths):
         np.testing.assert_allclose(expected[row, :length], outputs["got"][row, :length], atol=1e-5)
         np.testing.assert_allclose(pairs.values[row, :length, :length].sum(axis=1), 1, atol=1e-5)
+
+
+def test_the_attention_of_long_rows_is_left_out_and_named(inspected, monkeypatch):
+    monkeypatch.setattr(encoder_stages, "MOST_ATTENTION", 1)
+    stages = inspected("words", "model=transformer", "model.heads=2").result.stages
+    assert not any(stage.title.startswith("Attention") for stage in stages)
+    outputs = next(stage for stage in stages if stage.title == "Encoder outputs")
+    assert "is shown for rows of at most 1 tokens" in outputs.text
 
 
 def test_convolutions_show_the_shorter_time(inspected):

@@ -83,7 +83,7 @@ def is_even(units: Tensor) -> bool:
 
 
 def continued_weight(old: Tensor, initial: Tensor, axes: Axes) -> Tensor:
-    """Return a weight that continues `old`. New outputs are those of `initial`; inputs that are new weigh 0 at first.
+    """Return a weight that continues `old`. New outputs are those of `initial`. New inputs have the weight 0.
 
     The shares of copies are drawn from the default generator.
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
+from seqclf.inspection.stages import ROW_NAME, RawRows
 from seqclf.reporting.walkthrough.console import content_lines, epoch_lines, show_walkthrough
 
 
@@ -90,3 +91,8 @@ def test_a_strip_of_equal_values_needs_no_scale(walkthrough):
     content = next(stage.content for stage in page.stages if stage.title == "Pooled")
     content.values[:] = 0
     assert "▅" * 6 in lines_of(page, "Pooled")[1] and np.isfinite(content.values).all()
+
+
+def test_a_column_named_row_is_shown_beside_the_name_of_the_row():
+    rows = RawRows([{ROW_NAME: "r7", "row": "a b"}], [None], np.array([2]))
+    assert [line.split() for line in content_lines(rows, 80)] == [["r7", "a", "b"]]
