@@ -17,7 +17,7 @@ from seqclf.models.training_loss import Loss, TrainingLoss
 class TreeClassifier(SequenceClassifier):
     """A `SequenceClassifier` of trees. In training every node with a label is classified too, by the same head.
 
-    `node_loss`: weight of the mean loss of these nodes, beside the loss of the trees. Nodes count whose label, as a
+    `node_loss`: weight of such a node in the mean of all losses, against 1 of a tree. Nodes count whose label, as a
     text, is one of the classes: `ParentsSpec.node_classes`. `arguments`: those of `SequenceClassifier`.
     """
 
@@ -48,5 +48,7 @@ class TreeClassifier(SequenceClassifier):
             labelled = (codes >= 0).nonzero()[:, 0]
             if len(labelled):
                 node_logits = self.head(nodes.states.index_select(0, labelled)).float()
-                total = cost + self.node_loss * loss(node_logits, codes[labelled])
+                weight = self.node_loss * len(labelled)
+                of_nodes = loss(node_logits, codes[labelled])
+                total = (len(labels) * cost + weight * of_nodes) / (len(labels) + weight)
         return TrainingLoss(logits, cost, total)

@@ -184,8 +184,8 @@ def test_labelled_nodes_are_classified_too():
     known = {(0, 0): 2, (0, 2): 0, (0, 4): 2, (0, 6): 0, (1, 0): 0}
     states = [recursion(network.encoder, tokens[row], fields["parents"][row, : host[row]].tolist()) for row in (0, 1)]
     logits = network.head(torch.stack([states[row][node] for row, node in known]))
-    expected = result.loss + 0.5 * loss(logits, torch.tensor(list(known.values())))
-    torch.testing.assert_close(result.total, expected)
+    of_nodes = loss(logits, torch.tensor(list(known.values())), reduction="sum")
+    torch.testing.assert_close(result.total, (2 * result.loss + 0.5 * of_nodes) / (2 + 0.5 * 5))  # of 2 trees, 5 nodes
     for without in (classifier(node_loss=0.0), classifier()):
         if without.node_loss:
             del fields["node_labels"]
