@@ -57,12 +57,17 @@ class TypedArguments:
         self._check_data_files(parsed.overrides)
 
     def for_hydra(self) -> list[str]:
-        """Return the arguments with quotes around choices that Hydra would read as numbers.
+        """Return the options, then the overrides, with quotes around choices that Hydra would read as numbers.
 
-        >>> TypedArguments("train", ["debug=nan", "seed=1"]).for_hydra()
-        ["debug='nan'", 'seed=1']
+        Hydra's parser takes overrides before options or after them, and refuses those between and around them.
+
+        >>> TypedArguments("train", ["debug=nan", "--multirun", "seed=1"]).for_hydra()
+        ['--multirun', "debug='nan'", 'seed=1']
         """
-        return [self._with_quoted_choices(text) for text in self.arguments]
+        options, overrides = list(self.arguments), self._options().overrides
+        for text in overrides:
+            options.remove(text)
+        return options + [self._with_quoted_choices(text) for text in overrides]
 
     def _with_quoted_choices(self, text: str) -> str:
         key, equals, value = text.partition("=")
@@ -130,7 +135,7 @@ class TypedArguments:
             raise InputError(f"{message}; --hydra-help lists the options")
 
         parser.error = refuse  # type: ignore[method-assign]
-        parsed, unknown = parser.parse_known_args(self.arguments)
+        parsed, unknown = parser.parse_known_intermixed_args(self.arguments)
         for option in unknown:
             name, equals, value = option.lstrip("-").partition("=")
             position = self.arguments.index(option)

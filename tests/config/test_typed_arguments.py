@@ -38,3 +38,9 @@ def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
 def test_a_value_with_punctuation_is_still_to_be_quoted():
     with pytest.raises(InputError, match="quote the parts that hold punctuation"):
         TypedArguments("train", ["data.fields={a: (b}"]).check()
+
+
+def test_options_may_stand_between_overrides():
+    typed = TypedArguments("train", ["seed=1", "--config-dir", "folder", "debug=nan", "-m", "model=gru,lstm"])
+    typed.check()
+    assert typed.for_hydra() == ["--config-dir", "folder", "-m", "seed=1", "debug='nan'", "model=gru,lstm"]
