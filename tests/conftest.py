@@ -1,5 +1,6 @@
-"""Fixtures for all tests: a temporary cache folder, and data options with the defaults of conf/."""
+"""Fixtures for all tests: a temporary cache folder, a shell, and data options with the defaults of conf/."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from support.shell import Shell
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
@@ -33,6 +35,16 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SEQCLF_CACHE", str(folder))
         yield folder
+
+
+@pytest.fixture(scope="session")
+def empty_shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
+    """A shell in a folder that all workers of pytest-xdist share, without files."""
+    base = tmp_path_factory.getbasetemp()
+    # The base folders of all workers have one parent.
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "shell"
+    folder.mkdir(exist_ok=True)
+    return Shell(folder)
 
 
 @pytest.fixture(scope="session")

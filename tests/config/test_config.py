@@ -1,9 +1,6 @@
 """Every option of every group composes, builds, and has its default in one place."""
 
 import inspect
-import subprocess
-import sys
-from pathlib import Path
 
 import lightning.pytorch as pl
 import pytest
@@ -104,16 +101,19 @@ def test_constructors_hold_no_defaults_of_their_own():
         assert all(parameter.default in (parameter.empty, None) for parameter in parameters)
 
 
-def refused(command, *arguments, cwd: Path):
-    """Run a command that must fail, and return its only error line."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"seqclf.{command}", *arguments], cwd=cwd, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 2, done.stderr
-    assert done.stdout == "" and "Traceback" not in done.stderr
-    assert not list(cwd.iterdir()), "a command that could not start left something behind"
-    (line,) = done.stderr.splitlines()
-    return line
+@pytest.fixture
+def refused(empty_shell, tmp_path):
+    """`refused(command, *arguments)`: the only error line of a command that must fail."""
+
+    def run(command, *arguments):
+        done = empty_shell(command, *arguments, cwd=tmp_path)
+        assert done.exit_code == 2, done.stderr
+        assert done.stdout == "" and "Traceback" not in done.stderr
+        assert not list(tmp_path.iterdir()), "a command that could not start left something behind"
+        (line,) = done.stderr.splitlines()
+        return line
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def refused(command, *arguments, cwd: Path):
         ("evaluate", ["bundle=x", "+decision.min_recall=0.9"], "decision: no such key"),
     ],
 )
-def test_an_unknown_key_is_named_in_one_line(tmp_path, command, arguments, named):
-    line = refused(command, *arguments, cwd=tmp_path)
+def test_an_unknown_key_is_named_in_one_line(refused, command, arguments, named):
+    line = refused(command, *arguments)
     assert line.startswith("error: ") and named in line
 
 
@@ -147,5 +147,5 @@ def test_an_unknown_key_is_named_in_one_line(tmp_path, command, arguments, named
         ("describe", ["data=files", "data.train=nowhere.csv", "data.label=x", "+trainer.any=1", "++seed=1"]),
     ],
 )
-def test_variables_of_experiments_and_groups_that_nothing_reads_may_be_set(tmp_path, command, arguments):
-    assert "nowhere" in refused(command, *arguments, cwd=tmp_path)
+def test_variables_of_experiments_and_groups_that_nothing_reads_may_be_set(refused, command, arguments):
+    assert "nowhere" in refused(command, *arguments)
