@@ -10,17 +10,20 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.binarize import binarize
+from seqclf.data.encoding.binarize import PARTIAL, binarize
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
+from seqclf.data.encoding.phrases import node_texts
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
+from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.reading.casts import plain
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
+from seqclf.data.storage.ragged import Ragged
 from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
@@ -59,6 +62,8 @@ class TreeEncoder(RunningTextEncoder):
         super().__init__(field, others, truncation)
         self.labelled = self.option("tags") == "labels"
         self.is_indexed = len(field.columns) > 1
+        self.words_at_leaves = self.labelled and not self.is_indexed  # and nowhere else
+        self.removes_others = not self.words_at_leaves
         self.tokens: list[str] = []
         self.tags = []
 
@@ -162,6 +167,43 @@ class TreeEncoder(RunningTextEncoder):
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
+
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """See `Encoder.token_columns`. A node without a word has the words below it."""
+        tokens, is_wordless = self.decode(fields), self.repeats_others(fields).tolist()
+        return {self.field.name: node_texts(tokens, fields[PARENTS].tolist(), is_wordless, shown.tolist())}
+
+    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        is_inner = np.bincount(fields[PARENTS][:-1], minlength=len(fields[PARENTS])) > 0  # the root comes last
+        return is_inner & self._wordless(fields[self.field.name])
+
+    def token_removal(self, sequences: Ragged) -> TreeRemoval:
+        ids, parents = sequences.fields[self.field.name], sequences.fields[PARENTS]
+        above = np.where(parents >= 0, parents + np.repeat(sequences.offsets[:-1], sequences.lengths), 0)
+        return TreeRemoval(sequences.offsets, parents, self._wordless(ids), self._partial(ids, ids[above]))
+
+    def _wordless(self, ids: np.ndarray) -> np.ndarray:
+        """(S,) mask of the nodes that are without a word, if they are inner ones. An unknown token may be a word."""
+        if self.words_at_leaves:
+            return np.ones(len(ids), bool)
+        return (ids > 0) & (ids == self._id_of(INNER))
+
+    def _partial(self, ids: np.ndarray, parent_ids: np.ndarray) -> np.ndarray:
+        """(S,) mask of the nodes that have the token of a partial node of their parent (see `binarize`).
+
+        A partial node whose token is unknown cannot be told from an unknown node.
+        """
+        if not self.option("binarize"):
+            return np.zeros(len(ids), bool)
+        if self.words_at_leaves:  # all tokens of inner nodes are INNER, or mark partial ones
+            return (ids == self._id_of(INNER + PARTIAL)) & (ids != self._id_of(INNER))
+        id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
+        partial_of = np.array([0, *(id_of.get(token + PARTIAL, 0) for token in self.tokens)])
+        in_chain = (ids == parent_ids) & np.isin(ids, partial_of)
+        return (ids > 0) & ((ids == partial_of[parent_ids]) | in_chain)
+
+    def _id_of(self, token: str) -> int:
+        return self.tokens.index(token) + 1 if token in self.tokens else 0
 
     def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}
