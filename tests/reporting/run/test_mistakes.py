@@ -122,12 +122,12 @@ def test_the_page_says_how_many_errors_are_explained():
 def test_a_line_of_a_tree_has_its_words_and_the_table_its_phrases():
     nodes = ["not", "bad", "film", "bad film", "not bad film"]
     table = TokenTable([0, 1, 2, 3, 4], {"tree": nodes}, 5, [], frozenset([3, 4]))
-    page = page_of(table=table, contributions=[1.0, -2.0, 0.5, -1.0, 0.1])
-    assert [(side, text) for side, _, _, text in shaded(page)] == [
-        ("supports", "not"),
-        ("opposes", "bad"),
-        ("supports", "film"),
-    ]
+    page = page_of(table=table, contributions=[1.0, -2.0, 0.5, -9.0, 0.1])
+    assert [(side, share, text) for side, share, _, text in shaded(page)] == [
+        ("supports", 50, "not"),
+        ("opposes", 100, "bad"),
+        ("supports", 25, "film"),
+    ], "shares of the largest contribution in the line"
     assert re.findall(r'<td class="text">(.*?)</td>', page) == nodes
 
 

@@ -125,7 +125,8 @@ def _token_line(table: TokenTable, contributions: Sequence[float] | None, with_t
     most = len(shown)
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
         most -= 2
-    largest = max(map(abs, contributions or [0.0])) or 1.0
+    # Phrases, which the line omits, often contribute far more than any word.
+    largest = max((abs(contributions[index]) for index in shown), default=0.0) if contributions else 0.0
     phrases = sorted(table.phrases)
     line: list[LineToken] = []
     done = 0  # tokens of a complete line
@@ -147,7 +148,7 @@ def _line_token(text: str, contributions: Sequence[float] | None, index: int, la
         return LineToken(text)
     value = contributions[index]
     side = "supports" if value > 0 else "opposes"
-    return LineToken(text or BLANK, side, f"{100 * abs(value) / largest:.0f}%", _contribution(value))
+    return LineToken(text or BLANK, side, f"{100 * abs(value) / (largest or 1.0):.0f}%", _contribution(value))
 
 
 def _gap(count: int) -> LineToken:
