@@ -30,8 +30,8 @@ class Explanation(SequencePrediction):
 
     `tokens`: a text for each token the model read. `contributions`: of each token. `contributions_by_field`: field →
     of that field of each token, empty where there is no difference (see `apart_fields`). `parents`: only of trees, the
-    index of the parent of each node in `tokens`, -1 for the root, which comes last. A refused sequence has None in all
-    keys but `error`.
+    index of the parent of each node in `tokens`, -1 for the root. Nodes are in the order of the lists that a tree was
+    given as, those of bracketed text in postorder. A refused sequence has None in all keys but `error`.
     """
 
     tokens: list[str] | None
@@ -95,7 +95,8 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
             continue
         some = predictions.part(int(rows[0]), int(rows[-1]) + 1)
         usable = np.flatnonzero(some.lengths > 0)
-        sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
+        accepted = columns.take(pa.array(rows[usable]))
+        sequences = encode(classifier.encoders, accepted, truncation).sequences
         contributions = explain_sequences(classifier, sequences, some.predicted[usable], by_field=by_field)
         lengths = np.zeros(len(rows), np.int64)
         lengths[usable] = sequences.lengths
@@ -103,7 +104,26 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
         positions = np.arange(1, int(lengths.sum()) + 1) - np.repeat(np.cumsum(lengths) - lengths - skipped, lengths)
         texts = token_texts(classifier.encoders, sequences.fields)
         progress.advance(UNIT, len(rows) - len(usable))
-        yield ExplainedRows(some, lengths, positions, texts, contributions, sequences.fields.get(PARENTS))
+        parents = sequences.fields.get(PARENTS)
+        first = next(iter(classifier.encoders))  # all fields are in one order
+        order = classifier.encoders[first].written_order(accepted.column(first))
+        explained = ExplainedRows(some, lengths, positions, texts, contributions, parents)
+        yield explained if order is None else _as_written(explained, order)
+
+
+def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
+    """Return explained trees with their nodes in another order. `order`: (S,) the new index of each node in its row."""
+    starts = np.repeat(np.cumsum(rows.lengths) - rows.lengths, rows.lengths)
+    source = np.argsort(starts + order)
+    parents = None
+    if rows.parents is not None:
+        parents = np.where(rows.parents >= 0, order[rows.parents + starts], -1)[source]
+    by_field = {name: values[source] for name, values in rows.contributions.by_field.items()}
+    return rows._replace(
+        texts=[rows.texts[token] for token in source.tolist()],
+        contributions=Contributions(rows.contributions.tokens[source], by_field),
+        parents=parents,
+    )
 
 
 def explain_sequences(

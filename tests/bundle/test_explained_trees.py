@@ -1,5 +1,8 @@
 """Contributions of the nodes of trees: those of predicting the trees that are written without them."""
 
+import copy
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -17,9 +20,10 @@ from seqclf.bundle.brief_explainer import BriefExplainer
 from seqclf.bundle.occlusion import log_odds, occlude
 from seqclf.bundle.python_rows import to_columns
 from seqclf.config.documentation import CONF
-from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, make_encoders
+from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, load_encoders, make_encoders
 from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.fields import Field
+from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.predict import explain_text
 
@@ -183,3 +187,44 @@ def test_the_word_that_decides_has_the_largest_contribution_of_all_words():
         nodes = np.arange(*sequences.offsets[row : row + 2])
         words = nodes[texts[nodes] != "[NODE]"]
         assert texts[words[contributions[words].argmax()]] == "key"
+
+
+def reading(classifier, columns, **options):
+    """The classifier, with a tree field of these columns and options and the same vocabulary."""
+    field, result = Field("tree", "tree", columns, options=options), copy.copy(classifier)
+    result.encoders = load_encoders([field], lambda name: classifier.encoders[name].state())
+    result.schema = replace(classifier.schema, fields=(field,))
+    return result
+
+
+@pytest.mark.parametrize("binarized", [False, True])
+def test_trees_given_as_lists_are_explained_in_the_order_of_the_lists(trees, binarized):
+    loaded = trees("expressions").classifier
+    indexed = reading(loaded, ("words", "heads"), binarize=binarized)
+    bracketed = reading(loaded, ("tree",), tags="tokens", binarize=binarized)
+    words, heads = ["4", "MAX", "7", "MIN", "5", "2"], [3, -1, 3, 1, 1, 1]
+    rows = [{"tree": {"words": words, "heads": heads}}, {"tree": {"words": ["7"], "heads": [None]}}]
+    explanation, single = indexed.explain(rows)
+    expected = bracketed.explain(["(MAX (MIN (4) (7)) (5) (2))"])[0]
+    partial = ["MAX…"] * binarized
+    assert explanation["tokens"] == [*words, *partial] and single["parents"] == [-1]
+    if binarized:  # MAX… has MIN and 5, and is the first child of MAX
+        assert explanation["parents"] == [3, -1, 3, 6, 6, 1, 1]
+    else:
+        assert explanation["parents"] == heads
+    for values, source in (
+        (explanation["contributions"], expected["contributions"]),
+        (explanation["contributions_by_field"]["tree"], expected["contributions_by_field"]["tree"]),
+    ):
+        by_token = dict(zip(expected["tokens"], source, strict=True))
+        np.testing.assert_allclose(values, [by_token[token] for token in explanation["tokens"]], atol=2e-5)
+    table = indexed.explain(pa.table({"words": [words], "heads": [heads]})).to_pydict()
+    assert table["token"] == explanation["tokens"] and table["position"] == list(range(1, len(words) + 1 + binarized))
+    assert table["parent"] == [parent + 1 or None for parent in explanation["parents"]]
+    typed = indexed.parse('{"words": ["a", "b"], "heads": [null, 0]}')
+    assert indexed.predict(typed) == indexed.predict({"tree": {"tokens": ["a", "b"], "parents": [-1, 0]}})
+    for wrong in ("a", ["a"], {"word": ["a"]}):
+        refused = indexed.explain([{"tree": wrong}])[0]
+        assert refused["error"] == "tree is not a mapping of the lists tokens and parents" and not refused["parents"]
+    with pytest.raises(InputError, match=r'is not JSON .* write \{"words": \[…\], "heads": \[…\]\}$'):
+        indexed.parse("[MAX 2 3 ]")

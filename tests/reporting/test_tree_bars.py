@@ -40,3 +40,8 @@ def test_a_large_tree_shows_its_strongest_nodes_below_the_shown_ones_above_them(
     assert max(map(len, lines)) < 120
     nodes = {line.node: line.depth for line in tree_lines(tokens, parents, [7, 2000])}
     assert nodes == {2000: 0, 7: 1}
+
+
+def test_phrases_of_lists_are_in_the_order_of_the_lists():
+    tokens, parents = ["[NODE]", "bad", "not", "film", "[NODE]"], [-1, 4, 0, 4, 0]
+    assert [line.text for line in tree_lines(tokens, parents, [0, 4])] == ["bad not film", "bad film"]

@@ -215,6 +215,13 @@ class Encoder(ABC):
         """
         return np.zeros(len(fields[self.field.name]), bool)
 
+    def written_order(self, column: pa.Array) -> np.ndarray | None:
+        """Return the index (S,) of each encoded token among those of its cell. None where the order is the same.
+
+        `column`: canonical, of accepted rows.
+        """
+        return None
+
     def token_removal(self, sequences: Ragged) -> TokenRemoval:
         """Return what removes a token from copies of encoded sequences.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 LONGEST_PHRASE = 60  # characters, after which words are left out
 
@@ -32,19 +32,22 @@ def node_texts(
     """
     sizes = subtree_sizes(parents)
     return [
-        _phrase(tokens, is_wordless, node - sizes[node] + 1, node)
+        phrase(tokens[below] for below in range(node - sizes[node] + 1, node) if not is_wordless[below])
         if is_wordless[node] and sizes[node] > 1
         else tokens[node]
         for node in nodes
     ]
 
 
-def _phrase(tokens: Sequence[str], is_wordless: Sequence[bool], start: int, stop: int) -> str:
-    """Join the words of the nodes from `start` up to `stop`, as many as fit."""
+def phrase(words: Iterable[str]) -> str:
+    """Join words, as many as fit.
+
+    >>> phrase(["not", "bad"])
+    'not bad'
+    """
     text = ""
-    for node in range(start, stop):
-        if not is_wordless[node]:
-            if len(text) + len(tokens[node]) > LONGEST_PHRASE and text:
-                return f"{text} …"
-            text = f"{text} {tokens[node]}".lstrip()
+    for word in words:
+        if len(text) + len(word) > LONGEST_PHRASE and text:
+            return f"{text} …"
+        text = f"{text} {word}".lstrip()
     return text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,7 +14,7 @@ import pyarrow as pa
 from seqclf.data.encoding.binarize import PARTIAL, binarize
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
-from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed
+from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed, written_order
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
 from seqclf.data.encoding.phrases import node_texts
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
@@ -96,7 +97,20 @@ class TreeEncoder(RunningTextEncoder):
         if not self.is_indexed:
             return super().from_python(value)
         named = {**dict(zip(self.field.columns, LISTS, strict=False)), **{name: name for name in LISTS}}
+        if not isinstance(value, Mapping) or not value.keys() <= named.keys():
+            raise TypeError(f"not {self.expected}")
         return json.dumps({named[name]: list(cells) for name, cells in value.items()}, default=str)
+
+    def parse(self, text: str) -> Any:
+        """Read bracketed text as it is, and lists as a JSON object by column or by `LISTS`."""
+        if not self.is_indexed:
+            return text
+        try:
+            lists = json.loads(text)
+        except ValueError as error:
+            example = ", ".join(f'"{column}": […]' for column in self.field.columns)
+            raise InputError(f"sequence={text}: is not JSON ({error}); write {{{example}}}") from None
+        return {self.field.name: lists}
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
@@ -176,6 +190,20 @@ class TreeEncoder(RunningTextEncoder):
     def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         is_inner = np.bincount(fields[PARENTS][:-1], minlength=len(fields[PARENTS])) > 0  # the root comes last
         return is_inner & self._wordless(fields[self.field.name])
+
+    def written_order(self, column: pa.Array) -> np.ndarray | None:
+        """See `Encoder.written_order`. Only lists have an order of nodes. Partial nodes follow those of the lists."""
+        if not self.is_indexed:
+            return None
+        indices: list[int] = []
+        for text in column.to_pylist():
+            order = written_order(text)
+            if self.option("binarize"):
+                names = binarize(parse_indexed(text), [str(index) for index in order])[1]
+                partial = count(len(order))
+                order = [next(partial) if name.endswith(PARTIAL) else int(name) for name in names]
+            indices += order
+        return np.array(indices, np.int64)
 
     def token_removal(self, sequences: Ragged) -> TreeRemoval:
         ids, parents = sequences.fields[self.field.name], sequences.fields[PARENTS]
