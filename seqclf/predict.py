@@ -59,9 +59,12 @@ class PredictedFile(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedSequence(PredictedSequence):
-    """The JSON line of `predict sequence=… explain=true`. See `Explanation`."""
+    """The JSON line of `predict sequence=… explain=true`. See `Explanation`. `parents`: only of trees."""
+
+    OMIT_NONE: ClassVar[frozenset[str]] = PredictedSequence.OMIT_NONE | {"parents"}
 
     tokens: list[str]
+    parents: list[int] | None = None
     contributions: list[float]
     contributions_by_field: dict[str, list[float]]
 
@@ -122,13 +125,20 @@ def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
     """Predict one sequence as `predict_text` does, and print its tokens with their contributions."""
     from seqclf.reporting.token_bars import show_token_bars
+    from seqclf.reporting.tree_bars import show_tree_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
     shown = _shown(result, text)
-    show_token_bars(shown.prediction, result["tokens"], result["contributions"], result["contributions_by_field"])
+    values = result["contributions"], result["contributions_by_field"]
+    parents = result.get("parents")
+    if parents is None:
+        show_token_bars(shown.prediction, result["tokens"], *values)
+    else:
+        show_tree_bars(shown.prediction, result["tokens"], parents, *values)
     return ExplainedSequence(
         **vars(shown),
         tokens=result["tokens"],
+        parents=parents,
         contributions=result["contributions"],
         contributions_by_field=result["contributions_by_field"],
     )

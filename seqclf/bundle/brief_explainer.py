@@ -28,19 +28,18 @@ class BriefExplainer:
     def __init__(self, classifier: Classifier, max_tokens: int = MAX_TOKENS):
         self.classifier = classifier
         self.tokens_left = max_tokens
-        self.possible = all(encoder.may_be_cut for encoder in classifier.encoders.values())  # not for trees
 
     def __call__(
         self, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
     ) -> list[float] | None:
         """Return the contribution of each token at `positions` to class `predicted`. None for a row beyond the budget.
 
-        `fields`: name → (T,) or (T, D) of one encoded row.
+        `fields`: name → (T,) or (T, D) of one encoded row, for trees with the parents of the nodes.
         """
-        arrays = {name: fields[name] for name in self.classifier.encoders}
+        arrays = {spec["name"]: fields[spec["name"]] for spec in self.classifier.specs}
         length = len(next(iter(arrays.values())))
         cost = length * (1 + len(positions))
-        if not self.possible or cost > self.tokens_left:
+        if cost > self.tokens_left:
             return None
         self.tokens_left -= cost
         sequences, decision = Ragged(np.array([0, length]), arrays), self.classifier.decision

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.occlusion import Contributions, check_explainable, log_odds, occlude
+from seqclf.bundle.occlusion import Contributions, apart_fields, log_odds, occlude
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.table_predictions import table_source, to_library
 from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.encoding.field_spec import PARENTS
 from seqclf.data.reading.sources import Source
 from seqclf.data.storage.ragged import Ragged
 from seqclf.system import progress
@@ -28,10 +29,13 @@ class Explanation(SequencePrediction):
     """Prediction of one sequence and why.
 
     `tokens`: a text for each token the model read. `contributions`: of each token. `contributions_by_field`: field →
-    of that field of each token, empty for sequences of one field. A refused sequence has None in all keys but `error`.
+    of that field of each token, empty where there is no difference (see `apart_fields`). `parents`: only of trees, the
+    index of the parent of each node in `tokens`, -1 for the root. Nodes are in the order of the lists that a tree was
+    given as, those of bracketed text in postorder. A refused sequence has None in all keys but `error`.
     """
 
     tokens: list[str] | None
+    parents: NotRequired[list[int] | None]
     contributions: list[float] | None
     contributions_by_field: dict[str, list[float]] | None
 
@@ -40,7 +44,7 @@ class ExplainedRows(NamedTuple):
     """N consecutive rows, of which those that were not refused have S tokens in total.
 
     `lengths`: (N,) tokens that the model read, 0 in refused rows. `positions`: (S,) of the tokens in their rows, from
-    1, before truncation. `texts`: (S,).
+    1, before truncation. `texts`: (S,). `parents`: (S,) indices in the rows, -1 for roots; None for sequences.
     """
 
     predictions: Predictions
@@ -48,6 +52,7 @@ class ExplainedRows(NamedTuple):
     positions: np.ndarray
     texts: list[str]
     contributions: Contributions
+    parents: np.ndarray | None = None
 
 
 def explain_rows(
@@ -67,21 +72,21 @@ def explain_rows(
             if prediction["error"] is None:
                 tokens, contributions = rows.texts[start:stop], rows.contributions.tokens[start:stop].tolist()
                 by_name = {name: values[start:stop].tolist() for name, values in rows.contributions.by_field.items()}
+            explanation: Explanation = {
+                **prediction,
+                "tokens": tokens,
+                "contributions": contributions,
+                "contributions_by_field": by_name,
+            }
+            if rows.parents is not None:
+                explanation["parents"] = None if tokens is None else rows.parents[start:stop].tolist()
+            explanations.append(explanation)
             start = stop
-            explanations.append(
-                {
-                    **prediction,
-                    "tokens": tokens,
-                    "contributions": contributions,
-                    "contributions_by_field": by_name,
-                }
-            )
     return explanations
 
 
 def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
     """Explain canonical columns in parts of consecutive rows, of about `WINDOW_TOKENS` tokens each."""
-    check_explainable(classifier.encoders)
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
     part = np.cumsum(classifier.kept_lengths(predictions)) // WINDOW_TOKENS
@@ -90,7 +95,8 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
             continue
         some = predictions.part(int(rows[0]), int(rows[-1]) + 1)
         usable = np.flatnonzero(some.lengths > 0)
-        sequences = encode(classifier.encoders, columns.take(pa.array(rows[usable])), truncation).sequences
+        accepted = columns.take(pa.array(rows[usable]))
+        sequences = encode(classifier.encoders, accepted, truncation).sequences
         contributions = explain_sequences(classifier, sequences, some.predicted[usable], by_field=by_field)
         lengths = np.zeros(len(rows), np.int64)
         lengths[usable] = sequences.lengths
@@ -98,14 +104,32 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
         positions = np.arange(1, int(lengths.sum()) + 1) - np.repeat(np.cumsum(lengths) - lengths - skipped, lengths)
         texts = token_texts(classifier.encoders, sequences.fields)
         progress.advance(UNIT, len(rows) - len(usable))
-        yield ExplainedRows(some, lengths, positions, texts, contributions)
+        parents = sequences.fields.get(PARENTS)
+        first = next(iter(classifier.encoders))  # all fields are in one order
+        order = classifier.encoders[first].written_order(accepted.column(first))
+        explained = ExplainedRows(some, lengths, positions, texts, contributions, parents)
+        yield explained if order is None else _as_written(explained, order)
+
+
+def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
+    """Return explained trees with their nodes in another order. `order`: (S,) the new index of each node in its row."""
+    starts = np.repeat(np.cumsum(rows.lengths) - rows.lengths, rows.lengths)
+    source = np.argsort(starts + order)
+    parents = None
+    if rows.parents is not None:
+        parents = np.where(rows.parents >= 0, order[rows.parents + starts], -1)[source]
+    by_field = {name: values[source] for name, values in rows.contributions.by_field.items()}
+    return rows._replace(
+        texts=[rows.texts[token] for token in source.tolist()],
+        contributions=Contributions(rows.contributions.tokens[source], by_field),
+        parents=parents,
+    )
 
 
 def explain_sequences(
     classifier: Classifier, sequences: Ragged, predicted: np.ndarray, *, by_field: bool
 ) -> Contributions:
     """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,)."""
-    check_explainable(classifier.encoders)
 
     def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
         return log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
@@ -120,7 +144,6 @@ def explain_source(
     classifier: Classifier, source: Source, *, by_field: bool
 ) -> Iterator[tuple[pa.Array, ExplainedRows]]:
     """Explain the files of a source. Yields the ids of consecutive rows, or their numbers from 1, and the rows."""
-    check_explainable(classifier.encoders)
     title = f"explaining {source.short_name}"
     first_row = 1
     for window in classifier.read_source(source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
@@ -142,11 +165,16 @@ def explain_table(classifier: Classifier, data: Any, *, by_field: bool) -> Any:
 
 
 def explanations_schema(classifier: Classifier, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
-    """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`."""
+    """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`.
+
+    Trees have the column `parent` after `position`.
+    """
     columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
-    columns += [("position", pa.int64()), ("token", pa.string()), ("contribution", pa.float64())]
-    if by_field and len(classifier.encoders) > 1:
-        columns += [(f"contribution_{name}", pa.float64()) for name in classifier.encoders]
+    columns += [("position", pa.int64())]
+    columns += [("parent", pa.int64())] if classifier.reads_trees else []
+    columns += [("token", pa.string()), ("contribution", pa.float64())]
+    if by_field:
+        columns += [(f"contribution_{name}", pa.float64()) for name in apart_fields(classifier.encoders)]
     return pa.schema([*columns, ("error", pa.string())])
 
 
@@ -170,8 +198,16 @@ def explanations_table(rows: ExplainedRows, classifier: Classifier, ids: pa.Arra
         classifier.labels.take(pa.array(best[row_of_line], mask=no_token)),
         pa.array(probability[row_of_line], mask=no_token),
         column(rows.positions, pa.int64()),
+        *([] if rows.parents is None else [_parent_column(rows.parents, no_token)]),
         column(rows.texts, pa.string()),
         *(column(values, pa.float64()) for values in (rows.contributions.tokens, *by_name.values())),
         pa.array(predictions.errors, pa.string()).take(pa.array(row_of_line)),
     ]
     return pa.record_batch(arrays, schema=explanations_schema(classifier, ids.type, by_field=by_field))
+
+
+def _parent_column(parents: np.ndarray, no_token: np.ndarray) -> pa.Array:
+    """Positions of parents from 1, null for roots and for lines without a token. `no_token`: mask of those lines."""
+    positions = np.zeros(len(no_token), np.int64)
+    positions[~no_token] = parents + 1
+    return pa.array(positions, mask=positions == 0)

@@ -14,10 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.removal import remove_tokens
+from seqclf.data.encoding.field_spec import PARENTS
+from seqclf.data.encoding.list_columns import list_offsets
+from seqclf.data.encoding.removal import TokenRemoval
 from seqclf.data.storage.ragged import Ragged, take
-from seqclf.errors import InputError
 
+OWNERS = "owners of values"  # an array beside the fields; its spaces keep it apart from their names
 MAX_OCCLUDED_TOKENS = 500_000  # at a time, of all shortened copies together
 
 # (copies, the row of each) → (M,) log-odds of the class that was predicted for the row.
@@ -28,7 +30,8 @@ class Contributions(NamedTuple):
     """Contributions of S tokens, rows end to end, in log-odds of the predicted class. Positive ones support it.
 
     `tokens`: (S,) for each token left out. `by_field`: field → (S,) for that field of one token, empty for sequences of
-    one field. Contributions of fields do not add up to that of the token.
+    one field; for a tree whose inner nodes have words, those of each word alone. Contributions of fields do not add up
+    to that of the token.
     """
 
     tokens: np.ndarray
@@ -48,16 +51,6 @@ class _Copies(NamedTuple):
             yield _Copies(self.rows[chosen], self.tokens[chosen])
 
 
-def check_explainable(encoders: Mapping[str, Encoder]) -> None:
-    """Raise InputError unless a token can be left out of every field."""
-    for name, encoder in encoders.items():
-        if not encoder.may_be_cut:
-            raise InputError(
-                f"explain: not supported yet for the {encoder.field.kind} field {name}, where a token that is left out "
-                "would break the parents of others; predict without explain"
-            )
-
-
 def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
     """(N,) log-odds of class `classes[i]` in each row. `scaled`: (N, C) logits divided by the temperature.
 
@@ -72,6 +65,11 @@ def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return chosen - highest - np.log(np.exp(others - highest[:, None]).sum(axis=1))
 
 
+def apart_fields(encoders: Mapping[str, Encoder]) -> list[str]:
+    """Return the fields whose contribution differs from that of the token: of several ones, or of nodes with words."""
+    return list(encoders) if len(encoders) > 1 or any(encoder.removes_others for encoder in encoders.values()) else []
+
+
 def occlude(
     encoders: Mapping[str, Encoder],
     sequences: Ragged,
@@ -83,8 +81,9 @@ def occlude(
 ) -> Contributions:
     """Contributions of the tokens of N encoded sequences.
 
-    A token is removed, so that the sequence is shorter by one. The only token of a sequence cannot be: it becomes a
-    token that says nothing (`Encoder.neutral`), as one field of a token does with `by_field`.
+    A token is removed, so that the sequence is shorter by one, and with a node of a tree all nodes below it. Where
+    nothing would be left, there is a single token that says nothing (`Encoder.neutral`), as there is for one field of a
+    token with `by_field`.
 
     `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
     all. `advance`: called with the number of rows, in fractions, that were completed.
@@ -93,49 +92,63 @@ def occlude(
     complete = score(sequences, np.arange(len(sequences)))
     chosen = np.arange(int(lengths.sum())) if tokens is None else tokens
     everything = _Copies(np.searchsorted(sequences.offsets, chosen, side="right") - 1, chosen)
-    fields = list(encoders) if by_field and len(encoders) > 1 else []
-    rows_per_copy = len(lengths) / max(1, len(everything.rows) * (1 + len(fields)))
+    fields = apart_fields(encoders) if by_field else []
+    rows_per_copy = len(lengths) / max(1, len(chosen) * (1 + len(fields)))
+    removal = next(iter(encoders.values())).token_removal(sequences)  # of all fields, or of one that stands alone
 
-    def contributions(occluded: Callable[[_Copies], Ragged]) -> np.ndarray:
-        changes = [np.empty(0)]
-        for copies in everything.parts(lengths):
+    def contributions(occluded: Callable[[_Copies], Ragged], needed: np.ndarray) -> np.ndarray:
+        changes = np.zeros(len(chosen))
+        done = 0
+        for copies in _Copies(everything.rows[needed], everything.tokens[needed]).parts(lengths):
             if len(copies.rows):
-                changes.append(complete[copies.rows] - score(occluded(copies), copies.rows))
-                advance(len(copies.rows) * rows_per_copy)
-        return np.concatenate(changes)
+                part = needed[done : done + len(copies.rows)]
+                changes[part] = complete[copies.rows] - score(occluded(copies), copies.rows)
+                done += len(part)
+                advance(len(part) * rows_per_copy)
+        return changes
 
-    by_token = contributions(partial(_without_token, encoders, sequences))
-    by_name = {}
-    for name in fields:
-        by_name[name] = contributions(partial(_without_values, encoders, sequences, names=[name]))
+    by_token = contributions(partial(_without_token, encoders, sequences, removal), np.arange(len(chosen)))
+    has_value = np.flatnonzero(~removal.is_silent[chosen])
+    by_name = {
+        name: contributions(partial(_without_values, encoders, sequences, removal, name), has_value) for name in fields
+    }
     return Contributions(by_token, by_name)
 
 
-def _without_token(encoders: Mapping[str, Encoder], sequences: Ragged, copies: _Copies) -> Ragged:
+def _without_token(
+    encoders: Mapping[str, Encoder], sequences: Ragged, removable: TokenRemoval, copies: _Copies
+) -> Ragged:
     """Copies without one token, in the order of `copies`."""
-    alone = sequences.lengths[copies.rows] == 1
-    shortened, blanked = (_Copies(copies.rows[mask], copies.tokens[mask]) for mask in (~alone, alone))
-    positions = shortened.tokens - sequences.offsets[shortened.rows]
-    removal = remove_tokens(sequences.offsets, shortened.rows, positions)
+    is_blank = removable.leaves_nothing[copies.tokens]
+    removal = removable.without(copies.rows[~is_blank], copies.tokens[~is_blank])
     fields = {name: encoder.without_tokens(sequences.fields, removal) for name, encoder in encoders.items()}
+    if removal.parents is not None:
+        fields[PARENTS] = removal.parents
     result = Ragged(removal.offsets, fields)
-    if not len(blanked.rows):
+    if not is_blank.any():
         return result
-    single = _without_values(encoders, sequences, blanked, list(encoders))
-    lengths = np.concatenate([result.lengths, single.lengths])
-    joined = {name: np.concatenate([values, single.fields[name]]) for name, values in fields.items()}
+    # The last token is the only one, or the root, whose parent is that of a single node too.
+    last = sequences.offsets[copies.rows[is_blank] + 1] - 1
+    blank = {name: encoder.neutral(sequences.fields[name][last]) for name, encoder in encoders.items()}
+    if removal.parents is not None:
+        blank[PARENTS] = sequences.fields[PARENTS][last]
+    lengths = np.concatenate([result.lengths, np.ones(len(last), np.int64)])
+    joined = {name: np.concatenate([values, blank[name]]) for name, values in fields.items()}
     # Shortened copies come first in the joined ones, whatever their order among all copies.
-    order = np.argsort(np.concatenate([np.flatnonzero(~alone), np.flatnonzero(alone)]))
-    return take(Ragged(np.concatenate([[0], np.cumsum(lengths)]), joined), order)
+    order = np.argsort(np.concatenate([np.flatnonzero(~is_blank), np.flatnonzero(is_blank)]))
+    return take(Ragged(list_offsets(lengths), joined), order)
 
 
-def _without_values(encoders: Mapping[str, Encoder], sequences: Ragged, copies: _Copies, names: list[str]) -> Ragged:
-    """Copies in which the fields `names` of one token say nothing."""
-    result = take(Ragged(sequences.offsets, {name: sequences.fields[name] for name in encoders}), copies.rows)
-    places = result.offsets[:-1] + copies.tokens - sequences.offsets[copies.rows]
+def _without_values(
+    encoders: Mapping[str, Encoder], sequences: Ragged, removable: TokenRemoval, name: str, copies: _Copies
+) -> Ragged:
+    """Copies in which the field `name` of one token, and of those that share its value, says nothing."""
+    rows = Ragged(sequences.offsets, {**sequences.fields, OWNERS: removable.owners})
+    result = take(rows, copies.rows)
     fields = dict(result.fields)
-    for name in names:
-        # A copy: `take` gives the sequences themselves where each is taken once.
-        fields[name] = fields[name].copy()
-        fields[name][places] = encoders[name].neutral(fields[name][places])
+    owners = np.repeat(removable.owners[copies.tokens], result.lengths)
+    places = np.flatnonzero(fields.pop(OWNERS) == owners)
+    # A copy: `take` gives the sequences themselves where each is taken once.
+    fields[name] = fields[name].copy()
+    fields[name][places] = encoders[name].neutral(fields[name][places])
     return Ragged(result.offsets, fields)

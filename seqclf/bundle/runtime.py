@@ -268,7 +268,7 @@ class Classifier:
         - A table gives a table of the same library with a row per token, as `predict explain=true` writes it.
         - A list of sequences gives a list of `Explanation`, one mapping of fields a single one.
 
-        Raises InputError for what `predict` refuses, and for trees, of which no node can be left out.
+        A node of a tree is left out with all nodes below it. Raises InputError for what `predict` refuses.
         """
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
@@ -376,6 +376,11 @@ class Classifier:
         """Return the tokens (N,) of each row after truncation, 0 in refused rows."""
         limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
         return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
+
+    @property
+    def reads_trees(self) -> bool:
+        """True if tokens are nodes of trees, which have parents."""
+        return any(spec["kind"] == "parents" for spec in self.specs)
 
     @property
     def may_halt(self) -> bool:

@@ -34,17 +34,29 @@ def show_token_bars(
     for position in strongest(contributions, MOST_TOKENS):
         if position > before + 1:
             console.print(f"{'…':>5}  {position - before - 1:,} more tokens")
-        value = contributions[position]
-        line = Text(f"{position + 1:>5}  {value:+8.3f}  ")
-        line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
-        line.append(f"  {shortened(tokens[position], LONGEST_TOKEN) or SPACE}")
-        if by_field:
-            parts = ", ".join(f"{name} {values[position]:+.3f}" for name, values in by_field.items())
-            line.append(f"  ({parts})", style="dim")
-        console.print(line, soft_wrap=True)
+        text = shortened(tokens[position], LONGEST_TOKEN)
+        console.print(bar_line(position, text, contributions, by_field, largest), soft_wrap=True)
         before = position
     if before < len(tokens) - 1:
         console.print(f"{'…':>5}  {len(tokens) - 1 - before:,} more tokens")
+
+
+def bar_line(
+    position: int,
+    text: str,
+    contributions: Sequence[float],
+    by_field: Mapping[str, Sequence[float]],
+    largest: float,
+) -> Text:
+    """Return the line of the token at `position`. `largest`: absolute contribution of the longest bar."""
+    value = contributions[position]
+    line = Text(f"{position + 1:>5}  {value:+8.3f}  ")
+    line.append(bar(value, largest), style=SUPPORTS if value > 0 else OPPOSES)
+    line.append(f"  {text or SPACE}")
+    if by_field:
+        parts = ", ".join(f"{name} {values[position]:+.3f}" for name, values in by_field.items())
+        line.append(f"  ({parts})", style="dim")
+    return line
 
 
 def strongest(contributions: Sequence[float], most: int) -> list[int]:

@@ -7,13 +7,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
 from support.torchlib_registry import share_registry
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
+from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
+from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES
 from seqclf.export_bundle import write_bundle
 from seqclf.training.module import SequenceTask
@@ -41,6 +46,25 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+TREES = {
+    "treebank": [
+        "(pos (neg not) (pos (neg bad) (pos film)))",
+        "(neg (pos good) (neg ending))",
+        "pos",
+        "(neg (2 (pos a) (neg b)) (pos c) (neg d))",
+    ],
+    "expressions": ["[MAX 2 [MIN 4 7 1 ] 5 ]", "[MIN 3 ((4) (8) (6)) ]", "7", "[MAX [MAX 1 2 ] 3 ]"],
+}
+
+
+class ExportedTrees(NamedTuple):
+    """Trees that were prepared, the task of their Tree-LSTM, which is not trained, and the classifier of its bundle."""
+
+    dataset: Dataset
+    task: SequenceTask
+    classifier: Classifier
 
 
 class ExportedBundle(NamedTuple):
@@ -103,6 +127,34 @@ def exported(tmp_path_factory) -> Callable[[str], ExportedBundle]:
             decision = {"decision": DECISION} if kind == "alerts" else {}
             write_bundle(bundles[kind].task, bundles[kind].folder, {**METRICS, **decision})
         return bundles[kind]
+
+    return export
+
+
+@pytest.fixture(scope="session")
+def trees(tmp_path_factory) -> Callable[[str], ExportedTrees]:
+    """Function that returns the bundle of a form of `TREES`, exported once per session.
+
+    Inner nodes of a "treebank" have no word. Those of "expressions" have one, and two children (`binarize`).
+    """
+    bundles: dict[str, ExportedTrees] = {}
+
+    def export(form: str) -> ExportedTrees:
+        if form not in bundles:
+            folder = tmp_path_factory.mktemp(form)
+            rows = {"tree": TREES[form] * 6, "label": ["pos", "neg", "pos", "neg"] * 6}
+            pq.write_table(pa.table(rows), folder / "train.parquet")
+            options = {"tags": "tokens", "binarize": True} if form == "expressions" else {}
+            fields = {"tree": {"kind": "tree", **options}}
+            dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), fields=fields))
+            model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
+            composition = "binary" if form == "expressions" else "child_sum"
+            model |= {"hidden_size": 8, "embedding_size": 6, "composition": composition}
+            torch.manual_seed(0)
+            task = SequenceTask(dataset.description(), model).eval()
+            write_bundle(task, folder / "bundle", {})
+            bundles[form] = ExportedTrees(dataset, task, Classifier(folder / "bundle", device="cpu", threads=1))
+        return bundles[form]
 
     return export
 

@@ -6,10 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.bundle import occlusion
-from seqclf.bundle.occlusion import check_explainable, log_odds
-from seqclf.data.encoding.encoders import make_encoders
-from seqclf.data.schema.fields import Field
-from seqclf.errors import InputError
+from seqclf.bundle.occlusion import log_odds
 
 KINDS = ["events", "text", "position", "visits", "card", "alerts"]
 UNKNOWN = {"events": 99, "alerts": 99, "visits": []}
@@ -104,9 +101,3 @@ def test_log_odds_are_the_margin_of_two_classes_and_do_not_saturate():
     three = np.array([[0.3, -1.0, 2.0]])
     probability = np.exp(three[0, 2]) / np.exp(three[0]).sum()
     assert log_odds(three, np.array([2])) == pytest.approx(np.log(probability / (1 - probability)))
-
-
-def test_a_tree_is_refused_in_one_line():
-    encoders = make_encoders([Field("parse", "tree", ("parse",))])
-    with pytest.raises(InputError, match=r"not supported yet for the tree field parse.*predict without explain$"):
-        check_explainable(encoders)

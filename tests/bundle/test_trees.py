@@ -3,27 +3,18 @@
 import copy
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import torch
-import yaml
-from support.untrained_task import data_options, make_task
+from bundle.conftest import TREES
+from support.untrained_task import make_task
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.runtime import Classifier
-from seqclf.config.documentation import CONF
-from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.export_bundle import write_bundle
-from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.module import load_task
 
-SENTENCES = [
-    "(pos (neg not) (pos (neg bad) (pos film)))",
-    "(neg (pos good) (neg ending))",
-    "pos",
-    "(neg (2 (pos a) (neg b)) (pos c) (neg d))",
-]
+SENTENCES = TREES["treebank"]
 UNSEEN = [
     "(x" * 400 + " word" + ")" * 400,
     "(x " + " ".join(f"(pos w{number})" for number in range(50)) + ")",
@@ -38,19 +29,9 @@ BROKEN = {
 }
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """Dataset of trees, and the task and the classifier of its exported Tree-LSTM, which is not trained."""
-    folder = tmp_path_factory.mktemp("trees")
-    rows = {"tree": SENTENCES * 6, "label": ["pos", "neg", "pos", "neg"] * 6}
-    pq.write_table(pa.table(rows), folder / "train.parquet")
-    options = {"train": str(folder / "train.parquet"), "fields": {"tree": "tree"}}
-    dataset = prepare(data_options(folder / "cache", **options))
-    model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
-    torch.manual_seed(0)
-    task = SequenceTask(dataset.description(), {**model, "hidden_size": 8, "embedding_size": 6}).eval()
-    write_bundle(task, folder / "bundle", {})
-    return dataset, task, Classifier(folder / "bundle", device="cpu", threads=1)
+@pytest.fixture
+def trained(trees):
+    return trees("treebank")
 
 
 def test_nodes_have_classes_by_the_names_of_their_tags(trained):
@@ -105,4 +86,13 @@ def test_a_checkpoint_of_a_tree_model_loads_and_wrong_classes_of_nodes_are_refus
 def test_a_model_of_sequences_reads_trees_as_their_nodes(trained, tmp_path):
     dataset = trained[0]
     write_bundle(make_task(dataset.description()), tmp_path / "bundle", {})
-    assert np.isfinite(Classifier(tmp_path / "bundle", device="cpu").predict_proba(UNSEEN)).all()
+    classifier = Classifier(tmp_path / "bundle", device="cpu")
+    assert np.isfinite(classifier.predict_proba(UNSEEN)).all()
+    explanation, complete, shorter = (
+        classifier.explain([SENTENCES[0]])[0],
+        *classifier.predict([SENTENCES[0], "(pos (neg not) (pos film))"]),
+    )
+    label = complete["prediction"]
+    odds = [np.log(p) - np.log(1 - p) for p in (complete["probabilities"][label], shorter["probabilities"][label])]
+    of_bad = explanation["contributions"][explanation["tokens"].index("bad")]
+    assert of_bad == pytest.approx(odds[0] - odds[1], abs=2e-5)

@@ -12,7 +12,6 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
 from seqclf.data.encoding.field_spec import input_axes, input_type
-from seqclf.data.encoding.removal import remove_tokens
 from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged, take
@@ -65,11 +64,12 @@ def _check_single_tokens(encoders: Mapping[str, Encoder], columns: pa.RecordBatc
 
 def _check_removal(name: str, encoder: Encoder, sequences: Ragged) -> None:
     """Check the arrays of explanations: tokens without the first one, and tokens that say nothing."""
-    rows = np.flatnonzero(sequences.lengths > 1)
-    if not encoder.may_be_cut or not len(rows):
+    tokens, removable = sequences.fields[name], encoder.token_removal(sequences)
+    first = sequences.offsets[:-1]
+    rows = np.flatnonzero(~removable.leaves_nothing[first])
+    if not len(rows):
         return
-    tokens = sequences.fields[name]
-    removal = remove_tokens(sequences.offsets, rows, np.zeros_like(rows))
+    removal = removable.without(rows, first[rows])
     left, neutral = encoder.without_tokens(sequences.fields, removal), encoder.neutral(tokens)
     assert left.dtype == tokens.dtype and left.shape == (len(removal.kept), *tokens.shape[1:]), (
         f"{name}: without_tokens must return the tokens of `removal.kept`"

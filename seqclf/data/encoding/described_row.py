@@ -19,13 +19,15 @@ class TokenTable(NamedTuple):
     """Tokens of a sequence. `positions`: of the tokens shown, from 0. `columns`: heading → a text for each of them.
 
     `length`: tokens of the sequence, those that truncation cut not counted. `empty`: headings of the columns that hold
-    no value in these tokens, and are left out.
+    no value in these tokens, and are left out. `phrases`: positions of all tokens that a line of tokens omits, as they
+    are nodes of a tree whose words have lines of their own.
     """
 
     positions: list[int]
     columns: dict[str, list[str]]
     length: int
     empty: list[str]
+    phrases: frozenset[int] = frozenset()
 
 
 class DescribedRow(NamedTuple):
@@ -53,13 +55,16 @@ def token_table(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray
     length = len(next(iter(fields.values())))
     shown = _ends(length, MOST_TOKENS)
     columns: dict[str, list[str]] = {}
+    is_phrase = np.zeros(length, bool)
     for encoder in encoders.values():
         columns |= encoder.token_columns(fields, shown)
+        is_phrase |= encoder.repeats_others(fields)
     empty = [heading for heading, texts in columns.items() if not any(texts)]
     kept = {heading: texts for heading, texts in columns.items() if heading not in empty}
     rows = _ends(len(shown), max(FEWEST_TOKENS, MOST_CELLS // max(1, len(kept))))
     cells = {heading: [texts[row] for row in rows] for heading, texts in kept.items()}
-    return TokenTable(shown[rows].tolist(), cells, length, empty)
+    phrases = frozenset(np.flatnonzero(is_phrase).tolist())
+    return TokenTable(shown[rows].tolist(), cells, length, empty, phrases)
 
 
 def _ends(count: int, most: int) -> np.ndarray:

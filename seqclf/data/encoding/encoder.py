@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from seqclf.data.encoding.field_spec import TokenSpec
 from seqclf.data.encoding.options import Option
-from seqclf.data.encoding.removal import Removal
+from seqclf.data.encoding.removal import Removal, TokenRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
+from seqclf.data.storage.ragged import Ragged
 from seqclf.data.validation.problems import Problems
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
@@ -51,7 +52,7 @@ class Encoder(ABC):
        learns from the staged rows of the training split. `encode_staged` turns the staged rows of all splits into
        arrays. Prediction calls `encode` on the canonical column. Both ways give the same arrays.
     5. `spec` says what the model gets, `state` and `restore` travel in bundles, `decode` is for reports,
-       `without_tokens` and `neutral` for explanations.
+       `token_removal`, `without_tokens` and `neutral` for explanations.
 
     `others`: the encoders of all fields by name, for a field that depends on another. `truncation`: needed only where
     the text is staged uncut. Only what comes after `fit` or `restore` may depend on what was learned.
@@ -63,6 +64,7 @@ class Encoder(ABC):
     in_event_tables: ClassVar[bool] = True
     file_options: ClassVar[tuple[str, ...]] = ()  # options that name a file, whose content the encoder depends on
     may_be_cut: ClassVar[bool] = True  # by data.truncate
+    removes_others: bool = False  # a token that is left out takes others along that have values too
     encodes_token_by_token: bool = False  # the arrays of a token depend on nothing but the token, so it may come alone
     tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for a field without a structure
     holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
@@ -206,11 +208,32 @@ class Encoder(ABC):
         """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
         return self.original_values(fields)
 
+    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return a mask of the tokens whose text in `token_columns` repeats others, which a line of all tokens omits.
+
+        `fields`: name → (T,) or (T, D), the whole sequence.
+        """
+        return np.zeros(len(fields[self.field.name]), bool)
+
+    def written_order(self, column: pa.Array) -> np.ndarray | None:
+        """Return the index (S,) of each encoded token among those of its cell. None where the order is the same.
+
+        `column`: canonical, of accepted rows.
+        """
+        return None
+
+    def token_removal(self, sequences: Ragged) -> TokenRemoval:
+        """Return what removes a token from copies of encoded sequences.
+
+        It holds for all fields of the sequences, so only a kind that stands alone may override it.
+        """
+        return TokenRemoval(sequences.offsets)
+
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
         """Return the encoded tokens of sequences of which one token was removed, as if it had never been there.
 
-        `fields`: name → (S,) or (S, D) tokens of the complete rows. A kind whose values depend on other tokens, such as
-        the time since the token before, computes them anew.
+        `removal`: by `token_removal`. `fields`: name → (S,) or (S, D) tokens of the complete rows. A kind whose values
+        depend on other tokens, such as the time since the token before, computes them anew.
         """
         return fields[self.field.name][removal.kept]
 

@@ -26,7 +26,7 @@ def parse_indexed(text: str) -> Tree:
         lists = json.loads(text)
         tokens, parents = lists["tokens"], lists["parents"]
         labels = lists.get("labels", [""] * len(tokens))
-        parents = [-1 if parent is None else int(parent) for parent in parents]
+        parents = _indices(parents)
         count = len(tokens)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         raise MalformedError(
@@ -44,6 +44,19 @@ def parse_indexed(text: str) -> Tree:
         [_text(labels[node]) for node in order],
         np.array([ranks.get(parents[node], -1) for node in order], np.int32),
     )
+
+
+def written_order(text: str) -> list[int]:
+    """Return the index in the lists of each node that `parse_indexed` returns.
+
+    >>> written_order('{"tokens": ["is", "It", "good"], "parents": [-1, 0, 0]}')
+    [1, 2, 0]
+    """
+    return _children_first(_indices(json.loads(text)["parents"]))
+
+
+def _indices(parents: Sequence[Any]) -> list[int]:
+    return [-1 if parent is None else int(parent) for parent in parents]
 
 
 def _text(value: Any) -> str:

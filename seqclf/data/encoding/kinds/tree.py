@@ -5,22 +5,26 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import count
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.binarize import binarize
+from seqclf.data.encoding.binarize import PARTIAL, binarize
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
-from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed
+from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed, written_order
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
+from seqclf.data.encoding.phrases import node_texts
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
+from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.reading.casts import plain
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
+from seqclf.data.storage.ragged import Ragged
 from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
@@ -59,6 +63,8 @@ class TreeEncoder(RunningTextEncoder):
         super().__init__(field, others, truncation)
         self.labelled = self.option("tags") == "labels"
         self.is_indexed = len(field.columns) > 1
+        self.words_at_leaves = self.labelled and not self.is_indexed  # and nowhere else
+        self.removes_others = not self.words_at_leaves
         self.tokens: list[str] = []
         self.tags = []
 
@@ -91,7 +97,20 @@ class TreeEncoder(RunningTextEncoder):
         if not self.is_indexed:
             return super().from_python(value)
         named = {**dict(zip(self.field.columns, LISTS, strict=False)), **{name: name for name in LISTS}}
+        if not isinstance(value, Mapping) or not value.keys() <= named.keys():
+            raise TypeError(f"not {self.expected}")
         return json.dumps({named[name]: list(cells) for name, cells in value.items()}, default=str)
+
+    def parse(self, text: str) -> Any:
+        """Read bracketed text as it is, and lists as a JSON object by column or by `LISTS`."""
+        if not self.is_indexed:
+            return text
+        try:
+            lists = json.loads(text)
+        except ValueError as error:
+            example = ", ".join(f'"{column}": […]' for column in self.field.columns)
+            raise InputError(f"sequence={text}: is not JSON ({error}); write {{{example}}}") from None
+        return {self.field.name: lists}
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
@@ -162,6 +181,57 @@ class TreeEncoder(RunningTextEncoder):
 
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
+
+    def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
+        """See `Encoder.token_columns`. A node without a word has the words below it."""
+        tokens, is_wordless = self.decode(fields), self.repeats_others(fields).tolist()
+        return {self.field.name: node_texts(tokens, fields[PARENTS].tolist(), is_wordless, shown.tolist())}
+
+    def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        is_inner = np.bincount(fields[PARENTS][:-1], minlength=len(fields[PARENTS])) > 0  # the root comes last
+        return is_inner & self._wordless(fields[self.field.name])
+
+    def written_order(self, column: pa.Array) -> np.ndarray | None:
+        """See `Encoder.written_order`. Only lists have an order of nodes. Partial nodes follow those of the lists."""
+        if not self.is_indexed:
+            return None
+        indices: list[int] = []
+        for text in column.to_pylist():
+            order = written_order(text)
+            if self.option("binarize"):
+                names = binarize(parse_indexed(text), [str(index) for index in order])[1]
+                partial = count(len(order))
+                order = [next(partial) if name.endswith(PARTIAL) else int(name) for name in names]
+            indices += order
+        return np.array(indices, np.int64)
+
+    def token_removal(self, sequences: Ragged) -> TreeRemoval:
+        ids, parents = sequences.fields[self.field.name], sequences.fields[PARENTS]
+        above = np.where(parents >= 0, parents + np.repeat(sequences.offsets[:-1], sequences.lengths), 0)
+        return TreeRemoval(sequences.offsets, parents, self._wordless(ids), self._partial(ids, ids[above]))
+
+    def _wordless(self, ids: np.ndarray) -> np.ndarray:
+        """(S,) mask of the nodes that are without a word, if they are inner ones. An unknown token may be a word."""
+        if self.words_at_leaves:
+            return np.ones(len(ids), bool)
+        return (ids > 0) & (ids == self._id_of(INNER))
+
+    def _partial(self, ids: np.ndarray, parent_ids: np.ndarray) -> np.ndarray:
+        """(S,) mask of the nodes that have the token of a partial node of their parent (see `binarize`).
+
+        A partial node whose token is unknown cannot be told from an unknown node.
+        """
+        if not self.option("binarize"):
+            return np.zeros(len(ids), bool)
+        if self.words_at_leaves:  # all tokens of inner nodes are INNER, or mark partial ones
+            return (ids == self._id_of(INNER + PARTIAL)) & (ids != self._id_of(INNER))
+        id_of = {token: id for id, token in enumerate(self.tokens, start=1)}
+        partial_of = np.array([0, *(id_of.get(token + PARTIAL, 0) for token in self.tokens)])
+        in_chain = (ids == parent_ids) & np.isin(ids, partial_of)
+        return (ids > 0) & ((ids == partial_of[parent_ids]) | in_chain)
+
+    def _id_of(self, token: str) -> int:
+        return self.tokens.index(token) + 1 if token in self.tokens else 0
 
     def spec(self) -> CategorySpec:
         return {"name": self.field.name, "kind": "category", "size": len(self.tokens) + 1}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
@@ -120,17 +121,26 @@ def _token_line(table: TokenTable, contributions: Sequence[float] | None, with_t
     tokens = [str(position + 1) for position in table.positions]
     if with_texts:
         tokens = [shortened(" ".join(texts), LONGEST_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
-    most = len(tokens)
-    while most > 2 and len(" | ".join([*tokens[: most // 2], *tokens[-(most // 2) :]])) > SHORT_TEXT:
+    shown = [index for index, position in enumerate(table.positions) if position not in table.phrases]
+    most = len(shown)
+    while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
         most -= 2
-    largest = max(map(abs, contributions or [0.0])) or 1.0
-    line = [_line_token(token, contributions, index, largest) for index, token in enumerate(tokens)]
-    if most < len(tokens):
-        line = [*line[: most // 2], *line[-(most // 2) :]]
-    if len(line) < table.length:
-        # Tokens that the table leaves out are in the middle, as those are that the line leaves out.
-        line.insert((len(line) + 1) // 2 if most == len(tokens) else most // 2, _gap(table.length - len(line)))
-    return line
+    # Phrases, which the line omits, often contribute far more than any word.
+    largest = max((abs(contributions[index]) for index in shown), default=0.0) if contributions else 0.0
+    phrases = sorted(table.phrases)
+    line: list[LineToken] = []
+    done = 0  # tokens of a complete line
+    for index in _ends(shown, most):
+        place = table.positions[index] - bisect(phrases, table.positions[index])
+        line += [_gap(place - done)] * (place > done)
+        line.append(_line_token(tokens[index], contributions, index, largest))
+        done = place + 1
+    total = table.length - len(phrases)
+    return line + [_gap(total - done)] * (done < total)
+
+
+def _ends(shown: list[int], most: int) -> list[int]:
+    return shown if most == len(shown) else [*shown[: most // 2], *shown[-(most // 2) :]]
 
 
 def _line_token(text: str, contributions: Sequence[float] | None, index: int, largest: float) -> LineToken:
@@ -138,7 +148,7 @@ def _line_token(text: str, contributions: Sequence[float] | None, index: int, la
         return LineToken(text)
     value = contributions[index]
     side = "supports" if value > 0 else "opposes"
-    return LineToken(text or BLANK, side, f"{100 * abs(value) / largest:.0f}%", _contribution(value))
+    return LineToken(text or BLANK, side, f"{100 * abs(value) / (largest or 1.0):.0f}%", _contribution(value))
 
 
 def _gap(count: int) -> LineToken:

@@ -1,0 +1,230 @@
+"""Contributions of the nodes of trees: those of predicting the trees that are written without them."""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+import torch
+import yaml
+from bundle.conftest import TREES
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.tree_texts import node_at, postorder, without, written
+from support.tree_texts import trees as tree_strategy
+
+from seqclf.batching.collate import pad
+from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.occlusion import log_odds, occlude
+from seqclf.bundle.python_rows import to_columns
+from seqclf.config.documentation import CONF
+from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, load_encoders, make_encoders
+from seqclf.data.encoding.truncation import NO_TRUNCATION
+from seqclf.data.schema.fields import Field
+from seqclf.errors import InputError
+from seqclf.models.ensemble import build_classifier
+from seqclf.predict import explain_text
+
+WORDS = {  # of leaves and inner nodes
+    "treebank": (["not", "good", "film", "unseen"], [""]),
+    "expressions": (["1", "7", "MAX", "unseen"], ["", "MIN", "MAX"]),
+}
+
+
+def odds(result, label):
+    return np.log(result["probabilities"][label]) - np.log(1 - result["probabilities"][label])
+
+
+def changes(classifier, text, others):
+    """Log-odds of the label that is predicted for `text`, minus those of the same label in each other text."""
+    complete, *results = classifier.predict([text, *others])
+    label = complete["prediction"]
+    return np.array([odds(complete, label) - odds(result, label) for result in results])
+
+
+def without_each(tree, form):
+    """The tree without each of its nodes, as text. A single unknown word, where nothing is left."""
+    rests = [without(tree, {path}) for path in postorder(tree)]
+    return ["(unseen)" if rest is None else written(rest, form) for rest in rests]
+
+
+def with_unknown_word(tree, path):
+    word, children = tree
+    if not path:
+        return "unseen", children
+    return word, [with_unknown_word(child, path[1:]) if n == path[0] else child for n, child in enumerate(children)]
+
+
+@pytest.mark.parametrize("form", WORDS)
+def test_contributions_equal_those_of_predicting_the_tree_without_each_node(trees, form):
+    classifier = trees(form).classifier
+
+    @settings(max_examples=6, deadline=None)
+    @given(st.lists(tree_strategy(*WORDS[form]), min_size=1, max_size=3))
+    def check(drawn):
+        texts = [written(tree, form) for tree in drawn]
+        for tree, text, explanation in zip(drawn, texts, classifier.explain(texts), strict=True):
+            is_written = ~np.array([token.endswith("…") for token in explanation["tokens"]])
+            contributions, paths = np.array(explanation["contributions"])[is_written], postorder(tree)
+            unknown = [written(with_unknown_word(tree, path), form) for path in paths]
+            expected = changes(classifier, text, without_each(tree, form) + unknown)
+            np.testing.assert_allclose(contributions, expected[: len(paths)], atol=2e-5)
+            if form == "treebank":
+                assert explanation["contributions_by_field"] == {}, "its inner nodes have no words"
+                continue
+            of_words = np.array(explanation["contributions_by_field"]["tree"])[is_written]
+            has_word = np.array([node_at(tree, path)[0] != "" for path in paths])
+            np.testing.assert_allclose(of_words, np.where(has_word, expected[len(paths) :], 0.0), atol=2e-5)
+
+    check()
+
+
+def test_a_partial_node_is_left_out_with_the_children_that_it_reads(trees):
+    classifier = trees("expressions").classifier
+    explanation = classifier.explain(["[MAX 2 3 4 5 ]"])[0]
+    assert explanation["tokens"] == ["2", "3", "MAX…", "4", "MAX…", "5", "MAX"]
+    assert explanation["parents"] == [2, 2, 4, 4, 6, 6, -1]
+    expected = changes(classifier, "[MAX 2 3 4 5 ]", ["[MAX 4 5 ]", "[MAX 5 ]"])
+    np.testing.assert_allclose([explanation["contributions"][node] for node in (2, 4)], expected, atol=2e-5)
+
+
+def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
+    classifier, texts = trees("treebank").classifier, TREES["treebank"]
+    table = classifier.explain(pd.DataFrame({"tree": [*texts, "(neg"]}))
+    assert list(table) == ["id", "prediction", "probability", "position", "parent", "token", "contribution", "error"]
+    for row, (text, explanation) in enumerate(zip(texts, classifier.explain(texts), strict=True), start=1):
+        nodes = table[table["id"] == row]
+        assert nodes["position"].tolist() == list(range(1, len(nodes) + 1))
+        np.testing.assert_allclose(nodes["contribution"], explanation["contributions"], atol=1e-5)
+        built = {}
+        for node in nodes.itertuples():
+            built[node.position] = f"(x {' '.join(built.get(node.position, [])) or node.token})"
+            if not np.isnan(node.parent):
+                built.setdefault(int(node.parent), []).append(built.pop(node.position))
+        (rebuilt,) = built.values()
+        np.testing.assert_allclose(classifier.predict_proba([rebuilt]), classifier.predict_proba([text]), atol=1e-6)
+    refused = table[table["id"] == len(texts) + 1]
+    assert len(refused) == 1 and refused["parent"].isna().all() and "never closed" in refused["error"].item()
+    assert classifier.explain(["(neg"])[0]["parents"] is None
+    assert "contribution_tree" in trees("expressions").classifier.explain(pa.table({"tree": ["[MAX 2 ]"]})).column_names
+
+
+def test_trees_of_any_shape_are_explained(trees):
+    for form in WORDS:
+        classifier = trees(form).classifier
+        wide = "(x " + " ".join(f"(pos w{number})" for number in range(50)) + ")"
+        deep, star, single = classifier.explain(["(x " * 300 + "a" + ")" * 300, wide, "never-seen"])
+        for explanation in (deep, star, single):
+            assert np.isfinite(explanation["contributions"]).all()
+        assert single["contributions"] == [0.0] or abs(single["contributions"][0]) < 1e-6, "it is unknown already"
+        if form == "treebank":
+            assert len(set(np.round(deep["contributions"], 5))) == 1, "each node is there for the only word"
+
+
+def test_shown_nodes_have_the_contributions_of_an_explanation(trees):
+    classifier = trees("treebank").classifier
+    text = TREES["treebank"][3]
+    columns, _ = to_columns([text], classifier.encoders)
+    fields = encode(classifier.encoders, columns, NO_TRUNCATION).sequences.fields
+    expected = classifier.explain([text])[0]
+    predicted = classifier.classes.index(expected["prediction"])
+    shown = BriefExplainer(classifier)(fields, predicted, [0, 2, 5])
+    np.testing.assert_allclose(shown, [expected["contributions"][node] for node in (0, 2, 5)], atol=2e-5)
+
+
+def test_the_command_draws_the_tree_and_writes_its_parents(trees, capsys):
+    result = explain_text(trees("treebank").classifier, "(pos (neg not) (pos (neg bad) (pos film)))", by_field=True)
+    assert result.to_dict()["parents"] == [4, 3, 3, 4, -1] and result.contributions_by_field == {}
+    drawn = [line.rstrip() for line in capsys.readouterr().err.splitlines() if "│" in line]
+    texts = [line.split("│")[1][14:] for line in drawn]
+    assert texts == ["not bad film", "  not", "  bad film", "    bad", "    film"]
+
+
+def test_the_word_that_decides_has_the_largest_contribution_of_all_words():
+    """A tree is positive if it holds the word key anywhere. Trained by hand, without an export."""
+    generator = np.random.default_rng(0)
+
+    def tree(has_key):
+        words = generator.choice(["a", "b", "c"], generator.integers(3, 9)).tolist()
+        words[generator.integers(len(words))] = "key" if has_key else "d"
+        nodes = [(word, []) for word in words]
+        while len(nodes) > 1:
+            left = int(generator.integers(len(nodes) - 1))
+            nodes[left : left + 2] = [("", nodes[left : left + 2])]
+        return written(nodes[0], "treebank")
+
+    labels = torch.arange(120) % 2
+    columns = pa.record_batch({"tree": pa.array([tree(label) for label in labels.tolist()])})
+    encoders = make_encoders([Field("tree", "tree", ("tree",))])
+    fit_encoders(encoders, lambda *names: iter([columns]))
+    sequences = encode(encoders, columns, NO_TRUNCATION).sequences
+    torch.manual_seed(0)
+    settings_of_model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
+    settings_of_model |= {"embedding_size": 8, "hidden_size": 8, "dropout": 0.0, "token_dropout": 0.0}
+    model = build_classifier(settings_of_model, input_specs(encoders, ["no", "yes"]), 2)
+
+    def logits(sequences, rows):
+        fields, lengths = pad(sequences, rows)
+        tensors = {name: torch.from_numpy(values) for name, values in fields.items()}
+        return model(tensors, torch.from_numpy(lengths), lengths)
+
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+    for _ in range(25):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(logits(sequences, np.arange(120)), labels).backward()
+        optimizer.step()
+    with torch.no_grad():
+        assert (logits(sequences, np.arange(120)).argmax(dim=1) == labels).all()
+
+        def score(copies, rows):
+            return log_odds(logits(copies, np.arange(len(copies))).double().numpy(), labels.numpy()[rows])
+
+        contributions = occlude(encoders, sequences, score, by_field=False).tokens
+    texts = np.array(encoders["tree"].decode(sequences.fields))
+    for row in np.flatnonzero(labels.numpy()):
+        nodes = np.arange(*sequences.offsets[row : row + 2])
+        words = nodes[texts[nodes] != "[NODE]"]
+        assert texts[words[contributions[words].argmax()]] == "key"
+
+
+def reading(classifier, columns, **options):
+    """The classifier, with a tree field of these columns and options and the same vocabulary."""
+    field, result = Field("tree", "tree", columns, options=options), copy.copy(classifier)
+    result.encoders = load_encoders([field], lambda name: classifier.encoders[name].state())
+    result.schema = replace(classifier.schema, fields=(field,))
+    return result
+
+
+@pytest.mark.parametrize("binarized", [False, True])
+def test_trees_given_as_lists_are_explained_in_the_order_of_the_lists(trees, binarized):
+    loaded = trees("expressions").classifier
+    indexed = reading(loaded, ("words", "heads"), binarize=binarized)
+    bracketed = reading(loaded, ("tree",), tags="tokens", binarize=binarized)
+    words, heads = ["4", "MAX", "7", "MIN", "5", "2"], [3, -1, 3, 1, 1, 1]
+    rows = [{"tree": {"words": words, "heads": heads}}, {"tree": {"words": ["7"], "heads": [None]}}]
+    explanation, single = indexed.explain(rows)
+    expected = bracketed.explain(["(MAX (MIN (4) (7)) (5) (2))"])[0]
+    partial = ["MAX…"] * binarized
+    assert explanation["tokens"] == [*words, *partial] and single["parents"] == [-1]
+    if binarized:  # MAX… has MIN and 5, and is the first child of MAX
+        assert explanation["parents"] == [3, -1, 3, 6, 6, 1, 1]
+    else:
+        assert explanation["parents"] == heads
+    for values, source in (
+        (explanation["contributions"], expected["contributions"]),
+        (explanation["contributions_by_field"]["tree"], expected["contributions_by_field"]["tree"]),
+    ):
+        by_token = dict(zip(expected["tokens"], source, strict=True))
+        np.testing.assert_allclose(values, [by_token[token] for token in explanation["tokens"]], atol=2e-5)
+    table = indexed.explain(pa.table({"words": [words], "heads": [heads]})).to_pydict()
+    assert table["token"] == explanation["tokens"] and table["position"] == list(range(1, len(words) + 1 + binarized))
+    assert table["parent"] == [parent + 1 or None for parent in explanation["parents"]]
+    typed = indexed.parse('{"words": ["a", "b"], "heads": [null, 0]}')
+    assert indexed.predict(typed) == indexed.predict({"tree": {"tokens": ["a", "b"], "parents": [-1, 0]}})
+    for wrong in ("a", ["a"], {"word": ["a"]}):
+        refused = indexed.explain([{"tree": wrong}])[0]
+        assert refused["error"] == "tree is not a mapping of the lists tokens and parents" and not refused["parents"]
+    with pytest.raises(InputError, match=r'is not JSON .* write \{"words": \[…\], "heads": \[…\]\}$'):
+        indexed.parse("[MAX 2 3 ]")
