@@ -131,8 +131,7 @@ def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> 
     """Return the settings of an optimizer without keys that it does not take. The values are tried on small weights."""
     located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
     taken = arguments_of(located).without(["params"])
-    # `make_optimizer` drops `fused` where an optimizer does not take it.
-    ignored = [*NOT_OF_OPTIMIZER, *(() if taken.accepts("fused") else ["fused"])]
+    ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
     settings = _resolve("optimizer", settings, taken, written, ignored)
     arguments = {name: value for name, value in settings.items() if name not in ignored}
     _try_optimizer({"_target_": settings["_target_"], **arguments})

@@ -171,6 +171,14 @@ def test_an_optimizer_that_is_switched_drops_the_keys_of_the_one_before():
     )
 
 
+@pytest.mark.parametrize("key", ["weight_decay", "fused", "betas"])
+def test_a_key_that_an_optimizer_does_not_take_is_dropped_unless_the_user_wrote_it(key):
+    settings = {**defaults("optimizer", "adamw"), "_target_": "torch.optim.Rprop"}
+    assert key not in resolve_optimizer(settings, set())
+    line = refused(resolve_optimizer, settings, f"optimizer.{key}")
+    assert line.startswith(f"optimizer.{key}: no such argument of Rprop; ")
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("LBFGS", "doesn't support per-parameter options"), ("SparseAdam", "dense gradients"), ("Muon", "2D parameters")],

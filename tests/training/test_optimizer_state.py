@@ -18,8 +18,15 @@ OPTIMIZERS = [
 
 def make(task, typed):
     name, *options = typed.split()
-    settings = dict(option.split("=") for option in options)
-    return task(optimizer={"_target_": f"torch.optim.{name}", **{key: json.loads(settings[key]) for key in settings}})
+    given = {key: json.loads(value) for key, value in (option.split("=") for option in options)}
+    module = task()
+    module.optimizer = {
+        "_target_": f"torch.optim.{name}",
+        "lr": 0.01,
+        "schedule": module.optimizer["schedule"],
+        **given,
+    }
+    return module
 
 
 def train(module, optimizer, batches):
