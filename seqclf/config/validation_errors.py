@@ -86,7 +86,8 @@ def unknown_key(key: str, known: list[str]) -> InputError:
     """Return the error of a key that no model has. `known`: the names that its group has."""
     above, dot, _ = key.rpartition(".")
     hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
-    return InputError(f"{key}: no such key; {hint or f'--help {above}'.rstrip() + ' lists the keys'}")
+    topic = above.partition("[")[0]  # of an entry of a list
+    return InputError(f"{key}: no such key; {hint or f'--help {topic}'.rstrip() + ' lists the keys'}")
 
 
 def declared_keys(model: type[BaseModel], group: str) -> list[str]:

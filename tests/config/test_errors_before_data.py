@@ -276,6 +276,13 @@ CASES = [
         ["model.residual_layers=1"],
         "model.residual_layers=1: must be at least 0 and less than model.layers=1; the first layer cannot be residual",
     ),
+    ("train", ["structure={epoch: 3, layers: 2}"], "structure: is a list; write 'structure=[{epoch: 3, layers: 2}]'"),
+    ("train", ["+structure.epoch=3"], "structure.epoch: structure is a list; write 'structure=[{epoch: 3}]'"),
+    (
+        "train",
+        ["structure=[{epoch: 3, layers: 2, layers: 3}]"],
+        "structure=[{epoch: 3, layers: 2, layers: 3}]: has the key layers twice in one mapping; remove one of them",
+    ),
     ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0: must be at least 1"),
     (
         "train",
