@@ -7,8 +7,9 @@ Without the variable, oneDNN keeps kernels of up to 1024 shapes, which new sizes
 Trains recurrent models, convolutions before them and transformers on the built-in data in a plain loop. Every tenth
 change starts with a new model, since a model only grows. Prints one JSON line: `errors`; `preserving`, the number of
 changes that leave the function, and the largest movement of a logit by one of them, in float64 and in float32, where
-`rounding` is how far the logits of the same networks are from those in float64; the growth of memory in MB per 1000
-changes with its 95 % interval; and `alive`, the old networks that are still in memory.
+`rounding` is how far the logits of the same networks are from those in float64, and `relative` is the movement in
+float32 by the largest logit of its batch; `float32_by_change`, the same movement by the keys that were changed; the
+growth of memory in MB per 1000 changes with its 95 % interval; and `alive`, the old networks that are still in memory.
 """
 
 import copy
@@ -76,7 +77,8 @@ def measure(changes: int, seed: int = 0) -> dict[str, Any]:
     dataset = seqclf.load_data(None, label=None, overrides=["data=japanese_vowels"])
     batches = list(seqclf.SequenceDataModule(dataset.splits).train_dataloader())
     result: dict[str, Any] = {"changes": changes, "errors": [], "preserving": 0}
-    moved = {"float64": 0.0, "float32": 0.0, "rounding": 0.0}
+    moved = dict.fromkeys(("float64", "float32", "rounding", "relative"), 0.0)
+    by_change: dict[str, float] = {}
     used_mb, old = [], []
     for index in range(2 * changes):
         if index % changes == 0:
@@ -98,11 +100,12 @@ def measure(changes: int, seed: int = 0) -> dict[str, Any]:
                 if step == 0 and made.preserves:
                     after = {kind: logits(task.model, batches[0], getattr(torch, kind)) for kind in before}
                     result["preserving"] += index >= changes
-                    for kind in before:
-                        moved[kind] = max(moved[kind], float((after[kind] - before[kind]).abs().max()))
-                    moved["rounding"] = max(
-                        moved["rounding"], float((before["float32"] - before["float64"]).abs().max())
-                    )
+                    largest = {kind: float((after[kind] - before[kind]).abs().max()) for kind in before}
+                    largest["rounding"] = float((before["float32"] - before["float64"]).abs().max())
+                    largest["relative"] = largest["float32"] / float(before["float32"].abs().max())
+                    moved = {kind: max(moved[kind], value) for kind, value in largest.items()}
+                    keys = " ".join(sorted(change))
+                    by_change[keys] = max(by_change.get(keys, 0.0), largest["float32"])
                 loss.backward()
                 optimizer.step()
             if not all(bool(weight.isfinite().all()) for weight in task.parameters()):
@@ -117,7 +120,14 @@ def measure(changes: int, seed: int = 0) -> dict[str, Any]:
     growth = fit_growth(np.array(used_mb))
     memory = {"mb_per_1000": growth.mb_per_1000_steps, "low": growth.low, "high": growth.high, "leaks": growth.leaks}
     alive = sum(network() is not None for network in old)
-    return {**result, "moved": moved, "memory": memory, "memory_mb": float(np.mean(used_mb)), "alive": alive}
+    return {
+        **result,
+        "moved": moved,
+        "float32_by_change": by_change,
+        "memory": memory,
+        "memory_mb": float(np.mean(used_mb)),
+        "alive": alive,
+    }
 
 
 if __name__ == "__main__":

@@ -36,7 +36,9 @@ def to_columns(
         if named and not sequence.keys() <= encoders.keys():
             sequence = _by_field(sequence, encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
-                errors[row] = f"has the field {min(map(str, unknown))}; the bundle knows {', '.join(encoders)}"
+                errors[row] = (
+                    f"has the field {min(map(str, unknown))}; the fields of the model are {', '.join(encoders)}"
+                )
                 continue
         for name, encoder in encoders.items():
             value = sequence.get(name) if named else sequence

@@ -76,6 +76,11 @@ NOT_SET |= dict.fromkeys(
         "fields are one mapping of columns to kinds; write 'data.fields={COLUMN: category}'",
     ),
 )
+OF_ONE_BATCH = "debug=overfit_one_batch is of seqclf train only; remove it, or use seqclf train"
+NOT_SET |= {
+    name: {**NOT_SET[name], "debug.steps": OF_ONE_BATCH, "debug.goal": OF_ONE_BATCH}
+    for name in ("walkthrough", "search")
+}
 BY_COMMAND["evaluate"] = {"input": "data.test"}
 BY_COMMAND["export"] = {"model": "checkpoint", "input": "checkpoint"}
 

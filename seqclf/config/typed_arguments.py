@@ -10,8 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from antlr4 import CommonTokenStream, InputStream
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.overrides_parser import OverrideLexer, OverrideParser, OverridesParser
 from hydra.errors import HydraException
 
 from seqclf.config.command_line import chosen_groups, typed_command
@@ -178,8 +179,22 @@ class TypedArguments:
             else:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
             raise InputError(f"{text}: cannot be read; {remedy}") from None
+        if (repeated := repeated_key(text)) is not None:
+            raise InputError(f"{text}: has the key {repeated} twice in one mapping; remove one of them")
+        self._check_list(key, value)
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
             raise InputError(f"{text}: several values are several runs, by -m; {self._one_value(key, value)}")
+
+    def _check_list(self, key: str, value: str) -> None:
+        """Refuse a mapping for a key that holds a list, and a key below it. Hydra's errors do not name the key."""
+        lists = {entry.path: entry.value for entry in self.command.all_keys(self.chosen) if _is_list(entry.value)}
+        name = key.lstrip("+~")
+        above, _, below = name.rpartition(".")
+        if name in lists and value.startswith("{"):
+            raise InputError(f"{name}: is a list; write {shell_word(f'{name}=[{value}]')}")
+        if above in lists and not below.isdecimal():
+            example = f"[{{{below}: {value}}}]" if lists[above] == "[]" else lists[above]
+            raise InputError(f"{name}: {above} is a list; write {shell_word(f'{above}={example}')}")
 
     def _one_value(self, key: str, value: str) -> str:
         """Return the remedy for values joined by commas that were meant as one run."""
@@ -227,6 +242,27 @@ class TypedArguments:
             return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
         # Hydra merges mappings. One that brings other keys has to take the place of the first.
         return f"is set already; to replace it, write '~{key}' {shell_word(f'+{key}={value}')}"
+
+
+def repeated_key(text: str) -> str | None:
+    """Return the first key that a mapping in an override has twice, of which Hydra would keep the last.
+
+    >>> repeated_key("structure=[{epoch: 2, layers: 2, layers: 3}]"), repeated_key("a=[{b: 1}, {b: 2}]")
+    ('layers', None)
+    """
+    waiting: list[Any] = [OverrideParser(CommonTokenStream(OverrideLexer(InputStream(text)))).override()]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, OverrideParser.DictContainerContext):
+            keys = [pair.dictKey().getText() for pair in node.dictKeyValuePair()]
+            if repeated := [name for index, name in enumerate(keys) if name in keys[:index]]:
+                return repeated[0]
+        waiting += getattr(node, "children", None) or []
+    return None
+
+
+def _is_list(value: str | None) -> bool:
+    return value is not None and value.startswith("[")
 
 
 def _without_quoted_keys(text: str) -> str | None:

@@ -57,8 +57,11 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     if first["type"] in ("missing", "union_tag_not_found"):
         return InputError(f"{key}: is missing; do not remove it with ~, and name it in a config file of your own")
     if first["type"] == "extra_forbidden":
-        known = [name for owner in _types_at(model, path[:-1]) for name in _annotations(owner)]
-        return unknown_key(key, known)
+        owners = _types_at(model, path[:-1])
+        if choices := _choices_with(owners, path[-1]):
+            set_them = " or ".join(f"{'.'.join(path[:-1])}={name}" for name in choices)
+            return InputError(f"{key}: is a key of {set_them}; set that too, or remove {key}")
+        return unknown_key(key, [name for owner in owners for name in _annotations(owner)])
     same_value = [detail for detail in details if _path(detail, values) == path]
     requirement = _requirement(same_value, cause)
     if NoneType in _types_at(model, path) and "null" not in requirement:
@@ -73,11 +76,18 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     return InputError(f"{key}={_shown(value)}: {requirement}")
 
 
+def _choices_with(owners: list[Any], name: str) -> list[str]:
+    """Return the choices of a group that have a key, where the chosen one does not. Each model lists its choices."""
+    lists = [get_args(_annotations(owner).get("name")) for owner in owners if name in _annotations(owner)]
+    return [choice for choices in lists for choice in choices]
+
+
 def unknown_key(key: str, known: list[str]) -> InputError:
     """Return the error of a key that no model has. `known`: the names that its group has."""
     above, dot, _ = key.rpartition(".")
     hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
-    return InputError(f"{key}: no such key; {hint or f'--help {above}'.rstrip() + ' lists the keys'}")
+    topic = above.partition("[")[0]  # of an entry of a list
+    return InputError(f"{key}: no such key; {hint or f'--help {topic}'.rstrip() + ' lists the keys'}")
 
 
 def declared_keys(model: type[BaseModel], group: str) -> list[str]:

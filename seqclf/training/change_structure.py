@@ -11,7 +11,7 @@ from seqclf.config.instantiate import Config
 from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 from seqclf.models.structure.carry_optimizer import carry_optimizer
-from seqclf.models.structure.change_network import change_network, frozen_weights, set_trainable
+from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable
 from seqclf.models.structure.new_config import changed_config
 from seqclf.models.structure.options import ModelChange
 from seqclf.training.module import SequenceTask
@@ -69,7 +69,12 @@ def apply_change(
         preserves = True
         if changes:
             dataset = task.hparams["dataset"]
-            changed = change_network(task.model, config, dataset["fields"], len(dataset["classes"]), seed)
+            fields, classes = dataset["fields"], len(dataset["classes"])
+            try:
+                require_memory(config, fields, classes)
+                changed = change_network(task.model, config, fields, classes, seed)
+            except InputError as error:  # of a constructor, which does not know the key
+                raise InputError(f"{key}: {error}") from None
             if not any(weight.requires_grad for weight in changed.network.parameters()):
                 raise InputError(f"{key}: {NOTHING_LEARNS}")
             if optimizer is not None:

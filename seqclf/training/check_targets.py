@@ -14,7 +14,7 @@ from torch import nn
 from seqclf.config.argument_types import check_values
 from seqclf.config.arguments import Arguments, arguments_of, drop_unused, require_complete, require_known
 from seqclf.config.instantiate import Config, build, locate_subclass
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.structure.new_config import changed_config
 from seqclf.models.structure.options import read_schedule
@@ -128,19 +128,34 @@ def resolve_loss(settings: Mapping[str, Any], written: Collection[str]) -> Confi
 
 
 def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> Config:
-    """Return the settings of an optimizer without keys that it does not take. The values are tried on one weight."""
+    """Return the settings of an optimizer without keys that it does not take. The values are tried on small weights."""
     located = locate_subclass(settings["_target_"], torch.optim.Optimizer, "optimizer._target_")
     taken = arguments_of(located).without(["params"])
-    # `make_optimizer` drops `fused` where an optimizer does not take it.
-    ignored = [*NOT_OF_OPTIMIZER, *(() if taken.accepts("fused") else ["fused"])]
+    ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
     settings = _resolve("optimizer", settings, taken, written, ignored)
     arguments = {name: value for name, value in settings.items() if name not in ignored}
-    weight = nn.Parameter(torch.zeros(1))
+    _try_optimizer({"_target_": settings["_target_"], **arguments})
+    return settings
+
+
+def _try_optimizer(settings: Config) -> None:
+    """Raise InputError unless an optimizer can be made for the groups of `make_optimizer`, and make a step."""
+    key = f"optimizer._target_={settings['_target_']}"
+    matrix, vector = (nn.Parameter(torch.zeros(shape)) for shape in ((1, 1), (1,)))
     try:
-        build({"_target_": settings["_target_"], **arguments}, torch.optim.Optimizer, params=[weight])
+        build(settings, torch.optim.Optimizer, params=[matrix])
     except InputError as error:  # begins with the target
         raise InputError(f"optimizer._target_={error}") from None
-    return settings
+    try:
+        optimizer = build(settings, torch.optim.Optimizer, params=[{"params": [matrix]}, {"params": [vector]}])
+        if optimizer.__module__.startswith("torch."):  # others may need a GPU, or more of a model
+            matrix.grad, vector.grad = torch.zeros_like(matrix), torch.zeros_like(vector)
+            optimizer.step()
+    except (InputError, RuntimeError) as error:
+        reason = first_line(error).removeprefix(f"{settings['_target_']}: ")
+        raise InputError(
+            f"{key}: cannot train all weights of a model ({reason}); choose another, such as torch.optim.AdamW"
+        ) from None
 
 
 def _resolve(

@@ -13,6 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
+from seqclf.config.arguments import arguments_of
 from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
@@ -252,14 +253,20 @@ class SequenceTask(pl.LightningModule):
         InputError on settings that the optimizer refuses.
         """
         settings = dict(self.optimizer)
-        if not fused or "fused" not in inspect.signature(locate(settings["_target_"])).parameters:
+        taken = arguments_of(locate(settings["_target_"]))
+        if not fused or "fused" not in taken.names:
             settings.pop("fused", None)
         schedule = settings.pop("schedule")
-        decay = settings.pop("weight_decay", 0.0)
-        # Biases, norms and other vectors are not decayed: shrinking them regularises nothing.
-        matrices = [weight for weight in self.model.parameters() if weight.ndim > 1]
-        vectors = [weight for weight in self.model.parameters() if weight.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": decay}, {"params": vectors, "weight_decay": 0.0}]
+        groups: list[dict[str, Any]] = [
+            {"params": [weight for weight in self.model.parameters() if weight.ndim > 1]},
+            {"params": [weight for weight in self.model.parameters() if weight.ndim <= 1]},
+        ]
+        if taken.accepts("weight_decay"):
+            # Biases, norms and other vectors are not decayed: shrinking them regularises nothing.
+            for group, decay in zip(groups, (settings.pop("weight_decay", 0.0), 0.0), strict=True):
+                group["weight_decay"] = decay
+        elif "weight_decay" in settings:
+            raise InputError(f"optimizer.weight_decay: no such argument of {taken.owner}; remove it")
         factor = schedule_factor(steps, elapsed, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)

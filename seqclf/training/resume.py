@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch import Tensor
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
@@ -21,6 +19,7 @@ from seqclf.system.stored_state import COUNT, Each, Where, error_context, requir
 from seqclf.training.checkpoint import check_weights, read_checkpoint
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
+from seqclf.training.optimizer_state import check_optimizer_state
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
@@ -149,32 +148,13 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
             if name == EpochRecord.__qualname__:
                 require(callback_state, RECORD, f"callbacks.{name}")
         optimizer, schedule = task.make_optimizer(steps=1)
-        fresh = [dict(group) for group in optimizer.param_groups]
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
         except Exception as error:  # PyTorch may raise anything on values of another kind
             raise InputError(f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
-        if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
-            raise InputError("optimizer_states: is of another optimizer")
-        if len({frozenset(moments) for moments in optimizer.state.values()}) > 1:
-            raise InputError("optimizer_states: lacks a state of a weight")
-        for weight, moments in optimizer.state.items():
-            for name, value in moments.items():
-                if isinstance(value, Tensor) and value.ndim and value.shape != weight.shape:
-                    raise InputError(f"optimizer_states: {name} does not have the size of its weight")
-
-
-def _has_numbers(optimizer: torch.optim.Optimizer, fresh: Sequence[Mapping[str, Any]]) -> bool:
-    """Return True if every setting that is a number in the groups of a fresh optimizer still is one.
-
-    Switches are left out: `fused` is off in mixed precision, which a fresh optimizer does not know of.
-    """
-    for group, fresh_group in zip(optimizer.param_groups, fresh, strict=True):
-        numbers = [name for name, value in fresh_group.items() if type(value) in (int, float)]
-        if not all(isinstance(group.get(name), (int, float, Tensor)) for name in numbers):
-            return False
-    return True
+        fresh, _ = task.make_optimizer(steps=1)
+        check_optimizer_state(optimizer, fresh)
 
 
 def _check_saver(name: str, state: Mapping[str, Any]) -> None:

@@ -47,11 +47,6 @@ class StructureSchedule(Callback):
         """Raise InputError for a change that cannot be made. All of them are tried on a network without memory."""
         if not self.changes:
             return
-        if "LBFGS" in str(task.optimizer["_target_"]):
-            raise InputError(
-                "structure: torch.optim.LBFGS keeps one state for all weights; choose another optimizer, or remove "
-                "structure"
-            )
         dataset, model = task.hparams["dataset"], task.hparams["model"]
         # A network of another package may need its weights when it is made.
         foreign = any(is_foreign(target) for _, target in targets(model, "model"))

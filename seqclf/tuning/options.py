@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, model_validator
 
 from seqclf.config.options import Count, Options, Seed
+from seqclf.errors import InputError
 from seqclf.training.options import TrainConfig
 from seqclf.tuning.space import check_space
 
@@ -35,3 +36,12 @@ class SearchConfig(TrainConfig):
     """The config of every trial, and how to search."""
 
     search: SearchOptions
+
+    @model_validator(mode="after")
+    def check_scores(self) -> SearchConfig:
+        """Refuse trials that score nothing."""
+        if self.debug.ends_early:
+            raise InputError(f"debug={self.debug.name}: leaves no scores to compare; remove it, or use seqclf train")
+        if self.trainer["fast_dev_run"]:
+            raise InputError("trainer.fast_dev_run: leaves no scores to compare; set trainer.max_epochs=1 instead")
+        return self

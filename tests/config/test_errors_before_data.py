@@ -276,6 +276,13 @@ CASES = [
         ["model.residual_layers=1"],
         "model.residual_layers=1: must be at least 0 and less than model.layers=1; the first layer cannot be residual",
     ),
+    ("train", ["structure={epoch: 3, layers: 2}"], "structure: is a list; write 'structure=[{epoch: 3, layers: 2}]'"),
+    ("train", ["+structure.epoch=3"], "structure.epoch: structure is a list; write 'structure=[{epoch: 3}]'"),
+    (
+        "train",
+        ["structure=[{epoch: 3, layers: 2, layers: 3}]"],
+        "structure=[{epoch: 3, layers: 2, layers: 3}]: has the key layers twice in one mapping; remove one of them",
+    ),
     ("train", ["structure=[{epoch: 3, layers: 0}]"], "structure[0].layers=0: must be at least 1"),
     (
         "train",
@@ -304,6 +311,26 @@ CASES = [
     ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),
+    (
+        "search",
+        ["debug=overfit_one_batch"],
+        "debug=overfit_one_batch: leaves no scores to compare; remove it, or use seqclf train",
+    ),
+    (
+        "search",
+        ["trainer.fast_dev_run=true"],
+        "trainer.fast_dev_run: leaves no scores to compare; set trainer.max_epochs=1 instead",
+    ),
+    (
+        "train",
+        ["+debug.steps=5"],
+        "debug.steps: is a key of debug=overfit_one_batch; set that too, or remove debug.steps",
+    ),
+    (
+        "train",
+        ["logger=none", "+logger.tags=[a]"],
+        "logger.tags: is a key of logger=wandb or logger=mlflow; set that too, or remove logger.tags",
+    ),
     ("describe", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1"),
     ("walkthrough", ["rows=0"], "rows=0: must be at least 1"),
     ("walkthrough", ["rows=51"], "rows=51: must be at most 50"),

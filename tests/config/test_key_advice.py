@@ -53,6 +53,13 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
         ),
         ("train", "data.fields.x", "1", "fields are one mapping; write 'data.fields={x: KIND}'"),
         ("bench", "bs", "3", "write batch_size=3"),
+        ("train", "debug.steps", "5", "write debug=overfit_one_batch debug.steps=5"),
+        (
+            "walkthrough",
+            "debug.steps",
+            "5",
+            "debug=overfit_one_batch is of seqclf train only; remove it, or use seqclf train",
+        ),
     ],
 )
 def test_advice_is_the_argument_to_type(command, typed, value, advice):

@@ -50,6 +50,12 @@ def test_a_typed_sequence_that_does_not_fit_is_one_error_line(reader):
         reader.of_values([[1], []], "examples.toy")
 
 
+def test_a_field_that_the_model_lacks_is_named_without_a_bundle(datasets):
+    mixed = RowReader(datasets["mixed"].description())
+    with pytest.raises(InputError, match=r"has the field z; the fields of the model are x, y$"):
+        mixed.of_text('{"x": [1], "z": [0.5]}')
+
+
 def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     dataset = datasets["words"]
     split = dataset.splits["train"]

@@ -10,7 +10,7 @@ import torch
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx_export import example_inputs, export_step
+from seqclf.models.onnx_export import EXAMPLE_TIME, example_inputs, export_step
 from seqclf.models.pooling import POOLINGS, Pooling
 from seqclf.models.recurrent import RecurrentStep
 
@@ -87,6 +87,18 @@ def test_a_step_form_that_cannot_be_exported_is_refused_in_one_line(net, tmp_pat
     with pytest.raises(InputError, match=r"model\.encoder: its step_form cannot be exported to ONNX") as error:
         export_step(net(), FIELDS, tmp_path / "step.onnx")
     assert "\n" not in str(error.value) and list(tmp_path.iterdir()) == []
+
+
+def test_a_step_form_that_fixes_the_number_of_tokens_is_refused(net, tmp_path, monkeypatch):
+    """The exporter drops the free axis without an error."""
+
+    def fixed(self, tokens, lengths, states):
+        return tokens[..., :8] * torch.ones(1, EXAMPLE_TIME, 1), [state + 1 for state in states]
+
+    monkeypatch.setattr(RecurrentStep, "forward", fixed)
+    with pytest.raises(InputError, match="step_form fixes the number of sequences or tokens; use sizes of its inputs"):
+        export_step(net(), FIELDS, tmp_path / "step.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_pooled_vector_of_each_prefix_is_that_of_a_shorter_sequence():

@@ -171,6 +171,25 @@ def test_an_optimizer_that_is_switched_drops_the_keys_of_the_one_before():
     )
 
 
+@pytest.mark.parametrize("key", ["weight_decay", "fused", "betas"])
+def test_a_key_that_an_optimizer_does_not_take_is_dropped_unless_the_user_wrote_it(key):
+    settings = {**defaults("optimizer", "adamw"), "_target_": "torch.optim.Rprop"}
+    assert key not in resolve_optimizer(settings, set())
+    line = refused(resolve_optimizer, settings, f"optimizer.{key}")
+    assert line.startswith(f"optimizer.{key}: no such argument of Rprop; ")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("LBFGS", "doesn't support per-parameter options"), ("SparseAdam", "dense gradients"), ("Muon", "2D parameters")],
+)
+def test_an_optimizer_that_cannot_train_a_model_is_refused_before_any_data_is_read(name, reason):
+    settings = {**defaults("optimizer", "adamw"), "_target_": f"torch.optim.{name}"}
+    line = refused(resolve_optimizer, settings)
+    assert line.startswith(f"optimizer._target_=torch.optim.{name}: cannot train all weights of a model (")
+    assert reason in line and line.endswith("; choose another, such as torch.optim.AdamW")
+
+
 def test_callbacks_are_checked_and_built_with_their_arguments():
     callbacks = [{"_target_": f"{HERE}.Every", "every": 3}, {"_target_": f"{HERE}.Every"}]
     check_callbacks(callbacks)

@@ -56,6 +56,13 @@ def test_an_optimizer_that_cannot_be_fused_is_not(task):
     assert isinstance(optimizer, torch.optim.NAdam)
 
 
+def test_weight_decay_reaches_the_matrices_and_is_refused_where_the_optimizer_has_none(task):
+    optimizer, _ = task(optimizer={"_target_": "torch.optim.NAdam", "weight_decay": 0.2}).make_optimizer(10)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.2, 0.0]
+    with pytest.raises(InputError, match=r"^optimizer\.weight_decay: no such argument of Rprop; remove it$"):
+        task(optimizer={"_target_": "torch.optim.Rprop", "weight_decay": 0.2}).make_optimizer(10)
+
+
 def test_an_unknown_monitor_is_refused_by_name(task):
     with pytest.raises(InputError, match=r"monitor=mcc: must be one of loss, accuracy, .*, average_precision, auroc"):
         task(monitor="mcc")

@@ -169,6 +169,14 @@ def test_a_run_in_mixed_precision_is_resumable(task, fit, tmp_path):
     check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, fused(), trainer.datamodule)
 
 
+def test_a_run_with_a_state_that_differs_by_the_form_of_the_weight_is_resumable(task, fit, batches, tmp_path):
+    """Adafactor keeps row and column means of a matrix, and single values of a vector."""
+    module = task(optimizer={"_target_": "torch.optim.Adafactor"})
+    path = tmp_path / "some.ckpt"
+    fit(module, max_epochs=1).save_checkpoint(path)
+    check_resumable({"checkpoint": path, "trainer": {"max_epochs": 3}}, module, batches)
+
+
 @pytest.mark.parametrize(("before", "now"), [(60, 48), (48, 60), (48, 54)])
 def test_a_checkpoint_with_another_holdout_names_the_decision(task, fit, tmp_path, before, now):
     """A guarantee holds out validation rows. The rest of the data is the same."""

@@ -175,6 +175,10 @@ REFUSED = [
     ([{"epoch": 2, "unfreeze": "norm"}], "[0].unfreeze=norm: is not frozen; remove it"),
     ([{"epoch": 2, "freeze": ["embedding", "encoder", "norm", "output"]}], "[0]: leaves no weight that learns; "),
     ([{"epoch": 2, "freeze": "encoder.forward_layers.1", "layers": 2}], "forward_layers.1: no such module; "),
+    (
+        [{"epoch": 2, "hidden_size": 10**6}],
+        "structure[0]: the weights and their gradients need 64,001 GB, and there are ",
+    ),
     ([{"epoch": 2, "layers": 2}, {"epoch": 3, "layers": 2}], "[1].layers=2: is the value already; remove it"),
 ]
 
@@ -185,6 +189,14 @@ def test_impossible_changes_are_refused_before_training(task, schedule, message)
     with pytest.raises(InputError, match=re.escape(message)):
         StructureSchedule(schedule).check(module)
     assert module.hparams["frozen"] == [] and all(weight.requires_grad for weight in module.parameters())
+
+
+def test_what_a_network_refuses_is_named_by_the_change(task):
+    """Its constructor does not know the schedule."""
+    model = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "bidirectional": False, "earliness": 0.1}
+    module = task(model=model)
+    with pytest.raises(InputError, match=r"^structure\[0\]: model: an adaptive model reads each sequence once"):
+        StructureSchedule([{"epoch": 2, "bidirectional": True}]).check(module)
 
 
 def test_several_devices_are_refused(task):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import psutil
 import torch
 from torch import nn
 
-from seqclf.config.instantiate import Config
+from seqclf.config.instantiate import Config, is_foreign, targets
 from seqclf.config.suggestions import did_you_mean
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
@@ -55,6 +56,25 @@ def change_network(
             module.flatten_parameters()  # cuDNN wants the weights of a layer in one block of memory
     changed.train(network.training)
     return ChangedNetwork(changed, axes, preserves)
+
+
+def require_memory(config: Config, fields: Sequence[FieldSpec], num_classes: int) -> None:
+    """Raise InputError if the weights of a network and their gradients need more memory than there is.
+
+    They are counted on a network without memory. One with code of another package, which may need its weights when it
+    is made, is not counted.
+    """
+    if any(is_foreign(target) for _, target in targets(config, "model")):
+        return
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        network = build_classifier(config, fields, num_classes)
+    needed = 2 * sum(weight.numel() * weight.element_size() for weight in network.parameters())
+    available = psutil.virtual_memory().total
+    if needed > available:
+        raise InputError(
+            f"the weights and their gradients need {needed / 1e9:,.0f} GB, and there are {available / 1e9:,.0f} GB of "
+            "memory; choose a smaller size"
+        )
 
 
 @torch.no_grad()

@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, BeforeValidator
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
 from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare, check_pooling
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
+MOST_LAYERS = 1000  # each is a module, so that more take minutes to make, and no network learns with so many
 LEFT_OUT: Any = None  # of a key without a new value; it cannot be written
 
 
 class ModelChange(Options):
     """New values of keys of `model`, and modules to freeze or unfreeze. A key that is left out stays as it is."""
 
-    layers: Count = LEFT_OUT
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = LEFT_OUT
     hidden_size: Count = LEFT_OUT
     embedding_size: Count = LEFT_OUT
     channels: Count = LEFT_OUT
@@ -75,6 +76,8 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
             raise InputError(f"{key}.epoch: is missing; write {{epoch: 3, …}} for the start of the third epoch")
         if set(entry) == {"epoch"}:
             raise InputError(f"{key}: changes nothing; add a key of model, freeze or unfreeze")
+        if isinstance(entry.get("model"), Mapping):
+            raise InputError(f"{key}.model: keys of model stand in the entry itself; write {{epoch: 3, layers: 2}}")
         change = parse_options(ScheduleEntry, dict(entry), key)
         changes.append(ScheduledChange(key, change.epoch, change))
     return sorted(changes, key=lambda change: change.epoch)
