@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -185,10 +186,15 @@ class TypedArguments:
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
             raise InputError(f"{text}: several values are several runs, by -m; {self._one_value(key, value)}")
 
+    @cached_property
+    def _lists(self) -> dict[str, str]:
+        """Default by key of the keys that hold a list."""
+        keys = self.command.all_keys(self.chosen)
+        return {key.path: key.value for key in keys if key.value is not None and key.value.startswith("[")}
+
     def _check_list(self, key: str, value: str) -> None:
         """Refuse a mapping for a key that holds a list, and a key below it. Hydra's errors do not name the key."""
-        lists = {entry.path: entry.value for entry in self.command.all_keys(self.chosen) if _is_list(entry.value)}
-        name = key.lstrip("+~")
+        lists, name = self._lists, key.lstrip("+~")
         above, _, below = name.rpartition(".")
         if name in lists and value.startswith("{"):
             raise InputError(f"{name}: is a list; write {shell_word(f'{name}=[{value}]')}")
@@ -259,10 +265,6 @@ def repeated_key(text: str) -> str | None:
                 return repeated[0]
         waiting += getattr(node, "children", None) or []
     return None
-
-
-def _is_list(value: str | None) -> bool:
-    return value is not None and value.startswith("[")
 
 
 def _without_quoted_keys(text: str) -> str | None:
