@@ -39,6 +39,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
     from seqclf.reporting.console import console, show_verdict
+    from seqclf.reporting.formatting import percent
     from seqclf.reporting.verdict import verdict_of
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
@@ -72,7 +73,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
     result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
     if share_read is not None:
-        console.print(f"read {share_read:.1%} of the tokens")
+        console.print(f"read {percent(share_read)} of the tokens")
         result["share_read"] = share_read
     if output is not None:
         write_output(output, json.dumps({"test": result}, indent=1) + "\n")

@@ -19,8 +19,9 @@ def to_columns(
 ) -> tuple[pa.RecordBatch, list[str | None]]:
     """Canonical columns of the sequences, and the error of each.
 
-    A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. One that does not
-    fit its field is null in the columns and has an error. The others have the error None.
+    A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. A tree of lists is
+    a mapping of them by column. One that does not fit its field is null in the columns and has an error. The others
+    have the error None.
 
     `field_of_column`: columns of the training file whose names a mapping may use too. `ignored`: other columns that it
     may have, such as the label.
@@ -34,7 +35,7 @@ def to_columns(
             errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
             continue
         if named and not sequence.keys() <= encoders.keys():
-            sequence = _by_field(sequence, encoders, field_of_column, ignored)
+            sequence = _by_field(_with_parts_joined(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
                 errors[row] = (
                     f"has the field {min(map(str, unknown))}; the fields of the model are {', '.join(encoders)}"
@@ -48,6 +49,15 @@ def to_columns(
                 errors[row] = f"{name} is not {encoder.expected}"
     arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in encoders.items()}
     return pa.record_batch(arrays), errors
+
+
+def _with_parts_joined(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) -> Mapping[Any, Any]:
+    """Return a row in which the lists of one value, such as a tree, are a mapping under the name of their field."""
+    for name, encoder in encoders.items():
+        parts = {part: row[part] for part in encoder.parts if part in row and part not in encoders}
+        if parts and name not in row:
+            row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
+    return row
 
 
 def _by_field(

@@ -145,8 +145,8 @@ class Classifier:
     def _open_step(self, threshold: float | None) -> StepModel:
         if "step" not in self.manifest:
             raise InputError(
-                f"bundle={self.folder}: its model reads whole sequences only; train with model.bidirectional=false and "
-                "model.members=1, or export an older run anew"
+                f"bundle={self.folder}: its model reads whole sequences only; recurrent ones do not, if trained with "
+                "model.bidirectional=false and model.members=1; export bundles of older versions anew"
             )
         return open_step(
             self.folder, self.manifest, self.specs, device=self.device, threads=self.threads, threshold=threshold

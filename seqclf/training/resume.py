@@ -65,9 +65,6 @@ RECORD = {  # state of an `EpochRecord`
 }
 
 
-SAME_STRUCTURE = ", and the same structure up to the epoch of the checkpoint"
-
-
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
     """Raise InputError unless the checkpoint continues this task and, inside an epoch, the same batches.
 
@@ -90,7 +87,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             key = "data" if part == "dataset" else part
             raise InputError(
                 f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
-                f"set the same {key} as its run{SAME_STRUCTURE if key == 'model' and config.get('structure') else ''}"
+                f"set the same {key} as its run{_of_structure(config, state) if key == 'model' else ''}"
             )
     if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
         raise InputError(
@@ -108,6 +105,14 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         raise InputError(
             f"checkpoint={path}: has started epoch {started} already; raise trainer.max_epochs (now {epochs})"
         )
+
+
+def _of_structure(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+    """Return what else to set where a schedule of changes has made the model what it is."""
+    had_schedule = any(name.startswith("StructureSchedule") for name in state.get("callbacks", {}))
+    return (
+        ", and the same structure up to the epoch of the checkpoint" if had_schedule or config.get("structure") else ""
+    )
 
 
 def _has_other_holdout(saved: Any, current: Any) -> bool:

@@ -1,6 +1,7 @@
 """Contributions of the nodes of trees: those of predicting the trees that are written without them."""
 
 import copy
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -223,6 +224,8 @@ def test_trees_given_as_lists_are_explained_in_the_order_of_the_lists(trees, bin
     assert table["parent"] == [parent + 1 or None for parent in explanation["parents"]]
     typed = indexed.parse('{"words": ["a", "b"], "heads": [null, 0]}')
     assert indexed.predict(typed) == indexed.predict({"tree": {"tokens": ["a", "b"], "parents": [-1, 0]}})
+    assert indexed.predict([{"words": words, "heads": heads}]) == indexed.predict([rows[0]])
+    assert indexed.predict(indexed.parse(json.dumps(rows[0]))) == indexed.predict(rows[0])
     for wrong in ("a", ["a"], {"word": ["a"]}):
         refused = indexed.explain([{"tree": wrong}])[0]
         assert refused["error"] == "tree is not a mapping of the lists tokens and parents" and not refused["parents"]

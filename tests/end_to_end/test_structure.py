@@ -16,6 +16,8 @@ def test_a_schedule_is_trained_resumed_and_exported(shell, files):
     refused = shell("train", *resumed, "structure=[{epoch: 3, layers: 2}]")
     assert refused.exit_code == 2
     assert "was trained with another model (model.layers=2 model.residual_layers=1)" in refused.stderr
+    assert "was trained with another model" in (without := shell("train", *resumed)).stderr
+    assert "and the same structure up to the epoch of the checkpoint" in without.stderr
     completed = shell("train", *resumed, f"structure=[{first}, {{epoch: 3, pooling: mean+max}}]")
     assert completed.result["parity"] < 1e-5, completed.stderr
     with (shell.folder / "grown" / "metrics.csv").open(newline="") as file:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple
 
@@ -136,6 +136,11 @@ class Encoder(ABC):
         DuckDB moves a column that is both sorted by and selected only once, if it is selected as it is.
         """
         return None
+
+    @property
+    def parts(self) -> Collection[str]:
+        """Names of the lists that make one value, of a field of several columns: a row in memory may have them."""
+        return ()
 
     @abstractmethod
     def from_python(self, value: Any) -> Any:

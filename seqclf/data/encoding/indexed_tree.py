@@ -76,6 +76,8 @@ def _children_first(parents: Sequence[int]) -> list[int]:
         (roots if parent == -1 else children[parent]).append(node)
     if len(roots) > 1:
         raise MalformedError(f"is not a tree: nodes {roots[0]} and {roots[1]} have no parent; join them under one root")
+    if not roots:
+        raise MalformedError("is not a tree: no node is the root; count from 0, and give the root -1")
     # From the root down, the last child first. Reversed, each node comes after its children.
     order, waiting = [], roots
     while waiting:

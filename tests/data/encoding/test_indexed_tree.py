@@ -50,7 +50,8 @@ def test_lists_in_any_order_are_the_tree_of_its_brackets(tree):
         (["a", "b"], [-1, 2], "the parent of node 1 is 2, of 2 nodes"),
         (["a", "b"], [-1, None], "nodes 0 and 1 have no parent"),
         (["a", "b", "c"], [-1, 2, 1], "node 1 is not below the root but in a cycle or below it"),
-        (["a"], [0], "node 0 is not below the root"),
+        (["a"], [0], "no node is the root; count from 0"),
+        (["It", "is", "good"], [2, 0, 2], "no node is the root; count from 0, and give the root -1"),
         (["a", "b"], [-1], "has 2 tokens, 1 parents; give as many of each"),
         ([], [], "has no nodes"),
         (None, [-1], "give a list of tokens"),
@@ -67,6 +68,19 @@ def test_deep_and_wide_trees_are_read():
     assert chain.parents.tolist() == [*range(1, 2000), -1]
     star = parse_indexed(json.dumps({"tokens": ["a"] * 51, "parents": [-1] + [0] * 50}))
     assert star.parents.tolist() == [50] * 50 + [-1]
+
+
+def test_lists_may_be_texts_with_a_separator(tmp_path):
+    rows = "label,words,heads\n" + "pos,not bad,1 -1\nneg,end,-1\n" * 10 + "neg,a b,-1 x\n"
+    (tmp_path / "train.csv").write_text(rows)
+    fields = {"tree": {"kind": "tree", "columns": ["words", "heads"]}}
+    train = {"train": str(tmp_path / "train.csv"), "list_separator": " ", "on_bad_row": "drop"}
+    dataset = prepare(data_options(tmp_path / "cache", **train, fields=fields))
+    assert [report.refused for report in dataset.report.values()].count(1) == 1
+    sequences = dataset.splits["train"].sequences
+    trees = np.split(sequences.fields["parents"], sequences.offsets[1:-1])
+    assert {tuple(tree.tolist()) for tree in trees} == {(1, -1), (-1,)}
+    assert sorted(dataset.encoders["tree"].tokens) == ["bad", "end", "not"]
 
 
 def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):

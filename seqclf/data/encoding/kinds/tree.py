@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
 
@@ -21,7 +22,8 @@ from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
 from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.reading.casts import plain
+from seqclf.data.reading.casts import plain, split_list
+from seqclf.data.schema.cell_types import is_text, looks_bracketed
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
 from seqclf.data.storage.ragged import Ragged
@@ -75,7 +77,9 @@ class TreeEncoder(RunningTextEncoder):
                 f"data.fields.{field.name}: has {len(field.columns)} columns; a tree has one of bracketed text, or "
                 f"those of {', '.join(LISTS)}"
             )
-        return field
+        tokens = sample.column(field.columns[0])
+        is_split = len(field.columns) > 1 and is_text(tokens.type) and not looks_bracketed(tokens)
+        return replace(field, separator=list_separator if is_split else None)
 
     @property
     def expected(self) -> str:
@@ -84,14 +88,20 @@ class TreeEncoder(RunningTextEncoder):
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
         if not self.is_indexed:
             return super().list_sql(types, where)
-        items = ("VARCHAR", "BIGINT", "VARCHAR")
+        types_of_items = ("VARCHAR", "BIGINT", "VARCHAR")
         parts, missing = [], []
-        for name, column, item in zip(LISTS, self.field.columns, items, strict=False):
+        for name, column, item in zip(LISTS, self.field.columns, types_of_items, strict=False):
             cells = plain(column, types[column])
-            parts.append(f"{name} := TRY_CAST({cells} AS {item}[])")
+            is_split = self.field.separator is not None and types[column] == "VARCHAR"
+            items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
+            parts.append(f"{name} := TRY_CAST({items} AS {item}[])")
             missing.append(f"{cells} IS NULL")
         lists = f"CAST(to_json(struct_pack({', '.join(parts)})) AS VARCHAR)"
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
+
+    @property
+    def parts(self) -> Collection[str]:
+        return {*self.field.columns, *LISTS} if self.is_indexed else ()
 
     def from_python(self, value: Any) -> Any:
         if not self.is_indexed:
@@ -106,11 +116,10 @@ class TreeEncoder(RunningTextEncoder):
         if not self.is_indexed:
             return text
         try:
-            lists = json.loads(text)
+            return json.loads(text)
         except ValueError as error:
             example = ", ".join(f'"{column}": […]' for column in self.field.columns)
             raise InputError(f"sequence={text}: is not JSON ({error}); write {{{example}}}") from None
-        return {self.field.name: lists}
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)
