@@ -19,8 +19,8 @@ def to_columns(
 ) -> tuple[pa.RecordBatch, list[str | None]]:
     """Canonical columns of the sequences, and the error of each.
 
-    A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. A tree of lists is
-    a mapping of them by column. One that does not fit its field is null in the columns and has an error. The others
+    A sequence is a text, a list of tokens, or, with several fields, a mapping of lists by field name. A tree of lists
+    is a mapping of them by column. One that does not fit its field is null in the columns and has an error. The others
     have the error None.
 
     `field_of_column`: columns of the training file whose names a mapping may use too. `ignored`: other columns that it
