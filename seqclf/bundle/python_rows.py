@@ -38,7 +38,8 @@ def to_columns(
             sequence = _by_field(_with_parts_joined(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
                 errors[row] = (
-                    f"has the field {min(map(str, unknown))}; the fields of the model are {', '.join(encoders)}"
+                    f"has the field {min(map(str, unknown))}; the fields of the model are "
+                    f"{', '.join(_with_parts(encoder) for encoder in encoders.values())}"
                 )
                 continue
         for name, encoder in encoders.items():
@@ -58,6 +59,11 @@ def _with_parts_joined(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) 
         if parts and name not in row:
             row = {name: parts, **{other: value for other, value in row.items() if other not in parts}}
     return row
+
+
+def _with_parts(encoder: Encoder) -> str:
+    columns = f" ({', '.join(encoder.field.columns)})" if encoder.parts else ""
+    return encoder.field.name + columns
 
 
 def _by_field(

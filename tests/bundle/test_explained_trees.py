@@ -226,6 +226,8 @@ def test_trees_given_as_lists_are_explained_in_the_order_of_the_lists(trees, bin
     assert indexed.predict(typed) == indexed.predict({"tree": {"tokens": ["a", "b"], "parents": [-1, 0]}})
     assert indexed.predict([{"words": words, "heads": heads}]) == indexed.predict([rows[0]])
     assert indexed.predict(indexed.parse(json.dumps(rows[0]))) == indexed.predict(rows[0])
+    (misspelt,) = indexed.predict([{"words": words, "haeds": heads}])
+    assert misspelt["error"] == "has the field haeds; the fields of the model are tree (words, heads)"
     for wrong in ("a", ["a"], {"word": ["a"]}):
         refused = indexed.explain([{"tree": wrong}])[0]
         assert refused["error"] == "tree is not a mapping of the lists tokens and parents" and not refused["parents"]
