@@ -128,8 +128,7 @@ def _(encoder: TreeLSTM, recorded: Recording, batch: BatchView, outputs: Outputs
         "over all trees of the batch: the deepest first, the roots last. There are as many steps as the deepest tree "
         "has levels, not as many as there are nodes."
     )
-    counts = (len(levels.order), int(batch.lengths.sum()))
-    yield Stage("Levels of the trees", text, levels, counts, ("levels", "nodes"), recorded.name(""))
+    yield Stage("Levels of the trees", text, levels, module=recorded.name(""))
     with torch.inference_mode():
         _, nodes = encoder.node_states(tokens, lengths, parents)
     values = torch.full((parents.numel(), encoder.size), float("nan"))

@@ -17,6 +17,7 @@ from seqclf.inspection.recording import Recording, as_array, record
 from seqclf.inspection.shown_rows import ShownRows
 from seqclf.inspection.stages import ClassScores, MemberScores, Stage
 from seqclf.models.ensemble import Ensemble
+from seqclf.models.tree_lstm import TreeLSTM
 from seqclf.training.module import SequenceTask
 
 
@@ -40,8 +41,9 @@ def inspect_rows(task: SequenceTask, rows: ShownRows, decision: Decision) -> Ins
     logits = as_array(output)
     probabilities, predicted = decision.probabilities(logits), decision.choose(logits)
     batch = BatchView(lengths, rows.tokens)
+    may_pack = not any(isinstance(module, TreeLSTM) for module in network.modules())  # which computes by levels
     stages = [
-        *data_stages(rows, {name: arrays[name] for name in names}, lengths),
+        *data_stages(rows, {name: arrays[name] for name in names}, lengths, may_pack),
         *network_stages(network, recorded, batch),
         *_members(network, recorded, task.classes),
         *_results(logits, probabilities, predicted, task.classes, rows.labels, decision),

@@ -95,21 +95,24 @@ def _halting(
 ) -> Stage:
     """The probability to have halted up to each token. `read`: the tokens (B,) that were read."""
     scores = halting_steps(network.halting, torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths))
-    values = -np.expm1(-as_array(scores.cumsum(dim=1)))
+    scores = scores.cumsum(dim=1)
+    values = -np.expm1(-as_array(scores))
+    at_the_last = as_array(scores)[np.arange(len(read)), read - 1]
+    marks = ["halts" if score >= network.threshold else "end" for score in at_the_last.tolist()]
     text = (
         "Each hidden state gives a probability to stop there, and with it the probability that the row has halted by "
-        "then, which only rises. "
+        "then, which only rises."
     )
     if math.isinf(network.threshold):
-        text += "No limit is set, so each row is read to its end. A run sets one on validation after its training."
+        note = "No limit is set, so each row is read to its end. A run sets one on validation after its training."
     else:
-        text += (
+        note = (
             f"A row is read up to the first token at which that is at least {-math.expm1(-network.threshold):.3g}, the "
             "limit that validation has set, or else to its end. Tokens behind it do not count below. A prediction does "
             "not even compute them."
         )
-    content = TokenScores("probability to have halted", values, outputs.lengths, tokens, read - 1, "halts")
-    return Stage("Halting", text, content, values.shape, ("rows", "tokens"), recorded.name("halting"))
+    content = TokenScores("probability to have halted", values, outputs.lengths, tokens, read - 1, marks)
+    return Stage("Halting", text, content, values.shape, ("rows", "tokens"), recorded.name("halting"), note)
 
 
 def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:

@@ -31,8 +31,9 @@ LONGEST_TEXT = 2000  # characters of a raw cell that are kept
 class ShownRows:
     """B encoded rows.
 
-    `names`: ids, or numbers from 1. `labels`: true labels, None where they are not known. `raw`: column → text, by row.
-    `elements`: field → the tokens of each row as they were given; fields whose cells are no lists are left out.
+    `names`: ids, or numbers from 1. `word`: what the names are. `labels`: true labels, None where they are not known.
+    `raw`: column → text, by row. `elements`: field → the tokens of each row as they were given; fields whose cells are
+    no lists are left out.
     `original_lengths`: (B,) before truncation. `refused`: why rows of the input are not among them.
     """
 
@@ -44,9 +45,17 @@ class ShownRows:
     encoders: Mapping[str, Encoder]
     original_lengths: np.ndarray
     refused: Sequence[str] = ()
+    word: str = "row"
 
     def __len__(self) -> int:
         return len(self.names)
+
+    @property
+    def given_names(self) -> list[str]:
+        """The names with the word for them. All are "" where they are the numbers 1 to B of the rows shown."""
+        if self.names == [str(number) for number in range(1, len(self) + 1)]:
+            return [""] * len(self)
+        return [f"{self.word} {name}" for name in self.names]
 
     def fields_of(self, row: int) -> dict[str, np.ndarray]:
         """Return the encoded tokens of one row: name → (T,) or (T, D)."""
@@ -86,15 +95,14 @@ class RowReader:
         Raises InputError if it is refused.
         """
         parsed = self.encoders[self.schema.fields[0].name].parse(text)
-        rows = self.of_values([parsed], f"sequence={text}")
-        return replace(rows, names=["typed"])
+        return self.of_values([parsed], f"sequence={text}")
 
     def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
         """Read sequences in memory. `name`: of their setting, for errors. Raises InputError if one is refused."""
         columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
-        rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))])
+        rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))], "row")
         for error in [*filter(None, errors), *rows.refused]:
             # Of a single sequence there is no row to name.
             raise InputError(f"{name}: {error.removeprefix('row 1: ') if len(sequences) == 1 else error}")
@@ -115,8 +123,9 @@ class RowReader:
         if columns is None:
             raise InputError(f"{source}: has no rows; give a file with a row per sequence")
         columns = columns.slice(0, most)
-        named = columns.column(ID).to_pylist() if ID in columns.schema.names else range(1, columns.num_rows + 1)
-        rows = self._encoded(columns, [str(name) for name in named])
+        has_ids = ID in columns.schema.names
+        named = columns.column(ID).to_pylist() if has_ids else range(1, columns.num_rows + 1)
+        rows = self._encoded(columns, [str(name) for name in named], "id" if has_ids else "input row")
         if not len(rows):
             raise InputError(f"{source}: none of the first {columns.num_rows} rows can be used: {rows.refused[0]}")
         return rows
@@ -126,18 +135,21 @@ class RowReader:
         count = len(split.sequences)
         chosen = subset(split, np.unique(np.linspace(0, count - 1, min(most, count)).round().astype(int)))
         texts = [{} if chosen.texts is None else chosen.texts.of_row(row) for row in range(len(chosen.labels))]
+        names = [str(name) for name in chosen.ids.to_pylist()]
         return ShownRows(
-            names=[str(name) for name in chosen.ids.to_pylist()],
+            names=names,
             labels=[classes[label] for label in chosen.labels],
             raw=texts,
             elements={},
             sequences=chosen.sequences,
             encoders=self.encoders,
             original_lengths=chosen.lengths_before_truncation,
+            # Rows without an id have their number in its place.
+            word="data row" if names == [str(number) for number in chosen.row_numbers.tolist()] else "id",
         )
 
-    def _encoded(self, columns: pa.RecordBatch, names: list[str]) -> ShownRows:
-        """Encode the rows of canonical columns that can be used."""
+    def _encoded(self, columns: pa.RecordBatch, names: list[str], word: str) -> ShownRows:
+        """Encode the rows of canonical columns that can be used. `names`, `word`: see `ShownRows`."""
         problems = check_rows(columns, self.schema, self.encoders, labelled=False)
         usable = np.flatnonzero(problems.usable)
         limit, column = self.schema.max_length, self.schema.fields[0].column
@@ -166,9 +178,10 @@ class RowReader:
             encoders=self.encoders,
             original_lengths=lengths[kept],
             refused=[
-                f"row {names[row]}: {problem.column} {problem.reason}"
+                f"{word} {names[row]}: {problem.column} {problem.reason}"
                 for row, problem in sorted(problems.first_problems.items())
             ],
+            word=word,
         )
 
 

@@ -21,7 +21,8 @@ class Stage:
     """One step of the pipeline.
 
     `title`: its name for readers. `text`: what it does to the shape and why, in plain sentences. `shape`: of its
-    result, with a name for each axis in `axes`; empty for lists of rows. `module`: dotted name in the network.
+    result, with a name for each axis in `axes`; empty for lists of rows. `module`: dotted name in the network. `note`:
+    sentences after `text` about these rows, which a terminal shows too.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Stage:
     shape: tuple[int, ...] = ()
     axes: tuple[str, ...] = ()
     module: str = ""
+    note: str = ""
 
 
 class Part(NamedTuple):
@@ -42,7 +44,9 @@ class Part(NamedTuple):
 
 @dataclass(frozen=True)
 class RawRows:
-    """Rows as they were given: column → text, and their name under `ROW_NAME`, which no column has.
+    """Rows as they were given: column → text, and under `ROW_NAME`, which no column has, their name in the input.
+
+    The name is "" where it is the number of the row.
 
     `labels`: None for rows without one. `lengths`: (B,) tokens.
     """
@@ -73,6 +77,7 @@ class PaddedBatch:
     """The batch that the network gets. `cells`: (B, T) texts of the field `name`, "" for padding.
 
     `lengths`: (B,). `active`: (T,) rows that have a token at each position. `inputs`: name, type and shape of all.
+    `may_pack`: False if the network reads no packed sequences.
     """
 
     name: str
@@ -80,6 +85,7 @@ class PaddedBatch:
     lengths: np.ndarray
     active: np.ndarray
     inputs: Sequence[tuple[str, str, tuple[int, ...]]]
+    may_pack: bool = True
 
 
 @dataclass(frozen=True)
@@ -101,8 +107,8 @@ class TokenVectors:
 class TokenScores:
     """One number for each token: `values` (B, T) and `lengths` (B,), such as a weight or a probability to stop.
 
-    `name`: of the number. `marked`: (B,) a token of each row that the stage chose, with `mark` as the word for it, such
-    as the one at which a model halts. None if it chose none. `tokens`: as in `TokenVectors`.
+    `name`: of the number. `marked`: (B,) a token of each row that the stage chose, such as the one at which a model
+    halts, with the words for them in `marks`. None if it chose none. `tokens`: as in `TokenVectors`.
     """
 
     name: str
@@ -110,7 +116,7 @@ class TokenScores:
     lengths: np.ndarray
     tokens: Sequence[Sequence[str]] | None
     marked: np.ndarray | None = None
-    mark: str = ""
+    marks: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

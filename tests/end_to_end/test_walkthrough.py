@@ -68,7 +68,7 @@ def test_rows_of_a_file_have_their_labels(shell, trained):
         "hydra.run.dir=walked-cards",
     )
     result = completed.result
-    assert (result["rows"], result["refused"]) == (6, 1) and "left out: row card-1-5: shop " in completed.stderr
+    assert (result["rows"], result["refused"]) == (6, 1) and "left out: id card-1-5: shop " in completed.stderr
     assert result["page"] == "pages/cards.html" and (shell.folder / "pages" / "cards.html").is_file()
     rows = [json.loads(line) for line in (shell.folder / "train.jsonl").read_text().splitlines()[:7]]
     labels = [row["fraud"] for row in rows if row["shop"] is not None]
@@ -81,7 +81,8 @@ def test_rows_of_a_file_have_their_labels(shell, trained):
 def test_rows_of_a_split_are_those_of_the_trained_data(shell, walked):
     completed = shell("walkthrough", *QUICK, "split=validation", "rows=3", "export=false", "hydra.run.dir=of-split")
     assert completed.result["rows"] == 3 and completed.result["bundle_error"] is None
-    assert [line.split()[0] for line in printed_rows(completed.stderr)] == ["1", "21", "40"]
+    names = [" ".join(line.split()[:4]) for line in printed_rows(completed.stderr)]
+    assert names == ["1 (data row 1)", "2 (data row 21)", "3 (data row 40)"]
 
 
 @pytest.mark.soak

@@ -205,7 +205,6 @@ def test_the_levels_of_a_tree_are_the_distances_to_its_root(inspected):
     assert levels.order == list(range(max(levels.order), -1, -1))
     nodes = [node for depth in levels.order for of_row in levels.nodes(depth) for node in of_row]
     assert len(nodes) == sum(sizes), "every node is computed once"
-    assert case.stage("Levels").shape == (len(levels.order), sum(sizes))
 
 
 def test_the_root_of_a_tree_is_its_pooled_vector(inspected):
@@ -216,28 +215,47 @@ def test_the_root_of_a_tree_is_its_pooled_vector(inspected):
     assert pooled.channels.tolist() == states.channels.tolist()
 
 
+def test_a_row_that_never_reaches_the_limit_is_marked_by_its_end(inspected):
+    case = inspected("words", "model=adaptive")
+    case.task.model.threshold = 1e6
+    stage = next(stage for stage in inspect_rows(case.task, case.rows, Decision()).stages if stage.title == "Halting")
+    assert stage.content.marks == ["end"] * 4
+
+
+def test_only_networks_that_can_pack_speak_of_packed_sequences(inspected):
+    trees, words = (
+        inspected(*case).stage("Padded") for case in (("trees", "model=tree_lstm"), ("words", "model=lstm"))
+    )
+    assert [stage.content.may_pack for stage in (trees, words)] == [False, True]
+    assert ["packed" in stage.text for stage in (trees, words)] == [False, True]
+
+
 def test_an_adaptive_network_shows_where_each_row_halts(inspected):
     case = inspected("words", "model=adaptive", "model.pooling=mean")
     network = case.task.model
-    assert case.stage("Halting").content.marked.tolist() == (case.result.lengths - 1).tolist()  # no limit yet
+    stage = case.stage("Halting")
+    assert stage.content.marked.tolist() == (case.result.lengths - 1).tolist() and "No limit is set" in stage.note
+    assert stage.content.marks == ["end"] * 4
     network.threshold = 0.1
     torch.nn.init.normal_(network.halting.weight, std=3.0)
     result = inspect_rows(case.task, case.rows, Decision())
-    content = next(stage.content for stage in result.stages if stage.title == "Halting")
+    stage = next(stage for stage in result.stages if stage.title == "Halting")
+    content = stage.content
+    assert "at least 0.0952, the limit" in stage.note
     pooled = next(stage.content for stage in result.stages if stage.title == "Pooled rows")
     fields, lengths = batch_of(case)
     with torch.no_grad():
         outputs = network.encoder(network.embedding(fields), torch.from_numpy(lengths), lengths)[0]
         stops = torch.sigmoid(network.halting(outputs))[..., 0].tolist()
     for row, length in enumerate(lengths.tolist()):
-        kept, halted = 1.0, length - 1
+        kept, halted, mark = 1.0, length - 1, "end"
         for token in range(length):
             kept *= 1 - stops[row][token]
             assert content.values[row, token] == pytest.approx(1 - kept, abs=1e-5)
             if kept <= np.exp(-0.1):
-                halted = token
+                halted, mark = token, "halts"
                 break
-        assert content.marked[row] == halted
+        assert content.marked[row] == halted and content.marks[row] == mark
         np.testing.assert_allclose(pooled.values[row], outputs[row, : halted + 1].mean(dim=0), atol=1e-5)
     assert (content.marked < lengths - 1).any()
 

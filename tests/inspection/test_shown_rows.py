@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from seqclf.errors import InputError
@@ -20,15 +21,48 @@ def test_a_file_gives_its_first_rows_with_labels_and_names_those_it_refuses(read
     assert rows.names == ["a", "b", "d", "e"] and rows.labels == ["k0", "k1", "k1", "k0"]
     assert rows.tokens == [["1", "2"], ["3"], ["1", "99"], ["4", "5", "6"]]
     (reason,) = rows.refused
-    assert reason == "row c: x has no tokens; a sequence needs at least one"
+    assert reason == "id c: x has no tokens; a sequence needs at least one"
+    assert rows.given_names == ["id a", "id b", "id d", "id e"]
     assert rows.raw[0] == {"x": "[1, 2]"}
 
 
 def test_a_file_of_refused_rows_alone_is_an_error(reader, lists_file, tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text('{"x": []}\n')
-    with pytest.raises(InputError, match=r"bad\.jsonl: none of the first 1 rows can be used: row 1: x has no tokens"):
+    with pytest.raises(
+        InputError, match=r"bad\.jsonl: none of the first 1 rows can be used: input row 1: x has no tokens"
+    ):
         reader.of_file(str(path), 4)
+
+
+def test_rows_of_a_file_without_ids_are_named_by_their_numbers_in_it_where_some_are_refused(reader, tmp_path):
+    path = tmp_path / "some.jsonl"
+    path.write_text('{"x": [1]}\n{"x": []}\n{"x": [2]}\n')
+    rows = reader.of_file(str(path), 3)
+    assert rows.given_names == ["input row 1", "input row 3"]
+    assert rows.refused[0].startswith("input row 2: x has no tokens")
+    path.write_text('{"x": [1]}\n{"x": [2]}\n')
+    assert reader.of_file(str(path), 3).given_names == ["", ""]
+
+
+def test_partial_nodes_are_explained_where_they_first_appear(datasets, tmp_path):
+    description = datasets["trees"].description()
+    reader = RowReader(description)
+    (name,) = reader.encoders
+    row = ["(0 (1 a) (1 b) (0 c))"]
+
+    def notes(rows):
+        fields = {name: values[None] for name, values in rows.sequences.fields.items()}
+        return [stage.note for stage in data_stages(rows, fields, rows.sequences.lengths)]
+
+    assert notes(reader.of_values(row, "rows")) == ["", "", ""]
+    encoder = reader.encoders[name]
+    encoder.field = replace(encoder.field, options={**encoder.field.options, "binarize": True})
+    encoder.tokens = [*encoder.tokens, "[NODE]…"]
+    rows = reader.of_values(row, "rows")
+    explained = "[NODE]… is a partial node: binarize makes a chain of nodes with two children from a node with more."
+    assert notes(rows) == ["", explained, ""]
+    assert notes(replace(rows, raw=[{}])) == [explained, "", ""]
 
 
 def test_unknown_tokens_are_marked(reader):
@@ -62,6 +96,9 @@ def test_rows_of_a_split_are_spread_over_it(reader, datasets):
     rows = reader.of_split(split, dataset.classes, 3)
     ids = split.ids.to_pylist()
     assert rows.names == [ids[0], ids[round((len(ids) - 1) / 2)], ids[-1]]
+    assert rows.given_names == [f"id {name}" for name in rows.names]
+    numbered = split._replace(ids=pa.array([str(number) for number in split.row_numbers]))
+    assert reader.of_split(numbered, dataset.classes, 3).given_names[1].startswith("data row ")
     everything = reader.of_split(split, dataset.classes, 50)
     assert len(everything) == min(50, len(ids)) == len(set(everything.names))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
+from textwrap import wrap
 
 import numpy as np
 from rich.cells import cell_len
@@ -30,7 +31,9 @@ from seqclf.reporting.walkthrough.content import (
     MOST_EPOCHS,
     WalkthroughPage,
     bundle_text,
+    counted,
     epoch_rows,
+    row_name,
     scored_split,
     shape_text,
 )
@@ -40,7 +43,8 @@ PADDING = "░"
 GAP = "  "
 MOST_ROWS, MOST_ALL_ROWS = 4, 12  # with a line for each token, and with a line for each row
 MOST_TOKENS = 5
-LONGEST_TOKEN, LONGEST_NAME = 12, 10
+LONGEST_TOKEN, LONGEST_NAME = 12, 16
+FIRST_LEVELS, LAST_LEVELS = 8, 3  # lines of the levels of trees
 
 
 def show_walkthrough(page: WalkthroughPage) -> None:
@@ -51,6 +55,8 @@ def show_walkthrough(page: WalkthroughPage) -> None:
         console.print(f"\n{number} {stage.title}{GAP}{shape_text(stage)}".rstrip(), style="bold", soft_wrap=True)
         for line in content_lines(stage.content, max(console.width, 40)):
             console.print(line.rstrip(), soft_wrap=True)
+        for line in wrap(stage.note, max(console.width, 40), initial_indent=GAP, subsequent_indent=GAP):
+            console.print(line, soft_wrap=True)
     if page.history:
         console.print(f"\nTraining{GAP}scores on {scored_split(page.history)} after each epoch", style="bold")
         for line in epoch_lines(page):
@@ -76,14 +82,16 @@ def content_lines(content: Content, width: int) -> Iterator[str]:
 
 @content_lines.register
 def _(content: RawRows, width: int) -> Iterator[str]:
-    for row, label in _some(list(zip(content.rows, content.labels, strict=True)), MOST_ALL_ROWS):
-        if row is None:
-            yield f"{GAP}{label}"
-            continue
+    shown = list(zip(content.rows, content.labels, strict=True))[:MOST_ALL_ROWS]
+    names = [row_name(number, row[ROW_NAME], LONGEST_NAME) for number, (row, _) in enumerate(shown, start=1)]
+    widest = max(map(cell_len, names))
+    for name, (row, label) in zip(names, shown, strict=True):
         cells = [f"{name} {text}" if len(row) > 2 else text for name, text in list(row.items())[1:]]
         is_label = "" if label is None else f"{GAP}is {shortened(label, LONGEST_TOKEN)}"
-        start = f"{GAP}{shortened(row[ROW_NAME], LONGEST_NAME):<{LONGEST_NAME}}"
-        yield start + shortened("; ".join(cells), max(10, width - cell_len(start + is_label))) + is_label
+        start = f"{GAP}{name}{' ' * (widest - cell_len(name))}{GAP}"
+        room = max(10, width - cell_len(start + is_label))
+        yield _clipped(start + shortened("; ".join(cells), room) + is_label, width)
+    yield from _more_rows(len(content.rows), MOST_ALL_ROWS)
 
 
 @content_lines.register
@@ -146,7 +154,7 @@ def _(content: TokenScores, width: int) -> Iterator[str]:
         start = f"{GAP}{row + 1}{GAP}{'' if len(shown) == length else 'largest: '}"
         parts = []
         for position in shown:
-            mark = f" ← {content.mark}" if position == marked else ""
+            mark = f" ← {content.marks[row]}" if position == marked else ""
             parts.append(f"{_named(tokens, position, length)} {content.values[row, position]:.3f}{mark}")
         yield _fitted(start, parts, width)
     yield from _more_rows(len(content.lengths), MOST_ALL_ROWS)
@@ -171,20 +179,26 @@ def _(content: TokenPairs, width: int) -> Iterator[str]:
 
 @content_lines.register
 def _(content: TreeLevels, width: int) -> Iterator[str]:
-    for step, depth in enumerate(content.order, start=1):
+    steps = list(enumerate(content.order, start=1))
+    left_out = max(0, len(steps) - FIRST_LEVELS - LAST_LEVELS)
+    columns, tokens = [], []
+    for step, depth in [*steps[:FIRST_LEVELS], *steps[FIRST_LEVELS + left_out :]]:
         nodes = content.nodes(depth)
         count, trees = sum(map(len, nodes)), sum(map(bool, nodes))
-        if 8 < step < len(content.order) - 2:
-            if step == 9:
-                yield f"{GAP}… {len(content.order) - 11} more levels"
-            continue
+        of_trees = f"{counted(count, 'node')} of {counted(trees, 'tree')}"
+        columns.append([f"step {step}", "roots" if depth == 0 else f"depth {depth}", of_trees])
         names = [
             f"{row + 1}: " + " ".join(shortened(content.tokens[row][node], LONGEST_TOKEN) for node in of_row)
             for row, of_row in enumerate(nodes)
             if of_row
         ]
-        word = "roots" if depth == 0 else f"depth {depth}"
-        yield _fitted(f"{GAP}step {step:<3}{word:<9}{count} nodes of {trees} trees{GAP}", names, width)
+        tokens.append(names)
+    widths = [max(map(len, column)) for column in zip(*columns, strict=True)]
+    for index, (cells, names) in enumerate(zip(columns, tokens, strict=True)):
+        if left_out and index == FIRST_LEVELS:
+            yield f"{GAP}… {counted(left_out, 'more level')}"
+        start = "".join(f"{GAP}{cell:<{size}}" for cell, size in zip(cells, widths, strict=True))
+        yield _fitted(f"{start}{GAP}", names, width)
 
 
 @content_lines.register
@@ -261,6 +275,10 @@ def _fitted(start: str, parts: Sequence[str], width: int) -> str:
         line += part + GAP
         count += 1
     line = line.rstrip() if count == len(parts) else f"{line}… {len(parts) - count} more"
+    return _clipped(line, width)
+
+
+def _clipped(line: str, width: int) -> str:
     return line if cell_len(line) <= width else line[: width - 1] + "…"
 
 
@@ -288,12 +306,4 @@ def _ends(length: int) -> list[int | None]:
 
 def _more_rows(count: int, most: int) -> Iterator[str]:
     if count > most:
-        yield f"{GAP}… {count - most} more rows"
-
-
-def _some(
-    items: Sequence[tuple[dict[str, str], str | None]], most: int
-) -> Iterator[tuple[dict[str, str] | None, str | None]]:
-    yield from items[:most]
-    if len(items) > most:
-        yield None, f"… {len(items) - most} more rows"
+        yield f"{GAP}… {counted(count - most, 'more row')}"

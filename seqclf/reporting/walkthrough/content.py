@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from seqclf.inspection.stages import Stage
+from seqclf.inspection.stages import Stage, TreeLevels
 from seqclf.models.parity_grid import TOLERANCE
-from seqclf.reporting.formatting import score
+from seqclf.reporting.formatting import score, shortened
 
 MOST_CLASSES = 5  # of a row, where there are more
 EPOCH_COLUMNS = ("epoch", "loss", "accuracy", "recall")
@@ -34,6 +34,24 @@ class WalkthroughPage:
     bundle_error: float | None
 
 
+def row_name(number: int, given: str, most: int) -> str:
+    """Return the number of a row, and at most `most` characters of its name in the input, "" if that is the number.
+
+    >>> row_name(5, "id 9", 20), row_name(1, "", 20)
+    ('5 (id 9)', '1')
+    """
+    return f"{number} ({shortened(given, most)})" if given else str(number)
+
+
+def counted(count: int, thing: str) -> str:
+    """Return a count with its noun.
+
+    >>> counted(1, "node"), counted(2, "more row")
+    ('1 node', '2 more rows')
+    """
+    return f"{count:,} {thing}" if count == 1 else f"{count:,} {thing}s"
+
+
 def bundle_text(error: float) -> str:
     """Return what to say of a bundle whose logits differ by `error` from those shown.
 
@@ -46,14 +64,20 @@ def bundle_text(error: float) -> str:
 
 
 def shape_text(stage: Stage) -> str:
-    """Return the shape of a stage with the names of its axes, "" without one.
+    """Return the shape of a stage with the names of its axes, "" without one. Trees have counts, which are no shape.
 
     >>> shape_text(Stage("", "", None, (4, 3), ("rows", "tokens")))
     '(4, 3) = (rows, tokens)'
     """
-    if not stage.shape:
-        return ""
-    return f"({', '.join(f'{size:,}' for size in stage.shape)}) = ({', '.join(stage.axes)})"
+    return f"{short_shape(stage)} = ({', '.join(stage.axes)})" if stage.shape else short_shape(stage)
+
+
+def short_shape(stage: Stage) -> str:
+    """Return the shape of a stage without the names of its axes."""
+    if isinstance(stage.content, TreeLevels):
+        levels = stage.content
+        return f"{counted(len(levels.order), 'level')}, {counted(int(levels.lengths.sum()), 'node')}"
+    return f"({', '.join(f'{size:,}' for size in stage.shape)})" if stage.shape else ""
 
 
 def scored_split(history: Sequence[Mapping[str, Any]]) -> str:

@@ -101,7 +101,7 @@ def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
         tokens = None if content.tokens is None else content.tokens[row]
         headings, notes = _token_headings(tokens, columns, padding)
         if marked is not None and marked < columns:
-            notes = [f"{note}: {content.mark}" if index == marked else note for index, note in enumerate(notes)]
+            notes = [f"{note}: {content.marks[row]}" if index == marked else note for index, note in enumerate(notes)]
         line = (content.name, [*cells, *[None] * padding])
         maps.append(HeatMap(f"Row {names[row]}", _corner(tokens), headings, notes, [line], more))
     return HeatMaps(maps, len(content.lengths) - len(maps))

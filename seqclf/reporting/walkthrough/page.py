@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import singledispatch
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from markupsafe import Markup
@@ -18,7 +19,6 @@ from seqclf.inspection.stages import (
     PaddedBatch,
     RawRows,
     RowVectors,
-    Stage,
     TokenPairs,
     TokenScores,
     TokenVectors,
@@ -35,8 +35,10 @@ from seqclf.reporting.walkthrough.content import (
     WalkthroughPage,
     bundle_text,
     epoch_rows,
+    row_name,
     scored_split,
     shape_text,
+    short_shape,
 )
 from seqclf.reporting.walkthrough.heat_map import (
     MOST_CELLS,
@@ -52,6 +54,8 @@ from seqclf.reporting.walkthrough.tree_drawing import MOST_LEVELS, MOST_NODES, M
 from seqclf.system.atomic_files import write_output
 
 FOLDER = "walkthrough"
+ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"
+TREE_LSTM = "seqclf.models.tree_lstm.TreeLSTM"
 LONGEST_NAME, LONGEST_CELL = 24, 400  # characters
 FEW_ROWS = 8  # cells of more are cut to a quarter
 MOST_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
@@ -63,13 +67,14 @@ def write_page(page: WalkthroughPage, path: Path) -> None:
     names = _row_names(page)
     sections = []
     for number, stage in enumerate(page.stages, start=1):
+        text = f"{stage.text} {stage.note}".rstrip()
         section = stage_section(stage.content, names)
-        heading = {"heading": f"{number}. {stage.title}", "text": stage.text, "shape": shape_text(stage)}
+        heading = {"heading": f"{number}. {stage.title}", "text": text, "shape": shape_text(stage)}
         context = {**heading, "module": stage.module, **section.context}
         sections.append(render_section(Section(section.template, context)))
     if page.history:
         sections.append(render_section(_training(page)))
-    flow = [(f"{number}. {stage.title}", _short_shape(stage)) for number, stage in enumerate(page.stages, start=1)]
+    flow = [(f"{number}. {stage.title}", short_shape(stage)) for number, stage in enumerate(page.stages, start=1)]
     html = render_sections(
         "walkthrough.html",
         sections,
@@ -146,6 +151,7 @@ def _(content: PaddedBatch, names: Sequence[str]) -> Section:
         "curve": _active_curve(content.active) if count > MOST_AT_A_GLANCE else None,
         "last": int(content.active[-1]),
         "longest": count,
+        "may_pack": content.may_pack,
         "computed": int(content.lengths.sum()),
         "cells": count * len(content.lengths),
         "inputs": Table(
@@ -304,27 +310,25 @@ def _summary(page: WalkthroughPage) -> str:
 
 def _facts(page: WalkthroughPage) -> list[tuple[str, str]]:
     members = int(page.model.get("members", 1))
-    kind = f"{'bidirectional ' if page.model.get('bidirectional') else ''}{network_kind(page.model)}"
-    pooling = page.model.get("pooling")
-    facts = [
-        (
-            "model",
-            ("" if members == 1 else f"{members} networks: ") + kind + (f", pooling {pooling}" if pooling else ""),
-        )
-    ]
+    facts = [("model", ("" if members == 1 else f"{members} networks: ") + _model_text(page.model))]
     facts.append(("checkpoint", page.checkpoint))
     if page.bundle_error is not None:
         facts.append(("bundle", bundle_text(page.bundle_error)))
     return facts
 
 
+def _model_text(model: Mapping[str, Any]) -> str:
+    target = str(model.get("encoder", {}).get("_target_", ""))
+    if target == TREE_LSTM:  # its root is the only output, so there is no pooling to name
+        return f"Tree-LSTM, {str(model['composition']).replace('_', ' ')}"
+    adaptive = "adaptive, " if model.get("_target_") == ADAPTIVE else ""
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
+    pooling = model.get("pooling")
+    return adaptive + kind + (f", pooling {pooling}" if pooling else "")
+
+
 def _row_names(page: WalkthroughPage) -> list[str]:
-    """The number of each row, and its id where that is another."""
+    """The number of each row, and its name in the input where that is another."""
     rows = page.stages[0].content
     assert isinstance(rows, RawRows)
-    names = [shortened(row[ROW_NAME], LONGEST_NAME) for row in rows.rows]
-    return [name if name == str(index) else f"{index} ({name})" for index, name in enumerate(names, start=1)]
-
-
-def _short_shape(stage: Stage) -> str:
-    return f"({', '.join(f'{size:,}' for size in stage.shape)})" if stage.shape else ""
+    return [row_name(number, row[ROW_NAME], LONGEST_NAME) for number, row in enumerate(rows.rows, start=1)]

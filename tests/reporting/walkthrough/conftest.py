@@ -50,7 +50,7 @@ def stages_of(lengths, classes, channels=6, words=("<b>&", "", "a", "nothing to 
     names = [f"class {index}" for index in range(classes)]
     probabilities = generator.dirichlet(np.ones(classes), rows)
     predicted = probabilities.argmax(axis=1)
-    raw = [{ROW_NAME: f"r{row}", "tokens": " ".join(of_row)} for row, of_row in enumerate(tokens)]
+    raw = [{ROW_NAME: f"id r{row}", "tokens": " ".join(of_row)} for row, of_row in enumerate(tokens)]
     unknown = [np.array([not token for token in row]) for row in tokens]
     fields = [[FieldTokens("tokens", *of)] for of in zip(tokens, encoded, unknown, strict=True)]
     cells = [[*row, *[""] * (longest - len(row))] for row in encoded]
@@ -63,7 +63,9 @@ def stages_of(lengths, classes, channels=6, words=("<b>&", "", "a", "nothing to 
         "Padded batch": PaddedBatch("tokens", cells, lengths, active_rows(lengths), inputs),
         "Vectors": TokenVectors(vectors, lengths, shown, parts, tokens),
         "Fewer vectors": TokenVectors(vectors, lengths, shown, parts, None),
-        "Stop": TokenScores("probability to stop", scores, lengths, tokens, lengths - 1, "halts"),
+        "Stop": TokenScores(
+            "probability to stop", scores, lengths, tokens, lengths - 1, ["halts", *["end"] * (rows - 1)]
+        ),
         "Pairs": TokenPairs(np.full((rows, longest, longest), 1 / longest), lengths, tokens),
         "Levels": TreeLevels(parents, depths, lengths, tokens),
         "Pooled": RowVectors(np.nan_to_num(vectors[:, 0]), shown, parts),
@@ -72,7 +74,14 @@ def stages_of(lengths, classes, channels=6, words=("<b>&", "", "a", "nothing to 
         "Labels": ClassScores(probabilities, names, predicted, labels, True),
     }
     return [
-        Stage(title, f"About {title}.", content, (rows, longest), ("rows", "tokens"), "module.name")
+        Stage(
+            title,
+            f"About {title}.",
+            content,
+            *(((), ()) if isinstance(content, TreeLevels) else ((rows, longest), ("rows", "tokens"))),
+            module="module.name",
+            note=f"Note on {title}.",
+        )
         for title, content in contents.items()
     ]
 
@@ -87,11 +96,11 @@ def epochs():
 def walkthrough():
     """`walkthrough(lengths=[3, 1, 4], classes=3, …)`: its content."""
 
-    def build(lengths=(3, 1, 4), classes=3, history=(), refused=("row 9: is empty",), **options):
+    def build(lengths=(3, 1, 4), classes=3, history=(), refused=("row 9: is empty",), model=MODEL, **options):
         return WalkthroughPage(
             stages=stages_of(lengths, classes, **options),
             refused=list(refused),
-            model=MODEL,
+            model=model,
             weights=1234,
             checkpoint="RUN/checkpoints/best.ckpt",
             history=list(history),

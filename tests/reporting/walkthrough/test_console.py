@@ -45,8 +45,8 @@ def test_a_vector_is_shown_by_bars_and_numbers_and_padding_by_neither(walkthroug
 
 
 def test_the_token_at_which_a_row_halts_is_marked(walkthrough):
-    first, _, _ = lines_of(walkthrough(), "Stop")
-    assert first.endswith("← halts") and first.count("←") == 1
+    first, second, _ = lines_of(walkthrough(), "Stop")
+    assert first.endswith("← halts") and first.count("←") == 1 and second.endswith("← end")
     (long,) = lines_of(walkthrough([200]), "Stop")
     assert "[200]" in long and "← halts" in long, "the mark is shown however many tokens there are"
 
@@ -54,7 +54,24 @@ def test_the_token_at_which_a_row_halts_is_marked(walkthrough):
 def test_the_steps_of_trees_go_from_the_deepest_level_to_the_roots(walkthrough):
     lines = lines_of(walkthrough(), "Levels")
     assert [line.split()[:2] for line in lines] == [["step", str(step)] for step in (1, 2, 3, 4)]
-    assert "1 nodes of 1 trees" in lines[0] and "3 nodes of 3 trees" in lines[-1] and "roots" in lines[-1]
+    assert "1 node of 1 tree " in lines[0] and "3 nodes of 3 trees" in lines[-1] and "roots" in lines[-1]
+
+
+def test_the_columns_of_deep_trees_are_as_wide_as_their_values(walkthrough):
+    lines = lines_of(walkthrough([2000]), "Levels")
+    assert lines[0].startswith("  step 1     depth 1999  1 node of 1 tree  ")
+    assert lines[8].strip() == "… 1,989 more levels" and lines[-1].split("  ")[1] == "step 2000"
+    assert {line.index("1 node of 1 tree") for line in lines if "node" in line} == {lines[0].index("1 node")}
+
+
+def test_one_row_left_out_is_singular(walkthrough):
+    assert lines_of(walkthrough([2] * 13), "Raw rows")[-1].strip() == "… 1 more row"
+    assert lines_of(walkthrough([2] * 14), "Pooled")[-1].strip() == "… 2 more rows"
+
+
+def test_raw_rows_say_the_name_in_the_input_of_each_number(walkthrough):
+    first, second, _ = lines_of(walkthrough(), "Raw rows")
+    assert first.startswith("  1 (id r0)  ") and second.startswith("  2 (id r1)  ")
 
 
 def test_probabilities_say_right_and_wrong_where_the_label_is_known(walkthrough):
@@ -83,6 +100,8 @@ def test_the_whole_walkthrough_is_printed_in_order(walkthrough, capsys, monkeypa
     printed = capsys.readouterr().err
     positions = [printed.index(f"\n{number} {stage.title}") for number, stage in enumerate(page.stages, start=1)]
     assert positions == sorted(positions) and "left out: row 9: is empty" in printed
+    assert all(f"\n  Note on {stage.title}.\n" in printed for stage in page.stages)
+    assert "Levels  4 levels, 8 nodes\n" in printed
     assert "the bundle gives the same logits; the largest difference is 3.0e-07" in printed
 
 
@@ -94,5 +113,5 @@ def test_a_strip_of_equal_values_needs_no_scale(walkthrough):
 
 
 def test_a_column_named_row_is_shown_beside_the_name_of_the_row():
-    rows = RawRows([{ROW_NAME: "r7", "row": "a b"}], [None], np.array([2]))
-    assert [line.split() for line in content_lines(rows, 80)] == [["r7", "a", "b"]]
+    rows = RawRows([{ROW_NAME: "", "row": "a b"}], [None], np.array([2]))
+    assert [line.split() for line in content_lines(rows, 80)] == [["1", "a", "b"]]

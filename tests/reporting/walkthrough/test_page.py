@@ -1,12 +1,13 @@
 """The walkthrough page: a section for every stage, values in cells, padding hatched, and rules for what is too much."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
-from seqclf.reporting.walkthrough.page import write_page
+from seqclf.reporting.walkthrough.page import ADAPTIVE, TREE_LSTM, write_page
 
 
 class Page(HTMLParser):
@@ -59,9 +60,39 @@ def test_every_stage_has_a_section_with_its_shape_and_explanation(walkthrough, w
     page = written(content)
     assert page.headings == [*(f"{i}. {stage.title}" for i, stage in enumerate(content.stages, start=1)), "Training"]
     for stage in content.stages:
-        assert stage.text in page.text
-    assert page.text.count("<b>(3, 4) = (rows, tokens)</b>") == len(content.stages)
+        assert f"{stage.text} {stage.note}" in page.text
+    assert page.text.count("<b>(3, 4) = (rows, tokens)</b>") == len(content.stages) - 1
+    assert "<b>4 levels, 8 nodes</b>" in page.text and "<span>4 levels, 8 nodes</span>" in page.text
+    assert "Row 2 (id r1)" in page.text
     assert {link.removeprefix("#") for link in page.links if link.startswith("#")} <= page.ids
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        ({"cell": "lstm", "bidirectional": True, "pooling": "max"}, "bidirectional LSTM, pooling max"),
+        (
+            {"_target_": ADAPTIVE, "cell": "lstm", "bidirectional": False, "pooling": "max"},
+            "adaptive, LSTM, pooling max",
+        ),
+        ({"encoder": {"_target_": TREE_LSTM}, "composition": "binary", "pooling": "last"}, "Tree-LSTM, binary"),
+        (
+            {"encoder": {"_target_": TREE_LSTM}, "composition": "child_sum", "members": 2},
+            "2 networks: Tree-LSTM, child sum",
+        ),
+    ],
+)
+def test_the_model_is_named_with_what_makes_it_special(walkthrough, written, model, expected):
+    assert f"<dt>model</dt><dd>{expected}</dd>" in written(walkthrough(model=model)).text
+
+
+def test_a_model_of_trees_has_no_packed_sequences(walkthrough, written):
+    content = walkthrough()
+    assert "packed sequences" in written(content).text
+    stages = list(content.stages)
+    stages[2] = replace(stages[2], content=replace(stages[2].content, may_pack=False))
+    text = written(replace(content, stages=stages)).text
+    assert "packed" not in text and "Of 12 cells 8 are tokens." in text
 
 
 def test_the_page_needs_nothing_else_and_escapes_tokens(walkthrough, written, epochs):
@@ -99,7 +130,9 @@ def test_the_active_batch_sizes_stand_below_their_columns(walkthrough, written):
 def test_the_chosen_token_and_the_predicted_class_are_marked(walkthrough, written):
     content = walkthrough()
     page = written(content)
-    assert len(page.of("6-stop", "marked")) == 3 and "4: halts" in [text for _, _, text in page.cells["6-stop"]]
+    assert len(page.of("6-stop", "marked")) == 3 and {"3: halts", "4: end"} <= {
+        text for _, _, text in page.cells["6-stop"]
+    }
     logits = content.stages[10].content
     best = [f"{values[index]:.2f}" for values, index in zip(logits.values, logits.predicted, strict=True)]
     assert page.of("11-logits", "marked") == best

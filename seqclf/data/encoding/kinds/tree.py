@@ -219,6 +219,11 @@ class TreeEncoder(RunningTextEncoder):
         above = np.where(parents >= 0, parents + np.repeat(sequences.offsets[:-1], sequences.lengths), 0)
         return TreeRemoval(sequences.offsets, parents, self._wordless(ids), self._partial(ids, ids[above]))
 
+    def partial_nodes(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return a mask (T,) of the partial nodes of one encoded tree (see `binarize`)."""
+        ids, parents = fields[self.field.name], fields[PARENTS]
+        return self._partial(ids, ids[parents]) & (parents >= 0)  # a root stands for all its children
+
     def _wordless(self, ids: np.ndarray) -> np.ndarray:
         """(S,) mask of the nodes that are without a word, if they are inner ones. An unknown token may be a word."""
         if self.words_at_leaves:
