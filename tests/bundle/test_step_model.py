@@ -130,7 +130,7 @@ def test_refused_tokens_leave_a_stream_as_it_was(forward):
 
 
 def test_streams_that_cannot_be_are_refused(exported, forward, monkeypatch):
-    with pytest.raises(InputError, match=r"reads whole sequences only; train with model\.bidirectional=false"):
+    with pytest.raises(InputError, match=r"reads whole sequences only; recurrent ones do not"):
         Classifier(exported("card").folder, device="cpu").stream()
     classifier = Classifier(forward[0], device="cpu", threads=1)
     monkeypatch.setattr(type(classifier.encoders["amount"]), "encodes_token_by_token", False)

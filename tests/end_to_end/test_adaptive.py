@@ -26,10 +26,10 @@ def test_an_adaptive_model_goes_through_all_commands(shell):
     exported = shell("export", "checkpoint=adaptive/checkpoints/best.ckpt", "bundle=adaptive_copy").result
     assert exported["parity"] == trained["parity"] < 1e-5
 
-    shutil.copytree(shell.folder / "adaptive/checkpoints", shell.folder / "unscored/checkpoints")
-    unscored = shell("export", "checkpoint=unscored/checkpoints/best.ckpt", "bundle=adaptive_unscored")
+    shutil.copytree(shell.folder / "adaptive/checkpoints", shell.folder / "adaptive_moved/checkpoints")
+    unscored = shell("export", "checkpoint=adaptive_moved/checkpoints/best.ckpt", "bundle=adaptive_unscored")
     assert "the bundle reads every sequence to its end: " in unscored.stderr
-    assert "unscored/metrics.json, which has the curve of tokens read, is missing" in unscored.stderr
+    assert "adaptive_moved/metrics.json, which has the curve of tokens read, is missing" in unscored.stderr
 
     evaluated = shell("evaluate", "bundle=adaptive_copy", "data=toy").result
     assert evaluated["recall"] == pytest.approx(metrics["test"]["recall"], abs=1e-9)
