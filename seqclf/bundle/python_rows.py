@@ -35,11 +35,11 @@ def to_columns(
             errors[row] = f"is not a dict of the fields {', '.join(encoders)}"
             continue
         if named and not sequence.keys() <= encoders.keys():
-            sequence = _by_field(_with_parts_joined(sequence, encoders), encoders, field_of_column, ignored)
+            sequence = _by_field(_join_parts(sequence, encoders), encoders, field_of_column, ignored)
             if unknown := sequence.keys() - encoders.keys():
                 errors[row] = (
                     f"has the field {min(map(str, unknown))}; the fields of the model are "
-                    f"{', '.join(_with_parts(encoder) for encoder in encoders.values())}"
+                    f"{', '.join(_name_with_columns(encoder) for encoder in encoders.values())}"
                 )
                 continue
         for name, encoder in encoders.items():
@@ -52,7 +52,7 @@ def to_columns(
     return pa.record_batch(arrays), errors
 
 
-def _with_parts_joined(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) -> Mapping[Any, Any]:
+def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) -> Mapping[Any, Any]:
     """Return a row in which the lists of one value, such as a tree, are a mapping under the name of their field."""
     for name, encoder in encoders.items():
         parts = {part: row[part] for part in encoder.parts if part in row and part not in encoders}
@@ -61,7 +61,7 @@ def _with_parts_joined(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) 
     return row
 
 
-def _with_parts(encoder: Encoder) -> str:
+def _name_with_columns(encoder: Encoder) -> str:
     columns = f" ({', '.join(encoder.field.columns)})" if encoder.parts else ""
     return encoder.field.name + columns
 

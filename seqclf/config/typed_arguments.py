@@ -180,7 +180,8 @@ class TypedArguments:
             else:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
             raise InputError(f"{text}: cannot be read; {remedy}") from None
-        if (repeated := repeated_key(text)) is not None:
+        # Parsing takes milliseconds, and most arguments have no mapping.
+        if "{" in text and (repeated := repeated_key(text)) is not None:
             raise InputError(f"{text}: has the key {repeated} twice in one mapping; remove one of them")
         self._check_list(key, value)
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):

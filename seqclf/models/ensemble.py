@@ -45,7 +45,7 @@ class Ensemble(nn.Module):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `seqclf.models.training_loss`. Scores are those of the vote; each member learns as it would alone."""
+        """See `seqclf.models.training_loss`. Members learn as if alone. The logits are those of the vote."""
         parts = [training_loss(member, fields, lengths, host_lengths, labels, loss) for member in self.members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())

@@ -87,7 +87,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             key = "data" if part == "dataset" else part
             raise InputError(
                 f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
-                f"set the same {key} as its run{_of_structure(config, state) if key == 'model' else ''}"
+                f"set the same {key} as its run{_structure_remedy(config, state) if key == 'model' else ''}"
             )
     if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
         raise InputError(
@@ -107,7 +107,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         )
 
 
-def _of_structure(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
+def _structure_remedy(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:
     """Return what else to set where a schedule of changes has made the model what it is."""
     had_schedule = any(name.startswith("StructureSchedule") for name in state.get("callbacks", {}))
     return (

@@ -71,8 +71,8 @@ class TokenRemoval:
         self.is_silent = np.zeros(offsets[-1], bool)
 
     def without(self, rows: np.ndarray, tokens: np.ndarray) -> Removal:
-        """Return copies of `rows` without one token each, `tokens`, both (M,); not those that leave nothing.
+        """Remove one token from a copy of each of `rows`, (M,).
 
-        `tokens`: indices among all S tokens.
+        `tokens`: (M,) their indices among all S tokens. None of them may leave nothing.
         """
         return remove_tokens(self.offsets, rows, tokens - self.offsets[rows])
