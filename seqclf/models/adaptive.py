@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,18 +22,47 @@ from seqclf.models.running_state import State
 from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
 
 GAIN_WEIGHT = 0.02  # of a batch, in the running mean of what reading removes from the loss
-START_BIAS = -3.0  # a stop probability of 5 % per token, so that training begins with long readings
-MOST_LOGITS = 4_000_000  # of all prefixes together that training keeps at a time
+START_BIAS = -3.0  # a stop probability of 5 % while nothing is known, so that training begins with long readings
+MOST_LOGITS = 4_000_000  # of all prefixes together that are kept at a time
+
+
+class Reading(NamedTuple):
+    """Outputs and scores of B sequences of up to T tokens, as a network read them.
+
+    `outputs`: (B, T, size) of the encoder. `prefixes`: (B, T, pooled size), the tokens up to each one pooled. `scores`:
+    (B, T) halting scores, which rise along a row.
+    """
+
+    outputs: Tensor
+    prefixes: Tensor
+    scores: Tensor
+
+
+class HaltingHead(nn.Module):
+    """Returns the logit (B, T) of the probability to stop at each token.
+
+    It reads the outputs (B, T, `size`) of the encoder, and the certainty (B, T) of the classifier after each token (see
+    `certainty_of`), which counts from the start of training: few rows teach little about when to stop.
+    """
+
+    def __init__(self, size: int):
+        super().__init__()
+        self.outputs = nn.Linear(size, 1)
+        nn.init.constant_(self.outputs.bias, START_BIAS)
+        self.certainty = nn.Parameter(torch.ones(()))
+
+    def forward(self, outputs: Tensor, certainty: Tensor) -> Tensor:
+        return self.outputs(outputs)[..., 0] + self.certainty * certainty
 
 
 class AdaptiveClassifier(SequenceClassifier):
     """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
 
-    A second head gives each token a probability to stop there. The halting score of a token is -log of the probability
-    that the sequence has not halted up to it, which only rises. A sequence halts at the first token whose score reaches
-    `threshold`, and is classified by the tokens up to there. `forward` returns these logits. While the network is
-    trained, the threshold is infinite: validation judges reading to the end. It is set once, after training, from
-    scores of validation (see `TokensCurve`).
+    A second head, `HaltingHead`, gives each token a probability to stop there. The halting score of a token is -log of
+    the probability that the sequence has not halted up to it, which only rises. A sequence halts at the first token
+    whose score reaches `threshold`, and is classified by the tokens up to there. `forward` returns these logits. While
+    the network is trained, the threshold is infinite: validation judges reading to the end. It is set once, after
+    training, from scores of validation (see `TokensCurve`).
 
     Trained end to end by the exact expectation over the halting token (Russwurm et al. 2023, ELECTS; Banino et al.
     2021, PonderNet): the mean loss of the logits at that token, plus a price of the share of tokens read, plus the loss
@@ -81,30 +110,37 @@ class AdaptiveClassifier(SequenceClassifier):
                 "model: an adaptive model reads each sequence once, from its start; set model.bidirectional=false, and "
                 "an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"
             )
-        self.halting = nn.Linear(self.encoder.size, 1)
-        nn.init.constant_(self.halting.bias, START_BIAS)
+        self.halting = HaltingHead(self.encoder.size)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return the logits (B, C) at the tokens where the sequences halt. See `SequenceClassifier.forward`."""
-        outputs, scores = self.read(fields, lengths, host_lengths)
+        outputs, _, scores = self.read(fields, lengths, host_lengths)
         return self.head(self.pooling(outputs, tokens_read(scores, lengths, self.threshold)))
 
-    def read(
-        self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the outputs (B, T, size) of the encoder and the halting scores (B, T), which rise along a row."""
+    def read(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Reading:
+        """Read whole sequences. See `Reading`."""
         embedded = self.embedding_dropout(self.embedding(fields))
         outputs, _, _ = self.encoder(embedded, lengths, host_lengths)
-        return outputs, halting_steps(self.halting, outputs, lengths).cumsum(dim=1)
+        prefixes = self.pooling.prefixes(outputs, lengths)
+        return Reading(outputs, prefixes, self.halting_scores(outputs, prefixes, lengths))
+
+    def halting_scores(self, outputs: Tensor, prefixes: Tensor, lengths: Tensor) -> Tensor:
+        """Return the halting scores (B, T). `outputs`, `prefixes`: see `Reading`."""
+        # Without gradients, so that no loss is lowered by being surer or less sure than the tokens allow.
+        with torch.no_grad():
+            parts = [prefixes]
+            if not torch.compiler.is_exporting():
+                parts = list(prefixes.split(max(1, MOST_LOGITS // (self.output.out_features * len(prefixes))), dim=1))
+            certainty = torch.cat([certainty_of(self.output(self.norm(part)).float()) for part in parts], dim=1)
+        return halting_steps(self.halting(outputs, certainty), lengths).cumsum(dim=1)
 
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return logits (B, K, C) and the tokens read (B, K) at each of K `thresholds`, from one run of the encoder."""
-        outputs, scores = self.read(fields, lengths, host_lengths)
+        _, prefixes, scores = self.read(fields, lengths, host_lengths)
         read = torch.stack([tokens_read(scores, lengths, float(threshold)) for threshold in thresholds], dim=1)
-        pooled = self.pooling.prefixes(outputs, lengths)
-        chosen = pooled.gather(1, (read - 1)[..., None].expand(-1, -1, pooled.shape[-1]))
+        chosen = prefixes.gather(1, (read - 1)[..., None].expand(-1, -1, prefixes.shape[-1]))
         return self.head(chosen), read
 
     def halting_margin(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
@@ -112,7 +148,7 @@ class AdaptiveClassifier(SequenceClassifier):
 
         Where it is a rounding error, another runtime may halt a token earlier or later.
         """
-        _, scores = self.read(fields, lengths, host_lengths)
+        scores = self.read(fields, lengths, host_lengths).scores
         if self.threshold == 0:  # which the first token reaches, whatever its score
             return torch.full_like(scores[:, 0], math.inf)
         distance = (scores - self.threshold).abs()
@@ -127,13 +163,12 @@ class AdaptiveClassifier(SequenceClassifier):
         loss: Loss,
     ) -> TrainingLoss:
         """See `seqclf.models.training_loss`. The scores of training are those of the logits after the last token."""
-        outputs, scores = self.read(fields, lengths, host_lengths)
-        inside = token_mask(lengths, outputs.shape[1])
-        prefixes = self.pooling.prefixes(outputs, lengths)
+        _, prefixes, scores = self.read(fields, lengths, host_lengths)
+        inside = token_mask(lengths, scores.shape[1])
         costs = torch.zeros_like(scores)
         costs[inside] = self._costs(prefixes[inside], labels.repeat_interleave(lengths), loss)
         rows = torch.arange(len(lengths), device=lengths.device)
-        share = torch.arange(1, outputs.shape[1] + 1, device=lengths.device) / lengths[:, None]
+        share = torch.arange(1, scores.shape[1] + 1, device=lengths.device) / lengths[:, None]
         last = costs[rows, lengths - 1].mean()
         with torch.no_grad():
             self.gain.lerp_((costs[:, 0].mean() - last).to(self.gain.dtype), GAIN_WEIGHT)
@@ -159,10 +194,22 @@ class AdaptiveClassifier(SequenceClassifier):
         return AdaptiveStep(self, self.encoder.step_form())
 
 
-def halting_steps(head: nn.Module, outputs: Tensor, lengths: Tensor) -> Tensor:
+def certainty_of(logits: Tensor) -> Tensor:
+    """Return -log of the probability that another class than the most probable one is right, from logits (…, C).
+
+    >>> certainty_of(torch.tensor([0.9, 0.05, 0.05]).log())  # -log 0.1
+    tensor(2.3026)
+    """
+    best = logits.max(dim=-1, keepdim=True)
+    # Not by 1 - p, which is 0 long before the certainty is infinite.
+    others = logits.scatter(-1, best.indices, -math.inf).logsumexp(dim=-1)
+    return functional.softplus(best.values[..., 0] - others)
+
+
+def halting_steps(stop_logits: Tensor, lengths: Tensor) -> Tensor:
     """Return -log(1 - stop probability) of each token (B, T), 0 in the padding."""
-    steps = functional.softplus(head(outputs)[..., 0].float())
-    return torch.where(token_mask(lengths, outputs.shape[1]), steps, 0.0)
+    steps = functional.softplus(stop_logits.float())
+    return torch.where(token_mask(lengths, stop_logits.shape[1]), steps, 0.0)
 
 
 def tokens_read(scores: Tensor, lengths: Tensor, threshold: float | Tensor) -> Tensor:
@@ -216,11 +263,13 @@ class AdaptiveStep(ChunkStep):
         self, fields: Mapping[str, Tensor], lengths: Tensor, states: Sequence[Tensor], threshold: Tensor
     ) -> dict[str, Any]:
         outputs, encoder_states = self.read(fields, lengths, states)
-        before = states[-1]
-        scores = before[:, None] + halting_steps(self.halting, outputs, lengths).cumsum(dim=1)
+        before, pooling_before = states[-1], states[len(encoder_states) : -1]
+        logits = self.classify(self.pooling.prefixes(outputs, lengths, pooling_before))
+        stops = self.halting(outputs, certainty_of(logits))
+        scores = before[:, None] + halting_steps(stops, lengths).cumsum(dim=1)
         read = tokens_read(scores, lengths, threshold)
         after = scores.gather(1, (read - 1)[:, None])[:, 0]
-        pooled, pooling_states = self.pooling.run(outputs, read, states[len(encoder_states) : -1])
+        pooled, pooling_states = self.pooling.run(outputs, read, pooling_before)
         return {
             "logits": self.classify(pooled),
             "read": read,

@@ -22,6 +22,18 @@ def token_mask(lengths: Tensor, longest: int) -> Tensor:
     return torch.arange(longest, device=lengths.device) < lengths[:, None]
 
 
+class RunningMax(nn.Module):
+    """Maximum of all tokens up to each one: (B, T, size) to (B, T, size)."""
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        return outputs.cummax(dim=1).values
+
+    def onnx_form(self) -> nn.Module:
+        from seqclf.models.onnx_running_max import OnnxRunningMax  # onnxscript, which only an export needs
+
+        return OnnxRunningMax()
+
+
 class Pooling(nn.Module):
     """Pools outputs (B, T, `size`) of sequences of `lengths` (B,) to (B, `self.size`).
 
@@ -46,6 +58,7 @@ class Pooling(nn.Module):
         self.size = size * len(self.kinds)
         self.forward_size = size - backward_size
         self.score = nn.Linear(size, 1) if "attention" in self.kinds else None
+        self.running_max = RunningMax()
 
     def forward(self, outputs: Tensor, lengths: Tensor) -> Tensor:
         pooled = [self._pool(kind, outputs, lengths) for kind in self.kinds]
@@ -71,6 +84,9 @@ class Pooling(nn.Module):
     @property
     def states(self) -> list[State]:
         """The states of `run`, in their order."""
+        return [state for kind in self.kinds for state in self._states_of(kind)]
+
+    def _states_of(self, kind: str) -> list[State]:
         channels = (self.size // len(self.kinds),)
         by_kind = {
             "last": [],
@@ -82,7 +98,7 @@ class Pooling(nn.Module):
                 State("attention_max", (1,), LOWEST),
             ],
         }
-        return [state for kind in self.kinds for state in by_kind[kind]]
+        return by_kind[kind]
 
     def run(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, list[Tensor]]:
         """Pool sequences of which all tokens before a chunk are in `states`. Needs a single direction.
@@ -124,30 +140,42 @@ class Pooling(nn.Module):
         weight = weight * kept + weights.sum(dim=1)
         return total / weight, [total, weight, new_highest]
 
-    def prefixes(self, outputs: Tensor, lengths: Tensor) -> Tensor:
+    def prefixes(self, outputs: Tensor, lengths: Tensor, states: Sequence[Tensor] = ()) -> Tensor:
         """Pool every prefix: (B, T, `self.size`), of which position t has pooled the tokens up to t.
 
-        Needs a single direction. What lies beyond a length is undefined. Runs in PyTorch only, as ONNX has no running
-        maximum.
+        Needs a single direction. What lies beyond a length is undefined. `states`: of all tokens before a chunk, see
+        `run`; () for a sequence from its start.
         """
         inside = token_mask(lengths, outputs.shape[1])[..., None]
         outputs = torch.where(inside, outputs, 0.0)  # padding may be NaN
-        counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=torch.float32)[:, None]
-        pooled = []
+        remaining, pooled = [state[:, None] for state in states], []
         for kind in self.kinds:
+            before = [remaining.pop(0) for _ in range(len(self._states_of(kind)))] if states else []
             if kind == "last":
                 pooled.append(outputs)
             elif kind == "mean":
                 # In float32 at least: bfloat16 has no 257.
                 wide = torch.promote_types(outputs.dtype, torch.float32)
-                pooled.append((outputs.cumsum(dim=1, dtype=wide) / counts).to(outputs.dtype))
+                counts = torch.arange(1, outputs.shape[1] + 1, device=outputs.device, dtype=wide)[:, None]
+                total, count = before or (0.0, 0.0)
+                pooled.append(((total + outputs.cumsum(dim=1, dtype=wide)) / (count + counts)).to(outputs.dtype))
             elif kind == "max":
-                pooled.append(outputs.cummax(dim=1).values)
+                highest = self.running_max(outputs)
+                pooled.append(torch.maximum(before[0], highest) if before else highest)
             else:
-                assert self.score is not None
-                # In float64, where early tokens keep a weight beside much higher scores of later ones.
-                scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
-                weights = (scores - scores.amax(dim=1, keepdim=True)).exp()
-                totals = (weights * outputs).cumsum(dim=1) / weights.cumsum(dim=1).clamp(min=1e-300)
-                pooled.append(totals.to(outputs.dtype))
+                pooled.append(self._attended_prefixes(outputs, inside, before))
         return torch.cat(pooled, dim=-1) if len(pooled) > 1 else pooled[0]
+
+    def _attended_prefixes(self, outputs: Tensor, inside: Tensor, before: Sequence[Tensor]) -> Tensor:
+        assert self.score is not None
+        # In float64, where early tokens keep a weight beside much higher scores of later ones.
+        scores = self.score(outputs).double().masked_fill(~inside, LOWEST)
+        highest = scores.amax(dim=1, keepdim=True)
+        total, weight = torch.zeros_like(highest), torch.zeros_like(highest)
+        if before:
+            highest = torch.maximum(highest, before[2].double())
+            kept = (before[2].double() - highest).exp()
+            total, weight = before[0].double() * kept, before[1].double() * kept
+        weights = (scores - highest).exp()
+        totals = total + (weights * outputs).cumsum(dim=1)
+        return (totals / (weight + weights.cumsum(dim=1)).clamp(min=1e-300)).to(outputs.dtype)

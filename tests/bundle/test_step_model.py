@@ -39,7 +39,7 @@ def forward(tmp_path_factory):
 def step_of(folder, path=None):
     manifest = json.loads((folder / "manifest.json").read_text())
     classifier = Classifier(folder, device="cpu", threads=1)
-    return open_step(path or folder, manifest, classifier.specs, device="cpu", threads=1)
+    return open_step(path or folder, manifest, classifier.specs, device="cpu")
 
 
 def test_the_manifest_lists_and_describes_the_step(forward):
@@ -52,7 +52,7 @@ def test_the_manifest_lists_and_describes_the_step(forward):
 
 def test_parity_covers_the_chunks(forward, tmp_path):
     folder, _ = forward
-    session = open_session(folder / "model.onnx", "cpu", 1)
+    session = open_session(folder / "model.onnx", "cpu")
     stored = json.loads((folder / "parity.json").read_text())
     repeated = parity.check(session, folder / "parity.npz", step_of(folder))
     assert repeated.passed and set(repeated.cells) == set(stored["cells"])

@@ -12,7 +12,7 @@ from models.conftest import PLAIN
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models import adaptive
-from seqclf.models.adaptive import AdaptiveClassifier, halting_distribution, tokens_read
+from seqclf.models.adaptive import AdaptiveClassifier, certainty_of, halting_distribution, tokens_read
 from seqclf.models.onnx_export import export_onnx, export_step
 from seqclf.models.training_loss import row_costs
 
@@ -35,7 +35,7 @@ def test_a_sequence_is_classified_by_the_tokens_up_to_where_it_halts(inputs):
     model.threshold = 0.8
     with torch.no_grad():
         logits = model(fields, lengths, host)
-        _, scores = model.read(fields, lengths, host)
+        scores = model.read(fields, lengths, host).scores
         read = []
         for row, length in enumerate(LENGTHS):
             halts = [token for token in range(length) if scores[row, token] >= 0.8]
@@ -59,6 +59,45 @@ def test_one_pass_gives_the_logits_at_every_threshold(inputs):
             model.threshold = threshold
             torch.testing.assert_close(logits[:, column], model(fields, lengths, host), rtol=1e-5, atol=1e-5)
     assert read[:, 0].tolist() == [1] * len(LENGTHS) and read[:, -1].tolist() == LENGTHS
+
+
+def test_certainty_is_the_log_of_how_likely_the_other_classes_are():
+    logits = 3 * torch.randn(50, 5, dtype=torch.float64)
+    expected = -(1 - logits.softmax(dim=-1).amax(dim=-1)).log()
+    torch.testing.assert_close(certainty_of(logits), expected)
+    extreme = certainty_of(torch.tensor([[200.0, 0.0, -50.0], [0.0, 0.0, 0.0], [-90.0, -90.0, 90.0]]))
+    torch.testing.assert_close(extreme, torch.tensor([200.0, math.log(1.5), 180.0 - math.log(2)]))
+
+
+def test_the_halting_scores_do_not_teach_the_classifier_to_look_sure(inputs):
+    model = network()
+    model.read(*inputs(LENGTHS)).scores.sum().backward()
+    assert model.output.weight.grad is None and model.norm.weight.grad is None
+    assert model.halting.certainty.grad != 0 and model.encoder.forward_layers[0].weight_ih_l0.grad.any()
+
+
+def test_few_updates_teach_to_stop_once_the_answer_is_known():
+    """One mark among 40 tokens of noise decides. A head that does not see the certainty reads 21 of them."""
+    torch.manual_seed(0)
+    fields = [{"name": "token", "kind": "category", "size": 12}]
+    model = AdaptiveClassifier(fields, 3, earliness=0.1, **{**PLAIN, "hidden_size": 16, "pooling": "max"})
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+    def batch():
+        labels, tokens = torch.randint(0, 3, (64,)), torch.randint(3, 12, (64, 40))
+        tokens[torch.arange(64), torch.randint(0, 20, (64,))] = labels
+        return {"token": tokens}, torch.full((64,), 40), np.full(64, 40), labels
+
+    for _ in range(60):
+        optimizer.zero_grad()
+        model.training_loss(*batch(), torch.nn.CrossEntropyLoss()).total.backward()
+        optimizer.step()
+    model.eval()
+    *examples, labels = batch()
+    with torch.no_grad():
+        logits, read = model.at_thresholds(*examples, torch.linspace(0.02, 4, 60))
+    right = (logits.argmax(dim=-1) == labels[:, None]).float().mean(dim=0)
+    assert read.float().mean(dim=0)[right > 0.97].min() < 16
 
 
 def test_the_halting_distribution_is_that_of_two_readers():
@@ -96,7 +135,7 @@ def test_the_training_loss_is_the_expectation_over_halting_tokens(inputs):
         return loss(model(prefix, torch.tensor([count]), np.array([count])), labels[row : row + 1])
 
     with torch.no_grad():
-        halts = halting_distribution(model.read(fields, lengths, host)[1], lengths)
+        halts = halting_distribution(model.read(fields, lengths, host).scores, lengths)
         costs = [[cost(row, count) for count in range(1, length + 1)] for row, length in enumerate(LENGTHS)]
         first, last = (sum(row[end] for row in costs) / len(costs) for end in (0, -1))
         price = 0.1 * max(0.0, 0.02 * float(first - last))  # of which this is the first batch
@@ -145,16 +184,19 @@ def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
         model.threshold = threshold
         with torch.no_grad():
             expected = model(fields, lengths, host)
-            _, scores = model.read(fields, lengths, host)
+            scores = model.read(fields, lengths, host).scores
         read = read_chunks(StepModel(session, states, FIELDS, 4, threshold), arrays, host, chunk)
         np.testing.assert_allclose(read.logits, expected.numpy(), atol=1e-5)
         assert read.tokens.tolist() == tokens_read(scores, lengths, threshold).tolist()
     model.threshold = 0.8
     export_onnx(model, FIELDS, tmp_path / "model.onnx")
     whole = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
-    with torch.no_grad():
-        expected = model(fields, lengths, host).numpy()
-    np.testing.assert_allclose(whole.run(["logits"], {**arrays, "lengths": host})[0], expected, atol=1e-5)
+    for longest in (1, 2, 8, 9, 33):
+        fields, lengths, host = inputs([longest, 1, (longest + 1) // 2])
+        with torch.no_grad():
+            expected = model(fields, lengths, host).numpy()
+        arrays = {**{name: values.numpy() for name, values in fields.items()}, "lengths": host}
+        np.testing.assert_allclose(whole.run(["logits"], arrays)[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(

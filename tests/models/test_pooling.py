@@ -81,3 +81,18 @@ def test_an_unknown_pooling_is_refused_by_name(kind):
 def test_a_repeated_pooling_is_refused():
     with pytest.raises(InputError, match=r"model\.pooling=max\+max: names a kind twice; remove one"):
         Pooling("max+max", 4, 0)
+
+
+def test_prefixes_of_a_chunk_continue_those_of_the_chunks_before():
+    torch.manual_seed(0)
+    pooling = Pooling("last+mean+max+attention", FORWARD, 0)
+    outputs, lengths = 5 * torch.randn(4, 20, FORWARD), torch.full((4,), 20)
+    states = [torch.full((4, *state.shape), state.initial) for state in pooling.states]
+    chunks = []
+    with torch.no_grad():
+        for part in outputs.split([1, 7, 12], dim=1):
+            count = torch.full((4,), part.shape[1])
+            chunks.append(pooling.prefixes(part, count, states))
+            vector, states = pooling.run(part, count, states)
+            torch.testing.assert_close(chunks[-1][:, -1], vector)
+        torch.testing.assert_close(torch.cat(chunks, dim=1), pooling.prefixes(outputs, lengths))
