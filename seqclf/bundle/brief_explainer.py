@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from seqclf.bundle.occlusion import log_odds, occlude
+from seqclf.bundle.occlusion import log_odds, occlude, with_none
 from seqclf.data.storage.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -31,8 +31,10 @@ class BriefExplainer:
 
     def __call__(
         self, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
-    ) -> list[float] | None:
+    ) -> list[float | None] | None:
         """Return the contribution of each token at `positions` to class `predicted`. None for a row beyond the budget.
+
+        Tokens that the model did not read have None.
 
         `fields`: name → (T,) or (T, D) of one encoded row, for trees with the parents of the nodes.
         """
@@ -48,4 +50,7 @@ class BriefExplainer:
             return log_odds(decision.scaled(self.classifier.logits(copies)), np.full(len(rows), predicted))
 
         encoders, tokens = self.classifier.encoders, np.array(positions, np.int64)
-        return occlude(encoders, sequences, score, by_field=False, tokens=tokens).tokens.tolist()
+        tokens_read = self.classifier.read(sequences)[1] if self.classifier.may_halt else None
+        return with_none(
+            occlude(encoders, sequences, score, by_field=False, tokens=tokens, tokens_read=tokens_read).tokens
+        )

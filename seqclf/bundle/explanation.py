@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.occlusion import Contributions, apart_fields, log_odds, occlude
+from seqclf.bundle.occlusion import Contributions, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.table_predictions import table_source, to_library
 from seqclf.data.encoding.encoders import encode, token_texts
@@ -28,22 +28,23 @@ UNIT = "sequences"  # of the progress; `Classifier.logits` counts rows, which he
 class Explanation(SequencePrediction):
     """Prediction of one sequence and why.
 
-    `tokens`: a text for each token the model read. `contributions`: of each token. `contributions_by_field`: field →
-    of that field of each token, empty where there is no difference (see `apart_fields`). `parents`: only of trees, the
-    index of the parent of each node in `tokens`, -1 for the root. Nodes are in the order of the lists that a tree was
-    given as, those of bracketed text in postorder. A refused sequence has None in all keys but `error`.
+    `tokens`: a text for each token that is left after truncation. `contributions`: of each token, None for one that
+    the model did not read. `contributions_by_field`: field → of that field of each token, empty where there is no
+    difference (see `apart_fields`). `parents`: only of trees, the index of the parent of each node in `tokens`, -1 for
+    the root. Nodes are in the order of the lists that a tree was given as, those of bracketed text in postorder. A
+    refused sequence has None in all keys but `error`.
     """
 
     tokens: list[str] | None
     parents: NotRequired[list[int] | None]
-    contributions: list[float] | None
-    contributions_by_field: dict[str, list[float]] | None
+    contributions: list[float | None] | None
+    contributions_by_field: dict[str, list[float | None]] | None
 
 
 class ExplainedRows(NamedTuple):
     """N consecutive rows, of which those that were not refused have S tokens in total.
 
-    `lengths`: (N,) tokens that the model read, 0 in refused rows. `positions`: (S,) of the tokens in their rows, from
+    `lengths`: (N,) tokens after truncation, 0 in refused rows. `positions`: (S,) of the tokens in their rows, from
     1, before truncation. `texts`: (S,). `parents`: (S,) indices in the rows, -1 for roots; None for sequences.
     """
 
@@ -70,8 +71,8 @@ def explain_rows(
             stop = start + length
             tokens = contributions = by_name = None
             if prediction["error"] is None:
-                tokens, contributions = rows.texts[start:stop], rows.contributions.tokens[start:stop].tolist()
-                by_name = {name: values[start:stop].tolist() for name, values in rows.contributions.by_field.items()}
+                tokens, contributions = rows.texts[start:stop], with_none(rows.contributions.tokens[start:stop])
+                by_name = {name: with_none(values[start:stop]) for name, values in rows.contributions.by_field.items()}
             explanation: Explanation = {
                 **prediction,
                 "tokens": tokens,
@@ -97,7 +98,10 @@ def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field
         usable = np.flatnonzero(some.lengths > 0)
         accepted = columns.take(pa.array(rows[usable]))
         sequences = encode(classifier.encoders, accepted, truncation).sequences
-        contributions = explain_sequences(classifier, sequences, some.predicted[usable], by_field=by_field)
+        tokens_read = None if some.tokens_read is None else some.tokens_read[usable]
+        contributions = explain_sequences(
+            classifier, sequences, some.predicted[usable], by_field=by_field, tokens_read=tokens_read
+        )
         lengths = np.zeros(len(rows), np.int64)
         lengths[usable] = sequences.lengths
         skipped = some.lengths - lengths if truncation.side == "keep_last" else np.zeros_like(lengths)
@@ -127,9 +131,17 @@ def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
 
 
 def explain_sequences(
-    classifier: Classifier, sequences: Ragged, predicted: np.ndarray, *, by_field: bool
+    classifier: Classifier,
+    sequences: Ragged,
+    predicted: np.ndarray,
+    *,
+    by_field: bool,
+    tokens_read: np.ndarray | None = None,
 ) -> Contributions:
-    """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,)."""
+    """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,).
+
+    `tokens_read`: see `occlude`.
+    """
 
     def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
         return log_odds(classifier.decision.scaled(classifier.logits(copies)), predicted[rows])
@@ -137,7 +149,7 @@ def explain_sequences(
     def advance(rows: float) -> None:
         progress.advance(UNIT, rows)
 
-    return occlude(classifier.encoders, sequences, score, by_field=by_field, advance=advance)
+    return occlude(classifier.encoders, sequences, score, by_field=by_field, tokens_read=tokens_read, advance=advance)
 
 
 def explain_source(
@@ -167,7 +179,7 @@ def explain_table(classifier: Classifier, data: Any, *, by_field: bool) -> Any:
 def explanations_schema(classifier: Classifier, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
     """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`.
 
-    Trees have the column `parent` after `position`.
+    Trees have the column `parent` after `position`. Contributions of tokens that were not read are null.
     """
     columns = [("id", id_type), ("prediction", classifier.labels.type), ("probability", pa.float64())]
     columns += [("position", pa.int64())]
@@ -190,7 +202,8 @@ def explanations_table(rows: ExplainedRows, classifier: Classifier, ids: pa.Arra
     def column(values: Any, kind: pa.DataType) -> pa.Array:
         spread = np.empty(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
         spread[~no_token] = values
-        return pa.array(spread, kind, mask=no_token)
+        missing = no_token | np.isnan(spread) if kind == pa.float64() else no_token
+        return pa.array(spread, kind, mask=missing)
 
     by_name: Mapping[str, np.ndarray] = rows.contributions.by_field
     arrays = [

@@ -7,6 +7,7 @@ do not saturate.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
@@ -31,7 +32,7 @@ class Contributions(NamedTuple):
 
     `tokens`: (S,) for each token left out. `by_field`: field → (S,) for that field of one token, empty for sequences of
     one field; for a tree whose inner nodes have words, those of each word alone. Contributions of fields do not add up
-    to that of the token.
+    to that of the token. NaN for tokens that the model did not read.
     """
 
     tokens: np.ndarray
@@ -65,6 +66,15 @@ def log_odds(scaled: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return chosen - highest - np.log(np.exp(others - highest[:, None]).sum(axis=1))
 
 
+def with_none(contributions: np.ndarray) -> list[float | None]:
+    """Return contributions as Python values, None for those of tokens that the model did not read.
+
+    >>> with_none(np.array([0.5, np.nan]))
+    [0.5, None]
+    """
+    return [None if math.isnan(value) else value for value in contributions.tolist()]
+
+
 def apart_fields(encoders: Mapping[str, Encoder]) -> list[str]:
     """Return the fields whose contribution differs from that of the token: of several ones, or of nodes with words."""
     return list(encoders) if len(encoders) > 1 or any(encoder.removes_others for encoder in encoders.values()) else []
@@ -77,6 +87,7 @@ def occlude(
     *,
     by_field: bool,
     tokens: np.ndarray | None = None,
+    tokens_read: np.ndarray | None = None,
     advance: Callable[[float], None] = lambda rows: None,
 ) -> Contributions:
     """Contributions of the tokens of N encoded sequences.
@@ -86,18 +97,22 @@ def occlude(
     token with `by_field`.
 
     `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
-    all. `advance`: called with the number of rows, in fractions, that were completed.
+    all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all; the others would
+    contribute nothing. `advance`: called with the number of rows, in fractions, that were completed.
     """
     lengths = sequences.lengths
     complete = score(sequences, np.arange(len(sequences)))
     chosen = np.arange(int(lengths.sum())) if tokens is None else tokens
     everything = _Copies(np.searchsorted(sequences.offsets, chosen, side="right") - 1, chosen)
+    is_read = np.ones(len(chosen), bool)
+    if tokens_read is not None:
+        is_read = chosen < (sequences.offsets[:-1] + tokens_read)[everything.rows]
     fields = apart_fields(encoders) if by_field else []
-    rows_per_copy = len(lengths) / max(1, len(chosen) * (1 + len(fields)))
+    rows_per_copy = len(lengths) / max(1, int(is_read.sum()) * (1 + len(fields)))
     removal = next(iter(encoders.values())).token_removal(sequences)  # of all fields, or of one that stands alone
 
     def contributions(occluded: Callable[[_Copies], Ragged], needed: np.ndarray) -> np.ndarray:
-        changes = np.zeros(len(chosen))
+        changes = np.where(is_read, 0.0, np.nan)
         done = 0
         for copies in _Copies(everything.rows[needed], everything.tokens[needed]).parts(lengths):
             if len(copies.rows):
@@ -107,8 +122,8 @@ def occlude(
                 advance(len(part) * rows_per_copy)
         return changes
 
-    by_token = contributions(partial(_without_token, encoders, sequences, removal), np.arange(len(chosen)))
-    has_value = np.flatnonzero(~removal.is_silent[chosen])
+    by_token = contributions(partial(_without_token, encoders, sequences, removal), np.flatnonzero(is_read))
+    has_value = np.flatnonzero(is_read & ~removal.is_silent[chosen])
     by_name = {
         name: contributions(partial(_without_values, encoders, sequences, removal, name), has_value) for name in fields
     }

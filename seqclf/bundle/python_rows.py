@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import Encoder, UnfitValueError
 
 
 def to_columns(
@@ -46,6 +46,8 @@ def to_columns(
             value = sequence.get(name) if named else sequence
             try:
                 columns[name][row] = encoder.from_python(value)
+            except UnfitValueError as error:
+                errors[row] = f"{name} {error}"
             except (pa.ArrowException, OverflowError, TypeError, ValueError):
                 errors[row] = f"{name} is not {encoder.expected}"
     arrays = {name: pa.array(columns[name], encoder.canonical_type) for name, encoder in encoders.items()}

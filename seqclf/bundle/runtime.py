@@ -14,8 +14,8 @@ from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.python_rows import to_columns
-from seqclf.bundle.sequence_reader import CHUNK, BatchReader, UntilHalted, WholeSequences, read_sequences
-from seqclf.bundle.session import check_model, open_session
+from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
+from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import Read, StepModel, open_step
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
@@ -78,11 +78,11 @@ class Classifier:
     ```
 
     `predict` takes a table, a list of sequences, or one row. `predict_source` streams files, and `predict_columns`
-    takes canonical Arrow columns. `device`, `threads`: see `open_session`. `threshold`: see
-    `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt reads on
-    average, by the curve of its validation; None for the share that the bundle recommends, 1 to read everything. Its
-    guarantees hold for that share, and `budget_warning` says so where they are lost. Raises InputError if the bundle is
-    damaged or of another version.
+    takes canonical Arrow columns. `device`: see `open_session`. `threads`: CPU threads, None for one per core.
+    `threshold`: see `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt
+    reads on average, by the curve of its validation; None for the share that the bundle recommends, 1 to read
+    everything. Its guarantees hold for that share, and `budget_warning` says so where they are lost. Raises InputError
+    if the bundle is damaged or of another version.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class Classifier:
         budget: float | None = None,
     ):
         self.folder = folder = Path(folder)
-        self.device, self.threads = device, threads
+        self.device, self.threads = device, thread_count(threads)
         # First: it compares the hash of every other file before one of them is read.
         self.manifest = read_manifest(folder)
         self.classes: list[str] = self.manifest["classes"]
@@ -124,7 +124,7 @@ class Classifier:
                 f"budget={budget}: the model of this bundle always reads whole sequences; remove budget, or train with "
                 "model=adaptive"
             )
-        session = open_session(self.folder / MODEL, self.device, self.threads)
+        session = open_session(self.folder / MODEL, self.device)
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
         return WholeSequences(session, [spec["name"] for spec in self.specs])
@@ -148,9 +148,7 @@ class Classifier:
                 f"bundle={self.folder}: its model reads whole sequences only; recurrent ones do not, if trained with "
                 "model.bidirectional=false and model.members=1; export bundles of older versions anew"
             )
-        return open_step(
-            self.folder, self.manifest, self.specs, device=self.device, threads=self.threads, threshold=threshold
-        )
+        return open_step(self.folder, self.manifest, self.specs, device=self.device, threshold=threshold)
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name} ({field.kind}, column '{field.column}')" for field in self.schema.fields)
@@ -344,7 +342,7 @@ class Classifier:
             limit, column = self.schema.max_length, self.schema.fields[0].column
             problems.mark(rows[original_lengths == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
-                problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, limit))
+                problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, self.schema))
             encoded = np.flatnonzero(problems.usable[rows])
             logits[rows[encoded]], tokens_read[rows[encoded]] = self.read(take(sequences, encoded))
             lengths[rows[encoded]] = original_lengths[encoded]
@@ -370,7 +368,8 @@ class Classifier:
 
     def read(self, sequences: Ragged) -> Read:
         """Return the logits (N, C) of encoded sequences, and the tokens (N,) of each that were read."""
-        return read_sequences(self.reader, sequences, len(self.classes))
+        limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
+        return read_sequences(self.reader, sequences, len(self.classes), limits)
 
     def kept_lengths(self, predictions: Predictions) -> np.ndarray:
         """Return the tokens (N,) of each row after truncation, 0 in refused rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,21 +15,29 @@ from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
 
 
-def open_session(path: Path, device: str = "auto", threads: int | None = None) -> onnxruntime.InferenceSession:
-    """Open an ONNX Runtime session.
+def thread_count(threads: int | None) -> int:
+    """Return the CPU threads to use: `threads`, or one for each core of this process if it is None."""
+    if threads is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if type(threads) is not int or threads < 1:
+        raise InputError(f"threads={threads}: must be a whole number of at least 1, or null")
+    return threads
 
-    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device. `threads`: None for one per core.
+
+def open_session(path: Path, device: str = "auto", threads: int = 1) -> onnxruntime.InferenceSession:
+    """Open an ONNX Runtime session, which may be called from several threads.
+
+    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device. `threads`: that compute one batch on
+    the CPU. Batches that are read at the same time, by one thread each, use the cores better (see `sequence_reader`).
     """
     if device not in ("auto", "cpu", "cuda"):
         raise InputError(f"device={device}: must be auto, cpu or cuda")
-    if threads is not None and (type(threads) is not int or threads < 1):
-        raise InputError(f"threads={threads}: must be a whole number of at least 1, or null")
     has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
     if device == "cuda" and not has_cuda:
         raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    options.intra_op_num_threads = threads or 0  # 0: a thread per core
+    options.intra_op_num_threads = threads
     # Spinning threads take the cores from reading and encoding, and from PyTorch where both run in one process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     use_cuda = has_cuda and device != "cpu"
@@ -39,6 +48,11 @@ def open_session(path: Path, device: str = "auto", threads: int | None = None) -
         return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
+
+
+def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:
+    """Return True if a session computes on a GPU."""
+    return bool(session.get_providers()[0] != "CPUExecutionProvider")
 
 
 def check_model(

@@ -80,11 +80,10 @@ def open_step(
     specs: Sequence[FieldSpec],
     *,
     device: str = "auto",
-    threads: int | None = None,
     threshold: float | None = None,
 ) -> StepModel:
     """Open `step.onnx` of a bundle. `specs`: of its fields. See `StepModel` and `open_session`."""
-    session = open_session(folder / STEP, device, threads)
+    session = open_session(folder / STEP, device)
     with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
         return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.sequence_reader import batches_by_length
+from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
@@ -91,7 +91,8 @@ class Stream:
         results = {key: self._refused(key, error) for key, error in zip(running, errors, strict=True) if error}
         if len(usable):
             sequences = encode(self.classifier.encoders, columns.take(usable), NO_TRUNCATION).sequences
-            for rows in batches_by_length(sequences.lengths):
+            limits = BatchLimits.of(self.model.session, threads=1, by_chunks=False)
+            for rows in batches_by_length(sequences.lengths, limits.max_tokens):
                 results |= self._advance([running[usable[row]] for row in rows], *pad(sequences, rows))
         # Copies, so that what callers change is not what the stream goes on from.
         return {key: {**(results.get(key) or self.sequences[key].prediction)} for key in tokens}

@@ -15,13 +15,16 @@ from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import sequence_reader
+from seqclf.bundle.brief_explainer import BriefExplainer
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF
+from seqclf.data.encoding.encoders import encode
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Guarantee
 from seqclf.export_bundle import write_bundle
+from seqclf.predict import explain_text
 
 SHARES = {0.0: 0.2, 0.3: 0.5, 0.9: 0.8, None: 1.0}  # by threshold; the scores of the test's network are that large
 POINTS = [{"threshold": t, "tokens": share, "recall": 0.9, "accuracy": 0.9, "loss": 0.3} for t, share in SHARES.items()]
@@ -39,8 +42,8 @@ def adaptive(tmp_path_factory):
     model = yaml.safe_load((CONF / "model" / "adaptive.yaml").read_text(encoding="utf-8"))
     task = make_task(dataset.description(), **{key: value for key, value in model.items() if key != "defaults"})
     with torch.no_grad():
-        task.model.halting.weight.mul_(3)
-        task.model.halting.bias.fill_(-2.0)
+        task.model.halting.outputs.weight.mul_(3)
+        task.model.halting.outputs.bias.fill_(-2.0)
     write_bundle(task, work / "bundle", {"halting": HALTING})
     return task, work / "bundle", sequences
 
@@ -153,3 +156,42 @@ def test_guarantees_are_lost_at_another_budget(adaptive):
         classifier.decision = replace(classifier.decision, targets=(target,))
         warning = classifier._drop_guarantees(budget)
         assert (classifier.decision.targets == (target,)) == kept == (warning is None)
+
+
+def test_tokens_that_were_not_read_have_no_contribution(adaptive):
+    _, folder, sequences = adaptive
+    classifier = load(folder, budget=0.5)
+    everything = load(folder, budget=1.0).explain(sequences)
+    explanations, predictions = classifier.explain(sequences), classifier.predict(sequences)
+    assert any(row["tokens_read"] < len(sequence) for row, sequence in zip(predictions, sequences, strict=True))
+    for row, prediction, complete in zip(explanations, predictions, everything, strict=True):
+        missing = [value is None for value in row["contributions"]]
+        read = prediction["tokens_read"]
+        assert missing == [position >= read for position in range(len(row["tokens"]))]
+        assert complete["contributions"].count(None) == len(complete["tokens"]) - complete["tokens_read"]
+    table = classifier.explain(pa.table({"events": sequences}))
+    assert table["contribution"].to_pylist() == pytest.approx(
+        [value for row in explanations for value in row["contributions"]], abs=1e-5
+    )
+
+
+def test_a_page_explains_the_tokens_that_were_read(adaptive):
+    _, folder, sequences = adaptive
+    classifier = load(folder, budget=0.5)
+    sequence = max(sequences, key=len)
+    expected = classifier.explain([sequence])[0]
+    columns, _ = classifier.to_columns([sequence])
+    fields = encode(classifier.encoders, columns, classifier.schema.truncation).sequences.fields
+    predicted = classifier.classes.index(str(expected["prediction"]))
+    shown = BriefExplainer(classifier)(fields, predicted, range(len(sequence)))
+    assert shown == pytest.approx(expected["contributions"], abs=1e-5) and None in shown
+
+
+def test_predict_says_how_many_tokens_were_not_read(adaptive, capsys):
+    _, folder, sequences = adaptive
+    sequence = max(sequences, key=len)
+    result = explain_text(load(folder, budget=0.5), str(sequence), by_field=True)
+    unread = len(sequence) - result.tokens_read
+    output = capsys.readouterr().err
+    assert unread and f"{unread} tokens that the model did not read" in " ".join(output.split())
+    assert result.contributions[-unread:] == [None] * unread
