@@ -33,14 +33,15 @@ class TokenTable(NamedTuple):
 class DescribedRow(NamedTuple):
     """A sequence for readers. `texts`: field → original text, for fields of texts. `tokens`: what a model reads.
 
-    `contributions`: of the tokens of the table to what a model predicts, None if they are not explained.
+    `contributions`: of the tokens of the table to what a model predicts, None for one that it did not read, and in
+    place of all if they are not explained.
     """
 
     id: str
     tokens: str
     texts: Mapping[str, str]
     table: TokenTable
-    contributions: Sequence[float] | None = None
+    contributions: Sequence[float | None] | None = None
 
 
 def describe_row(

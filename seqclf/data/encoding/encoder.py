@@ -25,6 +25,10 @@ EncoderState = dict[str, Any]
 NO_ENCODERS: Mapping[str, Encoder] = MappingProxyType({})
 
 
+class UnfitValueError(ValueError):
+    """A Python value that does not fit its field. The message continues the name of the field."""
+
+
 class EncodedField(NamedTuple):
     """One field of N rows with S tokens in total.
 
@@ -146,7 +150,7 @@ class Encoder(ABC):
     def from_python(self, value: Any) -> Any:
         """Convert a Python value to the canonical type.
 
-        Raises ValueError, TypeError or an Arrow error if it does not fit.
+        Raises UnfitValueError with the reason if it does not fit, or any ValueError, TypeError or Arrow error.
         """
 
     @abstractmethod

@@ -29,14 +29,16 @@ class RunningTextEncoder(Encoder):
     def expected(self) -> str:
         return "a text"
 
+    @property
+    def remedy_for_lists(self) -> str:
+        """Remedy, for errors, for a column of lists."""
+        return f"set data.fields.{self.field.name}=category or number"
+
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
         (column,) = self.field.columns
         kind = types[column]
         if kind.endswith("]"):
-            raise InputError(
-                f"{where}: column '{column}' holds lists ({kind}), not text; "
-                f"set data.fields.{self.field.name}=category or number"
-            )
+            raise InputError(f"{where}: column '{column}' holds lists ({kind}), not text; {self.remedy_for_lists}")
         return f"CAST({plain(column, kind)} AS VARCHAR)"
 
     def from_python(self, value: Any) -> Any:

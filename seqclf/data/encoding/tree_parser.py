@@ -84,8 +84,10 @@ class _Builder:
             self._append(word, "", [])
 
     def close(self, bracket: str) -> None:
-        if not self.open_nodes or self.open_nodes[-1].bracket != CLOSES[bracket]:
+        if not self.open_nodes:
             raise MalformedError(f"is not a tree: '{bracket}' closes nothing; balance the brackets")
+        if (opened := self.open_nodes[-1].bracket) != CLOSES[bracket]:
+            raise MalformedError(f"is not a tree: '{bracket}' cannot close '{opened}'; balance the brackets")
         node = self.open_nodes.pop()
         if not node.children and not node.tag:
             raise MalformedError("is not a tree: a node is empty; remove its brackets")

@@ -116,3 +116,13 @@ def whole_numbers(column: str) -> str:
         f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
         f"lambda entry: CASE WHEN {is_whole} THEN TRY_CAST(entry AS BIGINT) END)"
     )
+
+
+def whole_numbers_or_texts(column: str) -> str:
+    """A list as JSON values: integers, and texts where a cast to integers would change an element."""
+    is_whole = WHOLE_NUMBER.format(value="entry")
+    return (
+        f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
+        f"lambda entry: CASE WHEN {is_whole} THEN COALESCE(to_json(TRY_CAST(entry AS BIGINT)), to_json(entry)) "
+        "ELSE to_json(entry) END)"
+    )

@@ -19,6 +19,10 @@ from seqclf.errors import InputError
 
 Table: TypeAlias = pa.Table | pa.RecordBatchReader
 COLUMNS = (str, bytes, Mapping, list, tuple, np.ndarray, pa.Array, pa.ChunkedArray)  # have no table's columns
+# Arrow type → nullable type of pandas.
+NULLABLE = {f"{u}int{bits}": f"{u.upper()}Int{bits}" for u in ("", "u") for bits in (8, 16, 32, 64)} | {
+    "bool": "boolean"
+}
 UNITS_PER_SECOND = {"s": 1, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
@@ -92,14 +96,22 @@ def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.T
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
     """Return `table` as a table of the library that `data` is of: pandas, polars or Arrow.
 
-    `same_rows`: the rows are those of `data`, so that a pandas frame keeps its index.
+    `same_rows`: the rows are those of `data`, so that a pandas frame keeps its index. In pandas, whole numbers and
+    booleans with missing values have nullable types, such as Int64, as they would become floats and objects.
     """
     if is_pandas(data):
         frame = table.to_pandas()
+        for name, column in zip(table.column_names, table.columns, strict=True):
+            if column.null_count and str(column.type) in NULLABLE:
+                frame[name] = column.to_pandas(types_mapper=_nullable_type)
         if same_rows:
             frame.index = data.index
         return frame
     return sys.modules["polars"].from_arrow(table) if is_polars(data) else table
+
+
+def _nullable_type(kind: pa.DataType) -> Any:
+    return sys.modules["pandas"].api.types.pandas_dtype(NULLABLE[str(kind)])
 
 
 def _from_pandas(frame: Any, where: str, index_levels: Collection[str], columns: Collection[str] | None) -> pa.Table:

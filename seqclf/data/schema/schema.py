@@ -59,6 +59,11 @@ class Schema:
         return Truncation(self.max_length, self.truncate)
 
     @property
+    def may_be_cut(self) -> bool:
+        """True if `truncate` can shorten sequences of these fields. Nodes of a tree would lose their parents."""
+        return all(encoder_class(field.kind).may_be_cut for field in self.fields)
+
+    @property
     def columns(self) -> list[tuple[str, str]]:
         """(config key, column) of every column that a file must have, label and id not included."""
         keys = [("data.group_by", column) for column in self.group_by]
@@ -148,16 +153,14 @@ def build_schema(
     else:
         built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
     check_together(built)
-    # Cutting would leave nodes without their parents.
-    if (
-        max_length is not None
-        and truncate != "error"
-        and not all(encoder_class(entry.kind).may_be_cut for entry in built)
-    ):
-        raise InputError(f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or max_length=null")
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
-    return Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+    if schema.truncation.cuts and not schema.may_be_cut:
+        raise InputError(
+            f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or data.max_length=null"
+        )
+    return schema
 
 
 def _check_options(

@@ -52,10 +52,10 @@ def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems
     problems.mark(bad, field.column, reasons)
 
 
-def too_long_reason(lengths: np.ndarray, limit: int | None) -> str:
-    """Return the reason to refuse sequences of more than `limit` tokens. `lengths`: (N,) before truncation."""
+def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
+    """Return the reason to refuse sequences above the limit of the schema. `lengths`: (N,) before truncation."""
     longest = int(lengths.max())
-    return (
-        f"has more than data.max_length={limit} tokens (the longest {longest}); "
-        "set data.truncate=keep_first or keep_last, or raise data.max_length"
-    )
+    remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
+    if not schema.may_be_cut:
+        remedy = "a tree cannot be cut; raise data.max_length, or set data.max_length=null"
+    return f"has more than data.max_length={schema.max_length} tokens (the longest {longest}); {remedy}"

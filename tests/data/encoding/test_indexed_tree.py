@@ -55,12 +55,28 @@ def test_lists_in_any_order_are_the_tree_of_its_brackets(tree):
         (["a", "b"], [-1], "has 2 tokens, 1 parents; give as many of each"),
         ([], [], "has no nodes"),
         (None, [-1], "give a list of tokens"),
-        (["a"], ["x"], "give a list of tokens"),
+        ("a b", [-1], "its tokens are the text 'a b'; write lists as"),
+        (["a"], "0", "its parents are the text '0'; write lists as"),
+        (["a", "b"], ["x", "0"], "the parent of node 0 is 'x'; give whole numbers"),
+        (["a", "b", "c"], [-1, "x", "y"], "the parent of node 1 is 'x'; give whole numbers"),
+        (["a", "b"], [-1, 0.6], "the parent of node 1 is 0.6; give whole numbers"),
+        (["a", "b"], [-1, "0.6"], "the parent of node 1 is '0.6'; give whole numbers"),
+        (["a", "b"], [-1, False], "the parent of node 1 is False; give whole numbers"),
+        (["a", "b"], [float("inf"), 0], "the parent of node 0 is inf; give whole numbers"),
+        (["a", "b"], [-1, [0]], r"the parent of node 1 is \[0\]; give whole numbers"),
+        (["a", "b"], [-1, "9" * 5000], "the parent of node 1 is '9{39}…; give whole numbers"),
     ],
 )
 def test_lists_that_are_no_tree_are_refused_with_the_reason(tokens, parents, reason):
     with pytest.raises(MalformedError, match=f"^is not a tree: {reason}"):
         parse_indexed(json.dumps({"tokens": tokens, "parents": parents}))
+
+
+@pytest.mark.parametrize("root", [-1, -1.0, "-1", " -1. ", None, float("nan"), "nan", "NA", ""])
+@pytest.mark.parametrize("parent", [0, 0.0, "0", "+0", "0.0"])
+def test_parents_are_whole_numbers_however_they_are_written(root, parent):
+    tree = parse_indexed(json.dumps({"tokens": ["a", "b"], "parents": [root, parent]}))
+    assert tree.tokens == ["b", "a"] and tree.parents.tolist() == [1, -1]
 
 
 def test_deep_and_wide_trees_are_read():
@@ -81,6 +97,55 @@ def test_lists_may_be_texts_with_a_separator(tmp_path):
     trees = np.split(sequences.fields["parents"], sequences.offsets[1:-1])
     assert {tuple(tree.tolist()) for tree in trees} == {(1, -1), (-1,)}
     assert sorted(dataset.encoders["tree"].tokens) == ["bad", "end", "not"]
+
+
+INDEXED = {"tree": {"kind": "tree", "columns": ["words", "heads"]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "root", "heads", "parent"),
+    [
+        (pa.string(), "-1", ["x", "0"], "the parent of node 0 is 'x'"),
+        (pa.string(), "-1", ["x", "y"], "the parent of node 0 is 'x'"),
+        (pa.float64(), -1, [float("inf"), 0], "the parent of node 0 is 'inf'"),
+        (pa.float64(), -1, [-1, 0.6], "the parent of node 1 is '0.6'"),
+        (pa.uint64(), None, [None, 2**64 - 1], "the parent of node 1 is 18446744073709551615, of 2 nodes"),
+        (pa.int64(), -1, [-1, 2], "the parent of node 1 is 2, of 2 nodes"),
+    ],
+)
+def test_tables_refuse_rows_whose_parents_are_not_indices(tmp_path, kind, root, heads, parent):
+    words = [["good"], ["bad"]] * 10 + [["good", "bad"]]
+    table = {
+        "words": words,
+        "heads": pa.array([[root]] * 20 + [heads], pa.list_(kind)),
+        "label": ["a", "b"] * 10 + ["a"],
+    }
+    pq.write_table(pa.table(table), tmp_path / "train.parquet")
+    train = {"train": str(tmp_path / "train.parquet"), "fields": INDEXED, "on_bad_row": "quarantine"}
+    dataset = prepare(data_options(tmp_path / "cache", **train))
+    (line,) = (dataset.folder / "quarantine.jsonl").read_text().splitlines()
+    assert parent in json.loads(line)["reason"] and json.loads(line)["row"] == 21
+    with pytest.raises(InputError, match=r"the parent of node 0 is 'good'; give whole numbers.*\(all 21 rows"):
+        swapped = {"tree": {"kind": "tree", "columns": ["heads", "words"]}}
+        prepare(data_options(tmp_path / "swapped", **{**train, "fields": swapped}))
+
+
+def test_columns_without_lists_are_refused_with_the_remedy(tmp_path):
+    rows = "words,heads,empty,label\n" + "good bad,1 -1,,a\nbad good,-1 0,,b\n" * 10
+    (tmp_path / "train.csv").write_text(rows)
+    train = {"train": str(tmp_path / "train.csv"), "fields": INDEXED}
+    with pytest.raises(
+        InputError, match=r"its tokens are the text 'good bad'; write .*\"data.list_separator=' '\" \(all"
+    ):
+        prepare(data_options(tmp_path / "cache", **train))
+    blank = {"tree": {"kind": "tree", "columns": ["words", "empty"]}}
+    with pytest.raises(InputError, match="is empty; a sequence needs at least one token"):
+        prepare(data_options(tmp_path / "cache", **{**train, "fields": blank}, list_separator=" "))
+    pq.write_table(
+        pa.table({"words": [["a"]] * 20, "heads": [0] * 20, "label": ["a", "b"] * 10}), tmp_path / "t.parquet"
+    )
+    with pytest.raises(InputError, match=r"column 'heads' holds BIGINT, not lists; data.fields.tree.columns names the"):
+        prepare(data_options(tmp_path / "cache", **{**train, "train": str(tmp_path / "t.parquet")}))
 
 
 def test_columns_of_lists_are_prepared_as_bracketed_text_is(tmp_path):

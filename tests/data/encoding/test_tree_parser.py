@@ -62,7 +62,8 @@ def test_expressions_keep_their_operators():
     [
         ("(2 x", r"'\(' is never closed"),
         ("(2 x))", r"'\)' closes nothing"),
-        ("[2 x)", r"'\)' closes nothing"),
+        ("[MAX 3 )", r"'\)' cannot close '\['; balance the brackets"),
+        ("(2 x ]", r"'\]' cannot close '\('; balance the brackets"),
         ("a b", "has 2 roots"),
         ("(2 x) (3 y)", "has 2 roots"),
         ("(2 ())", "a node is empty"),

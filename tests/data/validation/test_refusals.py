@@ -107,6 +107,12 @@ def test_lists_configured_as_text_are_refused(options, tmp_path):
     fails(options, tmp_path, message, write(tmp_path / "t.parquet", simple()), fields={"tokens": "text"})
 
 
+@pytest.mark.parametrize("kind", ["tree", {"kind": "tree", "columns": ["tokens"]}])
+def test_a_tree_of_one_column_of_lists_lacks_the_column_of_parents(options, tmp_path, kind):
+    message = r"not text; set 'data.fields={tokens: {kind: tree, columns: \[tokens, PARENTS\]}}', where PARENTS is"
+    fails(options, tmp_path, message, write(tmp_path / "t.parquet", simple()), fields={"tokens": kind})
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [

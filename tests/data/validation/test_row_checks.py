@@ -153,8 +153,13 @@ def test_missing_values_are_accepted_if_the_field_allows_them(events, missing):
 
 
 def test_the_reason_for_a_long_sequence_names_the_remedies():
-    text = too_long_reason(np.array([3, 9]), 5)
+    text = too_long_reason(np.array([3, 9]), Schema((Field("words", "text", ("words",)),), max_length=5))
     assert text == (
         "has more than data.max_length=5 tokens (the longest 9); "
         "set data.truncate=keep_first or keep_last, or raise data.max_length"
+    )
+    text = too_long_reason(np.array([3, 9]), Schema((Field("nodes", "tree", ("nodes",)),), max_length=5))
+    assert text == (
+        "has more than data.max_length=5 tokens (the longest 9); "
+        "a tree cannot be cut; raise data.max_length, or set data.max_length=null"
     )

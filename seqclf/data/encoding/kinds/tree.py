@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
@@ -13,16 +13,23 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.binarize import PARTIAL, binarize
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns, UnfitValueError
 from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
-from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed, written_order
+from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed, shown, written_order
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
 from seqclf.data.encoding.phrases import node_texts
 from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
 from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.reading.casts import plain, split_list
+from seqclf.data.reading.casts import (
+    TEXT_TYPES,
+    WHOLE_NUMBER_TYPES,
+    element_type,
+    plain,
+    split_list,
+    whole_numbers_or_texts,
+)
 from seqclf.data.schema.cell_types import is_text, looks_bracketed
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import hash_bytes
@@ -31,6 +38,7 @@ from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
 from seqclf.system.stored_state import require
 
+NO_TYPE = '"NULL"'  # DuckDB's type of a column without a single value
 INNER = "[NODE]"  # the token of a node without a word
 
 
@@ -88,28 +96,61 @@ class TreeEncoder(RunningTextEncoder):
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
         if not self.is_indexed:
             return super().list_sql(types, where)
-        types_of_items = ("VARCHAR", "BIGINT", "VARCHAR")
         parts, missing = [], []
-        for name, column, item in zip(LISTS, self.field.columns, types_of_items, strict=False):
-            cells = plain(column, types[column])
-            is_split = self.field.separator is not None and types[column] == "VARCHAR"
-            items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
-            parts.append(f"{name} := TRY_CAST({items} AS {item}[])")
-            missing.append(f"{cells} IS NULL")
+        for name, column in zip(LISTS, self.field.columns, strict=False):
+            kind = types[column]
+            if kind not in (*TEXT_TYPES, NO_TYPE) and not kind.endswith("]"):
+                raise InputError(
+                    f"{where}: column '{column}' holds {kind}, not lists; data.fields.{self.field.name}.columns names "
+                    "the lists of the tokens and of their parents' indices"
+                )
+            cells = plain(column, kind)
+            parts.append(f"{name} := {self._part_sql(name, cells, kind)}")
+            missing.append(f"NULLIF(trim({cells}), '') IS NULL" if kind in TEXT_TYPES else f"{cells} IS NULL")
         lists = f"CAST(to_json(struct_pack({', '.join(parts)})) AS VARCHAR)"
         return f"CASE WHEN {' OR '.join(missing)} THEN NULL ELSE {lists} END"
 
+    def _part_sql(self, name: str, cells: str, kind: str) -> str:
+        """One of the lists. What does not fit stays as it is, so that `parse_indexed` can tell it from a null."""
+        is_text = kind in TEXT_TYPES
+        is_split = is_text and self.field.separator is not None and kind != "JSON"
+        items = split_list(f"trim({cells})", self.field.separator) if is_split else cells
+        if name != "parents":
+            items = f"TRY_CAST({items} AS VARCHAR[])"
+        elif not WHOLE_NUMBER_TYPES.fullmatch(element_type(kind)):
+            items = whole_numbers_or_texts(items)
+        return f"COALESCE(to_json({items}), to_json({cells}))" if is_text else items
+
+    @property
+    def remedy_for_lists(self) -> str:
+        name, (column,) = self.field.name, self.field.columns
+        return (
+            f"set 'data.fields={{{name}: {{kind: tree, columns: [{column}, PARENTS]}}}}', where PARENTS is "
+            "the column of their parents' indices"
+        )
+
     @property
     def parts(self) -> Collection[str]:
-        return {*self.field.columns, *LISTS} if self.is_indexed else ()
+        return dict.fromkeys((*self.field.columns, *LISTS)) if self.is_indexed else ()
 
     def from_python(self, value: Any) -> Any:
         if not self.is_indexed:
             return super().from_python(value)
-        named = {**dict(zip(self.field.columns, LISTS, strict=False)), **{name: name for name in LISTS}}
+        named = {name: name for name in LISTS} | dict(zip(self.field.columns, LISTS, strict=False))
         if not isinstance(value, Mapping) or not value.keys() <= named.keys():
             raise TypeError(f"not {self.expected}")
-        return json.dumps({named[name]: list(cells) for name, cells in value.items()}, default=str)
+        lists: dict[str, list[Any]] = {}
+        for name, cells in value.items():
+            if isinstance(cells, (str, bytes, Mapping, Set)):
+                raise UnfitValueError(f"has {name} that are {shown(cells)}, not a list; give one entry per node")
+            if named[name] in lists:
+                both = " and ".join(other for other in value if named[other] == named[name])
+                raise UnfitValueError(f"has {both}, two names of one list; give it once")
+            lists[named[name]] = list(cells)
+        for column, name in zip(self.field.columns, ("tokens", "parents"), strict=False):
+            if name not in lists:
+                raise UnfitValueError(f"has no {column}; give the lists {' and '.join(self.field.columns[:2])}")
+        return json.dumps(lists, default=_json_value)
 
     def parse(self, text: str) -> Any:
         """Read bracketed text as it is, and lists as a JSON object by column or by `LISTS`."""
@@ -117,7 +158,7 @@ class TreeEncoder(RunningTextEncoder):
             return text
         try:
             return json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             example = ", ".join(f'"{column}": […]' for column in self.field.columns)
             raise InputError(f"sequence={text}: is not JSON ({error}); write {{{example}}}") from None
 
@@ -256,3 +297,8 @@ class TreeEncoder(RunningTextEncoder):
     def restore(self, state: EncoderState) -> None:
         require(state, {"tokens": [str], "tags": [str]})
         self.tokens, self.tags = state["tokens"], state["tags"]
+
+
+def _json_value(value: Any) -> str | None:
+    """Return an element that JSON has no type for: None for missing values of pandas, otherwise text."""
+    return None if type(value).__name__ in ("NAType", "NaTType") else str(value)

@@ -1,0 +1,78 @@
+"""Trees as lists of tokens and parents, in memory: tables and Python values give the same predictions and errors."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle.runtime import Classifier
+from seqclf.data.prepare import prepare
+from seqclf.export_bundle import write_bundle
+
+WORDS = ["good", "bad"]
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("indexed")
+    table = {"words": [WORDS, ["bad"]] * 10, "heads": [[-1, 0], [-1]] * 10, "label": ["a", "b"] * 10}
+    pq.write_table(pa.table(table), folder / "train.parquet")
+    fields = {"tree": {"kind": "tree", "columns": ["words", "heads"]}}
+    dataset = prepare(data_options(folder / "cache", train=str(folder / "train.parquet"), fields=fields))
+    write_bundle(make_task(dataset.description()), folder / "bundle", {})
+    return Classifier(folder / "bundle", device="cpu", threads=1)
+
+
+@pytest.mark.parametrize(
+    ("heads", "refused"),
+    [
+        ([-1.0, 0.0], None),
+        ([np.nan, 0.0], None),
+        ([None, 0], None),
+        ([pd.NA, 0], None),
+        (["-1", "0"], None),
+        (["-1.0", "0."], None),
+        (np.array([-1, 0]), None),
+        (np.array([np.nan, 0], np.float32), None),
+        (["x", "0"], "the parent of node 0 is 'x'"),
+        ([np.inf, 0.0], "the parent of node 0 is"),
+        ([-1.0, 0.6], "the parent of node 1 is"),
+        (np.array([False, True]), "the parent of node 0 is"),
+        ([], "has 2 tokens, 0 parents"),
+    ],
+)
+def test_a_frame_gives_the_predictions_of_its_records(classifier, heads, refused):
+    frame = pd.DataFrame({"words": [WORDS, WORDS], "heads": pd.Series([heads, heads], dtype=object)})
+    table, (row, _) = classifier.predict(frame), classifier.predict(frame.to_dict("records"))
+    if refused is None:
+        (expected,) = classifier.predict([{"words": WORDS, "heads": [-1, 0]}])
+        assert row == expected and table["error"].isna().all()
+        assert table["probability"][0] == pytest.approx(row["probability"], abs=1e-6)
+    else:
+        assert refused in row["error"] and refused in table["error"][0] and row["prediction"] is None
+
+
+@pytest.mark.parametrize(
+    ("row", "error"),
+    [
+        ({"words": "ab", "heads": [-1, 0]}, "tree has words that are 'ab', not a list; give one entry per node"),
+        ({"words": WORDS, "heads": b"ab"}, "tree has heads that are b'ab', not a list; give one entry per node"),
+        ({"words": WORDS}, "tree has no heads; give the lists words and heads"),
+        ({"heads": [-1]}, "tree has no words; give the lists words and heads"),
+        (
+            {"words": WORDS, "tokens": WORDS, "heads": [-1, 0]},
+            "tree has tokens and words, two names of one list; give it once",
+        ),
+    ],
+)
+def test_values_that_are_not_the_lists_of_a_tree_are_refused_alone(classifier, row, error):
+    refused, predicted = classifier.predict([row, {"words": WORDS, "heads": [-1, 0]}])
+    assert refused["error"] == error and predicted["error"] is None
+
+
+def test_an_infinite_parent_that_was_typed_refuses_its_row(classifier):
+    typed = classifier.parse('{"words": ["good", "bad"], "heads": [-1, 1e999]}')
+    refused, predicted = classifier.predict([typed, {"words": WORDS, "heads": [-1, 0]}])
+    assert "the parent of node 1 is inf; give whole numbers" in refused["error"] and predicted["error"] is None
