@@ -59,7 +59,7 @@ class SplitOptions(Options):
     folds: Annotated[int, Field(ge=2)]
     fold: ZeroOrMore
     seed: ZeroOrMore
-    on_leak: Literal["warn", "error", "drop"]
+    on_leak: Literal["warn", "error", "drop", "drop_earlier"]
 
     def shares(self, splits_with_file: set[str]) -> dict[str, float]:
         """Return the share of train that becomes validation and test, except where these have a file."""

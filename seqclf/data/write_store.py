@@ -136,7 +136,7 @@ class StoreWriter:
 
         too_long = np.flatnonzero(self._too_long(batch) & in_split)
         if len(too_long) and self.schema.truncate == "error":
-            reason = too_long_reason(batch.original_lengths, self.schema.max_length)
+            reason = too_long_reason(batch.original_lengths, self.schema)
             raise InputError(f"{refusal(int(too_long[0]), column, reason)} ({len(too_long)} such rows so far)")
         for row in np.flatnonzero(~batch.usable() & in_split).tolist():
             if batch.original_lengths[row] == 0:

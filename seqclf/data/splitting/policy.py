@@ -134,8 +134,8 @@ class SplitPolicy:
     ) -> LeakCheck:
         """Count rows that a later split shares with an earlier one, and treat them as `on_leak` says.
 
-        `splits`: by source, (N,) position in SPLITS. Raises InputError for `on_leak=error`, or if `on_leak=drop`
-        leaves a split without rows.
+        `splits`: by source, (N,) position in SPLITS. Raises InputError for `on_leak=error`, or if dropping leaves a
+        split without rows.
         """
         joined = np.concatenate(list(splits.values()))
         ids = _joined_id_codes(list(sources.values())) if compare_ids else None
@@ -143,18 +143,19 @@ class SplitPolicy:
             pa.chunked_array([chunk for rows in sources.values() for chunk in rows.labels.chunks])
         )
         content_keys = np.concatenate([rows.content_keys for rows in sources.values()])
-        report, leaking = find_leaks(content_keys, labels, joined, SPLITS, ids)
+        report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
                 f"{'; '.join(report.leaks_between_splits())}; split by data.split.by=distinct or "
                 "group, or set data.split.on_leak=drop to score only on what training has not seen, or warn"
             )
         report = replace(report, without_group=self.rows_without_group(sources["train"]))
-        if self.on_leak != "drop":
+        if self.on_leak == "warn":
             return LeakCheck(report, dict(splits))
-        dropped = {name: int((leaking & (joined == split)).sum()) for split, name in enumerate(SPLITS)}
-        remaining = np.where(leaking, DROPPED, joined)
-        _require_rows_left(joined, remaining)
+        drop = leaking if self.on_leak == "drop" else leaked
+        dropped = {name: int((drop & (joined == split)).sum()) for split, name in enumerate(SPLITS)}
+        remaining = np.where(drop, DROPPED, joined)
+        _require_rows_left(joined, remaining, self.on_leak)
         ends = np.cumsum([len(rows) for rows in splits.values()])
         return LeakCheck(
             replace(report, dropped=dropped), dict(zip(splits, np.split(remaining, ends[:-1]), strict=True))
@@ -193,12 +194,13 @@ def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
     return codes_by_appearance(pa.chunked_array(chunks)) - 1
 
 
-def _require_rows_left(before: np.ndarray, remaining: np.ndarray) -> None:
+def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) -> None:
     """Raise InputError if a split had rows and has none left."""
+    other = "an earlier" if on_leak == "drop" else "a later"
     for split, name in enumerate(SPLITS):
         if (before == split).any() and not (remaining == split).any():
             raise InputError(
-                f"data.split.on_leak=drop: leaves no row for {name}, as all are in an earlier split too; "
+                f"data.split.on_leak={on_leak}: leaves no row for {name}, as all are in {other} split too; "
                 "split by data.split.by=distinct, or set data.split.on_leak=warn"
             )
 

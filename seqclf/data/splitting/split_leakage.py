@@ -19,7 +19,7 @@ class LeakReport(JsonResult):
     `rows` in all splits, `distinct` sequences among them. `seen_before`: by later split, rows whose sequence an earlier
     split holds too. `ids_seen_before`: the same by id, None if rows have none. `conflicting_sequences` stand under
     several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.split.column`. `dropped`:
-    rows by split that `on_leak=drop` removed, empty otherwise.
+    rows by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise.
     """
 
     rows: int
@@ -76,10 +76,14 @@ def _counted(count: int, one: str, many: str) -> str:
 
 
 class Leaks(NamedTuple):
-    """Leakage between splits. `leaking_rows`: (N,) bool, rows that hold a sequence or an id of an earlier split."""
+    """Leakage between splits. `leaking`, `leaked`: (N,) bool, rows that an earlier or a later split shares.
+
+    A split shares a row that holds one of its sequences or ids.
+    """
 
     report: LeakReport
-    leaking_rows: np.ndarray
+    leaking: np.ndarray
+    leaked: np.ndarray
 
 
 def find_leaks(
@@ -93,13 +97,13 @@ def find_leaks(
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
-    >>> leaks.report.seen_before, leaks.report.conflicting_sequences, leaks.leaking_rows.tolist()
-    ({'validation': 1}, 1, [False, False, True])
+    >>> leaks.report.seen_before, leaks.report.conflicting_sequences, leaks.leaking.tolist(), leaks.leaked.tolist()
+    ({'validation': 1}, 1, [False, False, True], [True, False, False])
     """
     used = splits >= 0
     # Rows in no split can neither leak nor be leaked to.
-    repeated = _seen_in_earlier_split(keys, splits, used)
-    shared = np.zeros(len(keys), bool) if ids is None else _seen_in_earlier_split(ids, splits, used & (ids >= 0))
+    repeated, repeats = _shared_rows(keys, splits, used)
+    shared, shares = _shared_rows(keys if ids is None else ids, splits, used & (False if ids is None else ids >= 0))
     distinct, sequence = np.unique(keys[used], return_inverse=True)
     label_count = _labels_per_sequence(sequence, labels[used], len(distinct))
     later = {name: splits == split for split, name in enumerate(names) if split and (splits == split).any()}
@@ -111,7 +115,7 @@ def find_leaks(
         conflicting_sequences=int((label_count > 1).sum()),
         conflicting_rows=int((label_count > 1)[sequence].sum()),
     )
-    return Leaks(report, repeated | shared)
+    return Leaks(report, repeated | shared, repeats | shares)
 
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
@@ -122,11 +126,14 @@ def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -
     return np.bincount(pairs // classes, minlength=count)
 
 
-def _seen_in_earlier_split(values: np.ndarray, splits: np.ndarray, used: np.ndarray) -> np.ndarray:
-    """(N,) mask of rows whose value also occurs in an earlier split. Only rows in the mask `used` count."""
+def _shared_rows(values: np.ndarray, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(N,) masks of the rows whose value an earlier split holds too, and a later one. Only rows in `used` count."""
     distinct, inverse = np.unique(values[used], return_inverse=True)
-    earliest = np.full(len(distinct), np.iinfo(np.int64).max)
-    np.minimum.at(earliest, inverse, splits[used])
-    seen = np.zeros(len(values), bool)
-    seen[used] = splits[used] > earliest[inverse]
-    return seen
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    last = np.full(len(distinct), -1)
+    np.minimum.at(first, inverse, splits[used])
+    np.maximum.at(last, inverse, splits[used])
+    in_earlier, in_later = np.zeros((2, len(values)), bool)
+    in_earlier[used] = splits[used] > first[inverse]
+    in_later[used] = splits[used] < last[inverse]
+    return in_earlier, in_later

@@ -19,7 +19,7 @@ def test_counts_agree_with_a_plain_loop(data, count):
         return np.array(data.draw(st.lists(st.integers(low, high), min_size=count, max_size=count)))
 
     keys, labels, splits, ids = draw(0, 9).astype(np.uint64), draw(0, 2), draw(-1, 2), draw(-1, 12)
-    report, leaking = find_leaks(keys, labels, splits, NAMES, ids)
+    report, leaking, leaked = find_leaks(keys, labels, splits, NAMES, ids)
     rows = [row for row in range(count) if splits[row] >= 0]
 
     def earlier(values, row):
@@ -36,6 +36,9 @@ def test_counts_agree_with_a_plain_loop(data, count):
     assert [row for row in range(count) if leaking[row]] == [
         row for row in rows if earlier(keys, row) or shares_id(row)
     ]
+    # A row is shared with a later split if, with the order of the splits turned round, it is with an earlier one.
+    turned = np.where(splits < 0, splits, 2 - splits)
+    assert leaked.tolist() == find_leaks(keys, labels, turned, NAMES, ids).leaking.tolist()
     by_key = {}
     for row in rows:
         by_key.setdefault(keys[row], set()).add(labels[row])
@@ -64,6 +67,19 @@ def test_drop_leaves_only_rows_that_training_has_not_seen(options, files):
     dataset = prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "drop"}))
     assert dataset.splits["test"].ids.to_pylist() == ["b1"] and dataset.leaks.dropped["test"] == 3
     assert len(dataset.splits["train"].sequences) + len(dataset.splits["validation"].sequences) == 20
+
+
+def test_drop_earlier_leaves_the_test_whole(options, files):
+    dataset = prepare(options(**files, label="y", id="id", fields={"x": "category"}, split={"on_leak": "drop_earlier"}))
+    assert dataset.splits["test"].ids.to_pylist() == ["b0", "b1", "a2", "b3"]
+    left = {id for split in ("train", "validation") for id in dataset.splits[split].ids.to_pylist()}
+    assert left == {f"a{row}" for row in range(20)} - {"a0", "a2", "a3"}  # by sequence, by id, by sequence
+    assert sum(dataset.leaks.dropped.values()) == 3 and dataset.leaks.dropped["test"] == 0
+
+
+def test_dropping_all_training_rows_is_refused(options, files):
+    with pytest.raises(InputError, match=r"data.split.on_leak=drop_earlier: leaves no row for train, as all are in a"):
+        prepare(options(**{**files, "test": files["train"]}, label="y", split={"on_leak": "drop_earlier"}))
 
 
 def test_error_stops_and_names_the_leaks(options, files):
