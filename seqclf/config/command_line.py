@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from seqclf.config.documentation import CONF, Command
+from seqclf.config.documentation import CONF, GLOBAL_GROUP, Command
 
 
 def typed_command(name: str, arguments: Sequence[str]) -> Command:
@@ -16,13 +16,17 @@ def typed_command(name: str, arguments: Sequence[str]) -> Command:
 
 
 def chosen_groups(command: Command, arguments: Sequence[str]) -> dict[str, str]:
-    """Return choice by group, of the arguments that choose one.
+    """Return choice by group, of the arguments that choose one, and of the experiment.
 
     >>> chosen_groups(Command("train"), ["model=gru", "data.train=x", "data=nonsense"])
     {'model': 'gru'}
+    >>> chosen_groups(Command("train"), ["model=gru", "experiment=listops"])
+    {'data': 'listops_trees', 'model': 'gru', 'experiment': 'listops'}
     """
-    pairs = (text.lstrip("+").partition("=")[::2] for text in arguments)
-    return {group: name for group, name in pairs if group in command.groups and name in command.choices(group)}
+    pairs = [text.lstrip("+").partition("=")[::2] for text in arguments]
+    typed = {group: name for group, name in pairs if group in command.groups and name in command.choices(group)}
+    of_experiment = command.experiment_groups(typed[GLOBAL_GROUP]) if GLOBAL_GROUP in typed else {}
+    return {**{group: name for group, name in of_experiment.items() if group in command.groups}, **typed}
 
 
 def option_values(arguments: Sequence[str], names: Collection[str]) -> list[Path]:

@@ -10,7 +10,7 @@ Reading them takes neither Hydra nor OmegaConf, so that help texts and shell com
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -100,10 +100,7 @@ class Command:
 
     def choice(self, group: str, name: str) -> Choice:
         """Return a choice with the keys that it sets or inherits, as the command changes them."""
-        path = next(
-            folder / group / f"{name}.yaml" for folder in reversed(self.folders) if _exists(folder, group, name)
-        )
-        file = read_file(path)
+        file = read_file(_path(self.folders, group, name))
         parents = [choice for above, choice in file.defaults if above is None and choice != SELF]
         inherited = [self.choice(group, parent) for parent in parents if parent in self.choices(group)]
         if group == GLOBAL_GROUP:  # its keys are those of groups, whose files explain them
@@ -130,6 +127,19 @@ class Command:
             if group != GLOBAL_GROUP and name in self.choices(group)
         ]
         return [*self.own_keys, *(key for keys in of_groups for key in keys)]
+
+    def experiment_keys(self, chosen: Mapping[str, str]) -> tuple[Key, ...]:
+        """Return the keys that the chosen experiment sets. `chosen`: choice by group."""
+        return self.choice(GLOBAL_GROUP, chosen[GLOBAL_GROUP]).keys if GLOBAL_GROUP in chosen else ()
+
+    def experiment_groups(self, name: str) -> dict[str, str]:
+        """Return the choices, by group, that an experiment makes in its defaults list.
+
+        >>> Command("train").experiment_groups("listops")
+        {'data': 'listops_trees', 'model': 'tree_lstm'}
+        """
+        file = read_file(_path(self.folders, GLOBAL_GROUP, name))
+        return {group.removeprefix("/"): choice for group, choice in file.defaults if group is not None}
 
     def key(self, path: str, chosen: dict[str, str] | None = None) -> Key:
         """Return the key at a dotted path. Raises KeyError."""
@@ -177,7 +187,7 @@ def _insert(keys: dict[str, Key], key: Key) -> None:
 def read_file(path: Path) -> ConfigFile:
     """Read one YAML file with its comments."""
     text = path.read_text(encoding="utf-8")
-    lines = text.splitlines()
+    lines = [*text.splitlines(), ""]  # a block at the end of the file ends on a line behind the last one
     node = yaml.compose(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     entries = {key.value: value for key, value in node.value} if node is not None else {}
     return ConfigFile(
@@ -188,8 +198,10 @@ def read_file(path: Path) -> ConfigFile:
     )
 
 
-def _exists(folder: Path, group: str, name: str) -> bool:
-    return (folder / group / f"{name}.yaml").is_file()
+def _path(folders: Sequence[Path], group: str, name: str) -> Path:
+    """Return the file of a choice, of the last folder that has it."""
+    paths = (folder / group / f"{name}.yaml" for folder in reversed(folders))
+    return next(path for path in paths if path.is_file())
 
 
 def _first(path: str) -> str:

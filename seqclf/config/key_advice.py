@@ -43,17 +43,23 @@ def advise_key(
     'write optimizer.lr=0.1'
     >>> advise_key(Command("train"), "optimizer.momentum", "0.8", {})
     'write optimizer=sgd optimizer.momentum=0.8'
+    >>> advise_key(Command("train"), "model.layers", "2", {"model": "tree_lstm"})
+    'model=tree_lstm has no layers, so remove it (model=lstm has layers)'
     """
     typed = typed.lstrip("+~")
     if note := NOT_SET.get(command.name, {}).get(typed):
         return note
     if typed.startswith(FIELDS):
-        return f"fields are one mapping; write {_fields(typed.removeprefix(FIELDS), value)}"
+        mapping = _fields(typed.removeprefix(FIELDS), value)
+        return f"fields are one mapping; write {set_mapping('data.fields', mapping, _has_fields(command, chosen))}"
     keys = {key.path: key for key in command.all_keys(dict(chosen)) if key.value is not None}
     above, _, name = typed.rpartition(".")
     if name != typed and name in experiment_variables(command, chosen):
         return f"write {_argument(name, value)}"
     if other := _of_other_choice(command, typed):
+        group, _, below = typed.partition(".")
+        if group in chosen:  # another choice would undo what the user has decided
+            return f"{group}={chosen[group]} has no {below}, so remove it ({other} has {below})"
         return f"write {shell_word(other)} {_argument(typed, value)}"
     if typed in declared:
         return f"write {_argument(f'+{typed}', value)}"
@@ -97,9 +103,7 @@ def experiment_variables(command: Command, chosen: Mapping[str, str]) -> dict[st
     >>> experiment_variables(Command("train"), {"experiment": "trec"})
     {'path': 'folder that holds the files'}
     """
-    if GLOBAL_GROUP not in chosen:
-        return {}
-    keys = command.choice(GLOBAL_GROUP, chosen[GLOBAL_GROUP]).keys
+    keys = command.experiment_keys(chosen)
     return {key.path: key.comment for key in keys if key.is_required and "." not in key.path}
 
 
@@ -120,13 +124,29 @@ def _initials(name: str) -> str:
     return "".join(part[0] for part in parts) if len(parts) > 1 else name
 
 
+def set_mapping(key: str, value: str, is_set: bool) -> str:
+    """Return the arguments that set a mapping. `is_set`: it has a value, which Hydra would merge with the new one.
+
+    >>> print(set_mapping("data.fields", "{x: number}", True))
+    '~data.fields' '+data.fields={x: number}'
+    """
+    return f"'~{key}' {shell_word(f'+{key}={value}')}" if is_set else shell_word(f"{key}={value}")
+
+
 def _fields(path: str, value: str | None) -> str:
-    """Return the argument that sets the fields for `data.fields.PATH=value`, as Hydra adds no keys to a null."""
+    """Return the mapping of fields for `data.fields.PATH=value`, as Hydra adds no keys to a null."""
     name, _, option = path.partition(".")
     if option in ("", "kind"):
-        kind = value if value is not None and re.fullmatch("[a-z]+", value) else "KIND"
-        return shell_word(f"data.fields={{{name}: {kind}}}")
-    return shell_word(f"data.fields={{{name}: {{kind: KIND, {option}: {value or 'VALUE'}}}}}")
+        is_kind = value is not None and re.fullmatch(r"[a-z]+|\{.*\}" if option == "" else "[a-z]+", value)
+        return f"{{{name}: {value if is_kind else 'KIND'}}}"
+    return f"{{{name}: {{kind: KIND, {option}: {value or 'VALUE'}}}}}"
+
+
+def _has_fields(command: Command, chosen: Mapping[str, str]) -> bool:
+    """True if the chosen data, or the experiment, have fields."""
+    keys = [*command.all_keys(dict(chosen)), *command.experiment_keys(chosen)]
+    values = [key.value for key in keys if key.path == FIELDS.rstrip(".")]
+    return bool(values) and values[-1] != "null"
 
 
 def _meant(command: Command, typed: str, keys: Mapping[str, Key]) -> list[str]:

@@ -19,7 +19,7 @@ from hydra.errors import HydraException
 from seqclf.config.command_line import chosen_groups, typed_command
 from seqclf.config.documentation import GLOBAL_GROUP
 from seqclf.config.instantiate import locate
-from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables
+from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables, set_mapping
 from seqclf.config.override_text import argument, is_plain, quoted, shell_word
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.errors import InputError
@@ -157,7 +157,7 @@ class TypedArguments:
         for position, text in enumerate(overrides):
             if "=" in overrides[position + 1 : position + 2]:
                 value = "".join(overrides[position + 2 : position + 3])
-                raise InputError(f"{text} = {value}: has spaces around the =; write {shell_word(f'{text}={value}')}")
+                raise InputError(f"{text} = {value}: has spaces around the =; write {_without_spaces(text, value)}")
             if "=" in text and _open_brackets(text) > 0:
                 rest = list(_until_closed(overrides[position:]))
                 if len(rest) > 1 and _open_brackets(" ".join(rest)) == 0:
@@ -168,8 +168,10 @@ class TypedArguments:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
             raise InputError(f"{text}: is no KEY=VALUE; {self._for_value(text)}")
+        if value.isspace():
+            raise InputError(f"{text}: has a value of spaces without quotes; write {_without_spaces(key, value)}")
         if key != key.rstrip() or value != value.lstrip():
-            raise InputError(f"{text}: has spaces around the =; write {shell_word(f'{key.rstrip()}={value.lstrip()}')}")
+            raise InputError(f"{text}: has spaces around the =; write {_without_spaces(key, value)}")
         try:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
@@ -248,7 +250,7 @@ class TypedArguments:
             added = " ".join(shell_word(f"+{key}.{name}={part}") for name, part in override.items())
             return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
         # Hydra merges mappings. One that brings other keys has to take the place of the first.
-        return f"is set already; to replace it, write '~{key}' {shell_word(f'+{key}={value}')}"
+        return f"is set already; to replace it, write {set_mapping(key, value, is_set=True)}"
 
 
 def repeated_key(text: str) -> str | None:
@@ -266,6 +268,16 @@ def repeated_key(text: str) -> str | None:
                 return repeated[0]
         waiting += getattr(node, "children", None) or []
     return None
+
+
+def _without_spaces(key: str, value: str) -> str:
+    """Return the argument without spaces around its `=`. A value of nothing but spaces is meant, and needs quotes.
+
+    >>> print(_without_spaces("seed ", " 1"), _without_spaces("data.list_separator", " "))
+    seed=1 "data.list_separator=' '"
+    """
+    key = key.rstrip()
+    return argument(key, value) if value.isspace() else shell_word(f"{key}={value.lstrip()}")
 
 
 def _without_quoted_keys(text: str) -> str | None:

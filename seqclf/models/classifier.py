@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 from torch import Tensor, nn
@@ -46,6 +47,9 @@ class SequenceClassifier(nn.Module):
     >>> model({"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths).shape
     torch.Size([2, 3])
     """
+
+    # Arguments of this class that a subclass sets itself, so that no key of a config can.
+    fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
     def __init__(
         self,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,13 +19,16 @@ class TreeClassifier(SequenceClassifier):
     """A `SequenceClassifier` of trees. In training every node with a label is classified too, by the same head.
 
     `node_loss`: weight of such a node in the mean of all losses, against 1 of a tree. Nodes count whose label, as a
-    text, is one of the classes: `ParentsSpec.node_classes`. `arguments`: those of `SequenceClassifier`.
+    text, is one of the classes: `ParentsSpec.node_classes`. `arguments`: those of `SequenceClassifier` but `pooling`,
+    as the root is the only output, and `number_noise`, as a tree has no numbers.
     """
+
+    fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({"pooling": "last", "number_noise": 0.0})
 
     node_classes: Tensor
 
     def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, node_loss: float, **arguments: Any):
-        super().__init__(fields, num_classes, **arguments)
+        super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
         codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])
         # Of nodes without a label. Not persistent: it follows from the fields, which travel in the checkpoint.

@@ -8,12 +8,11 @@ from typing import Any, NamedTuple
 import torch
 
 from seqclf.config.instantiate import Config
-from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 from seqclf.models.structure.carry_optimizer import carry_optimizer
 from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable
 from seqclf.models.structure.new_config import changed_config
-from seqclf.models.structure.options import ModelChange
+from seqclf.models.structure.options import ModelChange, read_change
 from seqclf.training.module import SequenceTask
 
 
@@ -50,7 +49,7 @@ def change_structure(
         change = seqclf.change_structure(task, optimizer, layers=2, freeze="embedding")
         print(change.text)  # layers 1 → 2, embedding frozen
     """
-    change = parse_options(ModelChange, {**changes, "freeze": freeze, "unfreeze": unfreeze}, "change_structure")
+    change = read_change(ModelChange, {**changes, "freeze": freeze, "unfreeze": unfreeze}, "change_structure")
     seed = int(torch.randint(2**62, ()))
     return apply_change(task, optimizer, change, "change_structure", seed)
 

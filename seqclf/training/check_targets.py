@@ -13,7 +13,7 @@ from torch import nn
 
 from seqclf.config.argument_types import check_values
 from seqclf.config.arguments import Arguments, arguments_of, drop_unused, require_complete, require_known
-from seqclf.config.instantiate import Config, build, locate_subclass
+from seqclf.config.instantiate import Config, build, is_foreign, locate_subclass
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.structure.new_config import changed_config
@@ -73,7 +73,7 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Conf
 
 
 def _resolve_classifier(
-    network: type, taken: Arguments, settings: Mapping[str, Any], written: Collection[str]
+    network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any], written: Collection[str]
 ) -> Config:
     """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
@@ -87,20 +87,21 @@ def _resolve_classifier(
     of_encoder = of_encoder.without(OF_ENCODER)
     # What the encoder requires may stand in its block or above it.
     block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
-    of_classifier = [*taken.names, *arguments_of(SequenceClassifier).without(OF_MODEL).names]
+    of_base = arguments_of(SequenceClassifier).without([*OF_MODEL, *network.fixed_arguments])
+    of_classifier = [*taken.names, *of_base.names]
     either = Arguments(
         owner=f"{network.__qualname__} or {located.__qualname__}",
         names=[*dict.fromkeys([*of_classifier, *of_encoder.names])],
-        required=taken.required,
+        required=[*dict.fromkeys([*taken.required, *of_base.required])],
         takes_any=of_encoder.takes_any,
     )
     settings = {**_without_repeats(settings, block, of_classifier, written), "encoder": block}
-    if network is not SequenceClassifier:  # it may read any name, and set arguments of the encoder itself
+    if is_foreign(settings["_target_"]):  # it may read any name, and set arguments of the encoder itself
         settings = drop_unused("model", settings, either, written, NOT_OF_MODEL)
         require_complete("model", settings, taken)
         return settings
     settings = _known("model", settings, either, written, NOT_OF_MODEL)
-    require_complete("model", settings, taken)
+    require_complete("model", settings, taken._replace(required=either.required))
     require_complete("model", {*settings, *block}, of_encoder)
     return settings
 

@@ -23,6 +23,7 @@ IGNORED_WARNINGS = (
     ".*The number of training batches.*",
     ".*dirpath has changed.*",
     ".*could not find the monitored key.*",
+    ".*callbacks used to create the checkpoint.*",  # named by the settings that add them, see `resume.left_out`
     ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
 )
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")

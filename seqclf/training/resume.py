@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
@@ -17,9 +17,11 @@ from seqclf.config.instantiate import locate
 from seqclf.errors import InputError
 from seqclf.system.stored_state import COUNT, Each, Where, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
+from seqclf.training.early_stopping import EarlyStopping
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
 from seqclf.training.optimizer_state import check_optimizer_state
+from seqclf.training.structure_schedule import StructureSchedule
 
 TRACKED = dict.fromkeys(("ready", "started", "processed", "completed"), COUNT)
 PROGRESS = {"total": TRACKED, "current": TRACKED}
@@ -64,6 +66,9 @@ RECORD = {  # state of an `EpochRecord`
     "seconds": float,
 }
 
+# Names of callbacks in a checkpoint → the settings that add them.
+SETTINGS = {StructureSchedule.__qualname__: "structure", EarlyStopping.__qualname__: "patience"}
+
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:
     """Raise InputError unless the checkpoint continues this task and, inside an epoch, the same batches.
@@ -105,6 +110,15 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
         raise InputError(
             f"checkpoint={path}: has started epoch {started} already; raise trainer.max_epochs (now {epochs})"
         )
+
+
+def left_out(path: Path, callbacks: Iterable[Callback]) -> list[str]:
+    """Return the settings of a checkpoint's run whose callbacks are not among those of the run that continues it."""
+    present = {callback.state_key for callback in callbacks}
+    # Another `checkpoint_every` is another saver, which continues nothing.
+    names = [name.partition("{")[0] for name in read_checkpoint(path)["callbacks"].keys() - present]
+    missing = {name for name in names if name != ModelCheckpoint.__qualname__}
+    return sorted(SETTINGS.get(name, f"{name} of trainer.callbacks") for name in missing)
 
 
 def _structure_remedy(config: Mapping[str, Any], state: Mapping[str, Any]) -> str:

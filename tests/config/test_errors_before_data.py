@@ -269,7 +269,31 @@ CASES = [
     ),
     ("train", ["model=transformer", "model.heads=0"], "model.heads=0: must be at least 1"),
     ("train", ["model=transformer", "model.expansion=2.5"], "model.expansion=2.5: must be a whole number"),
-    ("train", ["model=transformer", "model.cell=gru"], "model.cell: no such key; write model=lstm model.cell=gru"),
+    (
+        "train",
+        ["model=transformer", "model.cell=gru"],
+        "model.cell: no such key; model=transformer has no cell, so remove it (model=lstm has cell)",
+    ),
+    (
+        "train",
+        ["experiment=sst", "path=x", "model.layers=2"],
+        "model.layers: no such key; model=tree_lstm has no layers, so remove it (model=lstm has layers)",
+    ),
+    (
+        "train",
+        ["model=tree_lstm", "model.pooling=max"],
+        "model.pooling: no such key; model=tree_lstm has no pooling, so remove it (model=lstm has pooling)",
+    ),
+    (
+        "train",
+        ["data.list_separator= "],
+        "data.list_separator= : has a value of spaces without quotes; write \"data.list_separator=' '\"",
+    ),
+    (
+        "train",
+        ["data.list_separator", "=", " "],
+        "data.list_separator =  : has spaces around the =; write \"data.list_separator=' '\"",
+    ),
     ("train", ["model.heads=8"], "model.heads: no such key; write model=transformer model.heads=8"),
     (
         "train",

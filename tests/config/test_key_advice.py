@@ -1,7 +1,10 @@
 """Keys that a command does not have: the advice names the one that was meant."""
 
+import shlex
+
 import pytest
 
+from seqclf.config.composition import compose_config
 from seqclf.config.documentation import Command
 from seqclf.config.habits import BY_HABIT
 from seqclf.config.key_advice import advise_choice, advise_key
@@ -49,9 +52,9 @@ def test_names_of_other_libraries_stand_for_keys_that_exist():
             "train",
             "data.fields.events.kind",
             "category",
-            "fields are one mapping; write 'data.fields={events: category}'",
+            "fields are one mapping; write '~data.fields' '+data.fields={events: category}'",
         ),
-        ("train", "data.fields.x", "1", "fields are one mapping; write 'data.fields={x: KIND}'"),
+        ("train", "data.fields.x", "1", "fields are one mapping; write '~data.fields' '+data.fields={x: KIND}'"),
         ("bench", "bs", "3", "write batch_size=3"),
         ("train", "debug.steps", "5", "write debug=overfit_one_batch debug.steps=5"),
         (
@@ -79,6 +82,23 @@ def test_a_file_is_no_choice_of_data():
 def test_a_mapping_that_is_set_is_replaced_and_not_merged():
     line = TypedArguments("train", ["data.fields={items: category}"]).unknown_key("data.fields")
     assert line.endswith("write '~data.fields' '+data.fields={items: category}'")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advised"),
+    [
+        (["experiment=sst", "path=x"], "'~data.fields' '+data.fields={words: {kind: text, min_count: 2}}'"),
+        (["experiment=listops", "path=x"], "'~data.fields' '+data.fields={words: {kind: text, min_count: 2}}'"),
+        (["data=toy"], "'~data.fields' '+data.fields={words: {kind: text, min_count: 2}}'"),
+        (["data=files"], "'data.fields={words: {kind: text, min_count: 2}}'"),
+    ],
+)
+def test_a_new_field_is_advised_in_the_form_that_the_data_takes(arguments, advised):
+    typed = TypedArguments("train", [*arguments, "data.fields.words={kind: text, min_count: 2}"])
+    line = typed.unknown_key("data.fields.words")
+    assert line == f"data.fields.words: no such key; fields are one mapping; write {advised}"
+    fields = compose_config("train", [*arguments, *shlex.split(advised)]).config.data.fields
+    assert fields == {"words": {"kind": "text", "min_count": 2}}
 
 
 @pytest.mark.parametrize(

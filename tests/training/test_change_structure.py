@@ -47,6 +47,8 @@ def test_a_refused_change_leaves_the_task_as_it_was(task, batches):
         ({"freeze": "embedding", "hidden_size": 4}, r"change_structure.hidden_size=4: must be above 8"),
         ({"freeze": ["embedding", "nothing"], "layers": 2}, r"change_structure.freeze=nothing: no such module"),
         ({"layer": 2}, r"change_structure.layer: no such key; did you mean"),
+        ({"foo": 1}, r"change_structure.foo: no such key; write freeze, unfreeze, or a key of model: layers, "),
+        ({}, r"change_structure: changes nothing; add freeze, unfreeze, or a key of model: layers, "),
         ({"layers": 2, "freeze": "output"}, "holds no weight of this network"),
     ]
     for changes, message in refused:

@@ -11,9 +11,11 @@ from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
+from seqclf.models.structure.new_config import changeable_keys
 from seqclf.training.check_targets import resolve_loss, resolve_model, resolve_optimizer
 from seqclf.training.losses import build_loss
 from seqclf.training.user_callbacks import build_callbacks, check_callbacks
+from seqclf.tuning.space import known_keys
 
 FIELDS = [{"name": "value", "kind": "number", "width": 2}]
 HERE = __name__
@@ -153,6 +155,16 @@ def test_a_subclass_of_the_classifier_may_choose_arguments_of_its_encoder():
 
 def test_the_built_in_models_keep_all_their_keys():
     assert resolve_model(MODEL, set()) == MODEL
+
+
+@pytest.mark.parametrize("name", ["pooling", "number_noise", "layers"])
+def test_a_tree_model_has_no_key_that_would_do_nothing(name):
+    model = defaults("model", "tree_lstm")
+    assert resolve_model(model, set()) == model and name not in changeable_keys(model)
+    line = refused(resolve_model, {**model, name: MODEL[name]}, f"model.{name}")
+    assert line.startswith(f"model.{name}: no such argument of TreeClassifier or TreeLSTM; it takes node_loss, ")
+    usual = known_keys({"model.pooling": ["last", "max"], "model.dropout": [0.1, 0.2]}, {"model": model})
+    assert list(usual) == ["model.dropout"]
 
 
 def test_a_loss_of_another_package_gets_the_keys_that_it_takes():

@@ -13,9 +13,10 @@ from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAver
 from seqclf.errors import InputError
 from seqclf.training.change_structure import change_structure
 from seqclf.training.debugging.finite_check import FiniteCheck
+from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import load_task
-from seqclf.training.resume import check_resumable, epochs_started
+from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.structure_schedule import StructureSchedule
 
 pytestmark = pytest.mark.filterwarnings(
@@ -75,6 +76,16 @@ def test_a_run_resumed_anywhere_in_a_schedule_equals_an_unbroken_one(task, fit, 
             assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
         notes = [[row["observation"] for row in record.history] for record in (records[0], records[-1])]
         assert notes[0] == notes[1], moment
+
+
+def test_settings_that_a_resumed_run_leaves_out_are_named_as_in_the_config(task, fit, tmp_path):
+    schedule, stopping, saver = StructureSchedule(SCHEDULE), early_stopping(3), SaveAt(tmp_path, [(0, "end")])
+    average = EMAWeightAveraging()
+    average.state_dict = lambda: {"decay": 0.9}
+    fit(task(), callbacks=[StructureSchedule(SCHEDULE[:1]), stopping, average, saver], max_epochs=1)
+    [path] = saver.saved.values()
+    assert left_out(path, [schedule, early_stopping(9), average]) == []
+    assert left_out(path, []) == ["EMAWeightAveraging of trainer.callbacks", "patience", "structure"]
 
 
 def test_each_change_is_noted_in_its_epoch(task, fit, tmp_path):
@@ -195,7 +206,7 @@ def test_what_a_network_refuses_is_named_by_the_change(task):
     """Its constructor does not know the schedule."""
     model = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "bidirectional": False, "earliness": 0.1}
     module = task(model=model)
-    with pytest.raises(InputError, match=r"^structure\[0\]: model: an adaptive model reads each sequence once"):
+    with pytest.raises(InputError, match=r"^structure\[0\]\.bidirectional=true: cannot change in seqclf\.models\.adap"):
         StructureSchedule([{"epoch": 2, "bidirectional": True}]).check(module)
 
 

@@ -54,8 +54,9 @@ def continue_classifier(old: SequenceClassifier, new: SequenceClassifier) -> Con
         axes |= _below(name, part.axes)
     if isinstance(old, AdaptiveClassifier):
         axes |= {
-            "halting.weight": (Axis(kept(1)), Axis(encoder.outputs, summed=True)),
-            "halting.bias": (Axis(kept(1)),),
+            "halting.outputs.weight": (Axis(kept(1)), Axis(encoder.outputs, summed=True)),
+            "halting.outputs.bias": (Axis(kept(1)),),
+            "halting.certainty": (),
         }
     # The norm of the pooled vector sees copies in its mean and variance, unless all units have as many.
     preserves = encoder.preserves and pooling.preserves and is_even(pooled)

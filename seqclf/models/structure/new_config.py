@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from seqclf.config.instantiate import Config
+from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 
 CLASSIFIERS = (
@@ -22,6 +23,8 @@ OF_ENCODER = {
     "seqclf.models.transformer.Transformer": ("layers", "hidden_size", "embedding_size", "heads", "expansion"),
     "seqclf.models.tree_lstm.TreeLSTM": ("hidden_size", "embedding_size"),
 }
+# Keys with one possible value in a network, whatever its encoder.
+FIXED = {"seqclf.models.adaptive.AdaptiveClassifier": ("bidirectional",)}  # it reads a sequence once, from its start
 WIDTHS = ("hidden_size", "embedding_size", "channels", "heads", "expansion")
 
 
@@ -33,7 +36,9 @@ def changeable_keys(model: Config) -> tuple[str, ...]:
     """
     if model.get("_target_") not in CLASSIFIERS:
         return ()
-    return (*OF_ENCODER.get(model["encoder"]["_target_"], ()), *OF_CLASSIFIER)
+    names = (*OF_ENCODER.get(model["encoder"]["_target_"], ()), *OF_CLASSIFIER)
+    present = model.keys() | model["encoder"].keys()
+    return tuple(name for name in names if name in present and name not in FIXED.get(model["_target_"], ()))
 
 
 def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Config:
@@ -48,11 +53,12 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
     """
     changed = {**model, "encoder": dict(model["encoder"])} if isinstance(model.get("encoder"), Mapping) else {**model}
     for name, value in changes.items():
-        block = _block(changed, name, f"{key}.{name}={value}")
+        entry = f"{key}.{name}={label_text(value)}"
+        block = _block(changed, name, entry)
         if value == block[name]:
-            raise InputError(f"{key}.{name}={value}: is the value already; remove it")
+            raise InputError(f"{entry}: is the value already; remove it")
         if name in WIDTHS and value < block[name]:
-            raise InputError(f"{key}.{name}={value}: must be above {block[name]}, its value; a model grows only")
+            raise InputError(f"{entry}: must be above {block[name]}, its value; a model grows only")
         if name == "layers" and "cell" in OF_ENCODER[changed["encoder"]["_target_"]]:
             of_stack = {**changed, **changed["encoder"]}
             block["residual_layers"] = max(0, of_stack.get("residual_layers", 0) + value - of_stack["layers"])
@@ -70,7 +76,8 @@ def _block(model: Config, name: str, entry: str) -> Config:
     blocks = [block for block in (model.get("encoder"), model) if isinstance(block, dict) and name in block]
     if name not in known or not blocks:
         can = f"of model, it can change {', '.join(known)}; " if known else ""
-        target = model["encoder"]["_target_"] if known else model.get("_target_")
+        is_fixed = name in FIXED.get(model.get("_target_", ""), ())
+        target = model["encoder"]["_target_"] if known and not is_fixed else model.get("_target_")
         raise InputError(f"{entry}: cannot change in {target}; {can}freeze and unfreeze work for any model")
     return blocks[0]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
+from seqclf.config.override_text import is_plain, quoted
+from seqclf.config.suggestions import did_you_mean
+from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare, check_pooling
 
@@ -41,10 +44,17 @@ class ModelChange(Options):
         return self.model_dump(exclude=NOT_OF_MODEL, exclude_unset=True)
 
 
+CHANGEABLE = [name for name in ModelChange.model_fields if name not in NOT_OF_MODEL]
+KEYS = f"freeze, unfreeze, or a key of model: {', '.join(CHANGEABLE)}"
+
+
 class ScheduleEntry(ModelChange):
     """An entry of `structure`. `epoch`: counts from 1."""
 
     epoch: Count
+
+
+Change = TypeVar("Change", bound=ModelChange)
 
 
 class ScheduledChange(NamedTuple):
@@ -66,21 +76,51 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
     seqclf.errors.InputError: structure[0].layer: no such key; did you mean 'structure[0].layers'?
     """
     if not isinstance(entries, (list, tuple)):
-        raise InputError("structure: must be a list of changes, such as [{epoch: 3, layers: 2}]")
+        example = _written(entries) if isinstance(entries, Mapping) else "{epoch: 3, layers: 2}"
+        raise InputError(f"structure: must be a list of changes, such as [{example}]")
     changes = []
     for index, entry in enumerate(entries):
         key = f"structure[{index}]"
         if not isinstance(entry, Mapping):
             raise InputError(f"{key}={entry}: must be a mapping, such as {{epoch: 3, layers: 2}}")
         if "epoch" not in entry:
-            raise InputError(f"{key}.epoch: is missing; write {{epoch: 3, …}} for the start of the third epoch")
-        if set(entry) == {"epoch"}:
-            raise InputError(f"{key}: changes nothing; add a key of model, freeze or unfreeze")
+            written = _written({"epoch": 3, **entry})
+            raise InputError(f"{key}.epoch: is missing; write {written} for the start of the third epoch")
         if isinstance(entry.get("model"), Mapping):
-            raise InputError(f"{key}.model: keys of model stand in the entry itself; write {{epoch: 3, layers: 2}}")
-        change = parse_options(ScheduleEntry, dict(entry), key)
+            flat = {name: value for name, value in entry.items() if name != "model"} | dict(entry["model"])
+            raise InputError(f"{key}.model: keys of model stand in the entry itself; write {_written(flat)}")
+        change = read_change(ScheduleEntry, entry, key)
         changes.append(ScheduledChange(key, change.epoch, change))
     return sorted(changes, key=lambda change: change.epoch)
+
+
+def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Change:
+    """Return a checked change. `key`: where it stands, for errors. Raises InputError for one that changes nothing.
+
+    >>> read_change(ModelChange, {"freeze": "embedding"}, "change_structure").freeze
+    ('embedding',)
+    """
+    for name in values:
+        if name not in kind.model_fields:
+            hint = did_you_mean(f"{key}.{name}", [f"{key}.{known}" for known in kind.model_fields], f"{key}.")
+            raise InputError(f"{key}.{name}: no such key; {hint or f'write {KEYS}'}")
+    change = parse_options(kind, dict(values), key)
+    if not (change.of_model() or change.freeze or change.unfreeze):
+        raise InputError(f"{key}: changes nothing; add {KEYS}")
+    return change
+
+
+def _written(value: Any) -> str:
+    """Return a value as Hydra reads it.
+
+    >>> print(_written({"epoch": 3, "freeze": ["embedding"], "bidirectional": True}))
+    {epoch: 3, freeze: [embedding], bidirectional: true}
+    """
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {_written(part)}" for name, part in value.items()) + "}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_written, value))}]"
+    return quoted(value) if isinstance(value, str) and not is_plain(value) else label_text(value)
 
 
 def check_schedule(entries: Any) -> Any:

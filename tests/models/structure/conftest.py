@@ -10,6 +10,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.onnx_export import example_inputs
 from seqclf.models.structure.change_network import change_network
 from seqclf.models.structure.new_config import changed_config
+from seqclf.models.tree_classifier import TreeClassifier
 
 CLASSES = 4
 POOLINGS = ("last", "mean", "max", "attention", "mean+max+last", "attention+max")
@@ -87,7 +88,7 @@ def random_config(drawn: random.Random, kind: str) -> dict[str, Any]:
         target = "seqclf.models.tree_classifier.TreeClassifier"
         composition = drawn.choice(["child_sum", "binary"])
         of_tree = {"_target_": target, "node_loss": 1.0, "composition": composition, "hidden_size": drawn.randint(2, 6)}
-        return {**config, **of_tree, "pooling": "last"}
+        return {**{name: config[name] for name in config if name not in TreeClassifier.fixed_arguments}, **of_tree}
     if kind == "transformer":
         heads = drawn.randint(1, 2)
         of_blocks = {"heads": heads, "hidden_size": heads * drawn.choice([2, 4]), "layers": drawn.randint(1, 2)}

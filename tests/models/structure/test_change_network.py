@@ -115,7 +115,7 @@ def test_an_adaptive_network_halts_where_it_did():
 
     def scores():
         with torch.no_grad():
-            return case.network.read(fields, torch.from_numpy(lengths), lengths)[1]
+            return case.network.read(fields, torch.from_numpy(lengths), lengths).scores
 
     before = scores()
     assert case.change(hidden_size=12, layers=case.config["layers"] + 1)

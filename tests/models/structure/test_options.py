@@ -4,9 +4,10 @@ import re
 
 import pytest
 
+from seqclf.config.documentation import Command
 from seqclf.errors import InputError
 from seqclf.models.structure.new_config import changed_config
-from seqclf.models.structure.options import ModelChange, read_schedule
+from seqclf.models.structure.options import CHANGEABLE, KEYS, ModelChange, read_schedule
 
 from .conftest import COMMON, ENCODERS
 
@@ -17,23 +18,37 @@ TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidd
 @pytest.mark.parametrize(
     ("entries", "line"),
     [
-        ({"epoch": 3, "layers": 2}, "structure: must be a list of changes, such as [{epoch: 3, layers: 2}]"),
+        ({"epoch": 4, "cell": "gru"}, "structure: must be a list of changes, such as [{epoch: 4, cell: gru}]"),
         (["layers"], "structure[0]=layers: must be a mapping, such as {epoch: 3, layers: 2}"),
         ([{"epoch": 0, "layers": 2}], "structure[0].epoch=0: must be at least 1"),
         ([{"epoch": 3, "layers": 1.5}], "structure[0].layers=1.5: must be a whole number"),
         ([{"epoch": 3, "layers": None}], "structure[0].layers=null: must be a whole number"),
         ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "layer": 2}], "structure[1].layer: no such key; did you mean "),
-        ([{"layers": 2}], "structure[0].epoch: is missing; write {epoch: 3, …} for the start of the third epoch"),
+        (
+            [{"layers": 4}],
+            "structure[0].epoch: is missing; write {epoch: 3, layers: 4} for the start of the third epoch",
+        ),
         ([{"epoch": 3, "layers": 10**5}], "structure[0].layers=100000: must be at most 1000"),
-        ([{"epoch": 3, "model": {"layers": 2}}], "structure[0].model: keys of model stand in the entry itself; write "),
-        ([{"epoch": 3, "nothing": 2}], "structure[0].nothing: no such key; --help structure lists the keys"),
-        ([{"epoch": 3}], "structure[0]: changes nothing; add a key of model, freeze or unfreeze"),
+        (
+            [{"epoch": 2, "model": {"layers": 4, "bidirectional": True}}],
+            "structure[0].model: keys of model stand in the entry itself; "
+            "write {epoch: 2, layers: 4, bidirectional: true}",
+        ),
+        ([{"epoch": 2, "model": "gru"}], f"structure[0].model: no such key; write {KEYS}"),
+        ([{"epoch": 3}], f"structure[0]: changes nothing; add {KEYS}"),
+        ([{"epoch": 3, "freeze": []}], f"structure[0]: changes nothing; add {KEYS}"),
         ([{"epoch": 3, "pooling": "avg"}], "structure[0].pooling=avg: must be one of last, mean, max, attention"),
     ],
 )
 def test_entries_that_are_no_changes_are_refused(entries, line):
     with pytest.raises(InputError, match=f"^{re.escape(line)}"):
         read_schedule(entries)
+
+
+def test_the_help_lists_every_key_of_a_change():
+    help_text = Command("train").key("structure").comment
+    assert help_text.partition("a key of model: ")[2].replace(" or ", ", ").split(", ") == CHANGEABLE
+    assert "freeze or unfreeze" in help_text and KEYS.endswith(", ".join(CHANGEABLE))
 
 
 @pytest.mark.parametrize(
