@@ -30,7 +30,9 @@ def run(path: Path, folder: Path) -> NotebookNode:
     Raises an error of nbclient, which shows the cell and its traceback, if a cell fails.
     """
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=TIMEOUT_S, resources={"metadata": {"path": str(folder)}}).execute()
+    resources = {"metadata": {"path": str(folder)}}
+    # Prints of a cell are one output, whenever they reach the client.
+    NotebookClient(notebook, timeout=TIMEOUT_S, resources=resources, coalesce_streams=True).execute()
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         cell.metadata.clear()  # times of execution

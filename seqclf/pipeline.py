@@ -26,7 +26,7 @@ from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
 from seqclf.evaluation.decision import parse_rule
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
-from seqclf.reporting.console import console, show_epoch
+from seqclf.reporting.console import console, show_epoch, show_note
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_lock import is_resumed, run_outputs
@@ -44,7 +44,7 @@ from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.progress_bar import TrainingProgress
-from seqclf.training.resume import check_resumable, epochs_started
+from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.user_callbacks import build_callbacks
@@ -110,6 +110,8 @@ def train(
             schedule.advance(task, epochs_started(resumed))  # of the structure of the checkpoint
         batches.trainer = trainer  # knows how many devices share the batches
         check_resumable(plain, task, batches)
+        if trainer.is_global_zero and (settings := left_out(resumed, hooks.all)):
+            show_note(f"resumed without {', '.join(settings)}, which the run of the checkpoint had")
     logger = None
     if trainer.is_global_zero:
         data_warnings = [*data_warnings, *_model_warnings(task, config.export, splits)]

@@ -65,8 +65,8 @@ class ExplainedSequence(PredictedSequence):
 
     tokens: list[str]
     parents: list[int] | None = None
-    contributions: list[float]
-    contributions_by_field: dict[str, list[float]]
+    contributions: list[float | None]
+    contributions_by_field: dict[str, list[float | None]]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -34,7 +34,7 @@ from seqclf.benchmark.settings import model_without_noise
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, generate_workload
 from seqclf.bundle.sequence_reader import MAX_TOKENS
-from seqclf.bundle.session import open_session
+from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.onnx_export import export_onnx
@@ -248,7 +248,7 @@ def _serving_batches(workload: Workload) -> list[dict[str, np.ndarray]]:
 
 def _serving_seconds(path: Path, device: str, batches: list[dict[str, np.ndarray]]) -> float:
     """Return the seconds of the second pass over the batches. Raise InputError if the device cannot be used."""
-    session = open_session(path, device)
+    session = open_session(path, device, thread_count(None))
     if device == "cuda" and "CUDAExecutionProvider" not in session.get_providers():
         raise InputError("ONNX Runtime has no CUDA provider that loads")
     for batch in batches:  # the first pass allocates memory for every shape

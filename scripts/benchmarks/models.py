@@ -45,7 +45,7 @@ class ModelTimer:
         )
         self.weights = sum(weight.numel() for weight in self.trainer.model.parameters())
         export_onnx(self.trainer.model, self.workload.fields, folder / f"{name}.onnx")
-        self.session = open_session(folder / f"{name}.onnx", "cpu", 1)
+        self.session = open_session(folder / f"{name}.onnx", "cpu")
         self.training: list[float] = []
         self.prediction: list[float] = []
 

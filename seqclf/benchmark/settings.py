@@ -44,7 +44,7 @@ def model_without_noise(model_config: Mapping[str, Any]) -> Config:
     Dropout and other noise is off, so that all modes compute the same numbers.
     """
     settings = {key: value for key, value in model_config.items() if key != "layout"}
-    return settings | {"members": 1} | dict.fromkeys(NOISE_OPTIONS, 0.0)
+    return settings | {"members": 1} | {name: 0.0 for name in NOISE_OPTIONS if name in settings}
 
 
 def _check_choices(config: Mapping[str, Any]) -> None:

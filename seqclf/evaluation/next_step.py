@@ -18,7 +18,6 @@ MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice
 FEWEST_EPOCHS = 30  # as in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
 ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers that a learning rate of 1e-3 suits
-OWN_PACKAGE = "seqclf."
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
@@ -42,7 +41,8 @@ class Training:
 def untried_overrides(training: Training) -> list[str]:
     """Overrides that may help a model that has learned too little, without those that the run had.
 
-    >>> untried_overrides(Training(settings={"model": {"cell": "gru"}, "optimizer": {"lr": 0.001}}))
+    >>> model = {"cell": "gru", "hidden_size": 96, "pooling": "max"}
+    >>> untried_overrides(Training(settings={"model": model, "optimizer": {"lr": 0.001}}))
     ['model.pooling=mean+max+last', 'model.hidden_size=192']
     """
     model = training.settings.get("model", {})
@@ -53,14 +53,13 @@ def untried_overrides(training: Training) -> list[str]:
     )
     optimizer = training.settings.get("optimizer", {})
     is_adam = str(optimizer.get("_target_", "AdamW")).rpartition(".")[2] in ADAM
-    # A network of another package need not have these keys.
-    is_ours = str(model.get("_target_", OWN_PACKAGE)).startswith(OWN_PACKAGE)
     candidates = [
         (f"trainer.max_epochs={max(FEWEST_EPOCHS, 2 * most_epochs)}", is_short),
         ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
-        ("model.pooling=mean+max+last", is_ours and model.get("pooling") != "mean+max+last"),
-        ("model.hidden_size=192", is_ours and model.get("hidden_size") != 192),
+        # A network need not have these keys.
+        ("model.pooling=mean+max+last", model.get("pooling") not in (None, "mean+max+last")),
+        ("model.hidden_size=192", model.get("hidden_size") not in (None, 192)),
     ]
     return [override for override, is_untried in candidates if is_untried]
 

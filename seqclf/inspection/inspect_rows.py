@@ -16,8 +16,9 @@ from seqclf.inspection.network_stages import BatchView, network_stages
 from seqclf.inspection.recording import Recording, as_array, record
 from seqclf.inspection.shown_rows import ShownRows
 from seqclf.inspection.stages import ClassScores, MemberScores, Stage
+from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.models.recurrent import Recurrent
 from seqclf.training.module import SequenceTask
 
 
@@ -41,7 +42,10 @@ def inspect_rows(task: SequenceTask, rows: ShownRows, decision: Decision) -> Ins
     logits = as_array(output)
     probabilities, predicted = decision.probabilities(logits), decision.choose(logits)
     batch = BatchView(lengths, rows.tokens)
-    may_pack = not any(isinstance(module, TreeLSTM) for module in network.modules())  # which computes by levels
+    modules = list(network.modules())
+    # Convolutions read the padded rows, and the recurrence above them shorter ones.
+    may_pack = any(isinstance(module, Recurrent) for module in modules)
+    may_pack &= not any(isinstance(module, ConvRecurrent) for module in modules)
     stages = [
         *data_stages(rows, {name: arrays[name] for name in names}, lengths, may_pack),
         *network_stages(network, recorded, batch),

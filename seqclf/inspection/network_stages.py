@@ -25,7 +25,7 @@ from seqclf.inspection.stages import (
     TokenVectors,
     varying_channels,
 )
-from seqclf.models.adaptive import AdaptiveClassifier, halting_steps
+from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
@@ -94,14 +94,15 @@ def _halting(
     tokens: Sequence[Sequence[str]] | None,
 ) -> Stage:
     """The probability to have halted up to each token. `read`: the tokens (B,) that were read."""
-    scores = halting_steps(network.halting, torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths))
-    scores = scores.cumsum(dim=1)
+    hidden, lengths = torch.from_numpy(outputs.values), torch.from_numpy(outputs.lengths)
+    with torch.no_grad():
+        scores = network.halting_scores(hidden, network.pooling.prefixes(hidden, lengths), lengths)
     values = -np.expm1(-as_array(scores))
     at_the_last = as_array(scores)[np.arange(len(read)), read - 1]
     marks = ["halts" if score >= network.threshold else "end" for score in at_the_last.tolist()]
     text = (
-        "Each hidden state gives a probability to stop there, and with it the probability that the row has halted by "
-        "then, which only rises."
+        "Each hidden state, and how sure the classifier is by then, give a probability to stop there, and with it the "
+        "probability that the row has halted, which only rises."
     )
     if math.isinf(network.threshold):
         note = "No limit is set, so each row is read to its end. A run sets one on validation after its training."

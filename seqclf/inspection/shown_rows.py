@@ -156,7 +156,7 @@ class RowReader:
         sequences, lengths = encode(self.encoders, columns.take(pa.array(usable)), self.schema.truncation)
         problems.mark(usable[lengths == 0], column, EMPTY_REASON)
         if limit is not None and self.schema.truncate == "error":
-            problems.mark(usable[lengths > limit], column, too_long_reason(lengths, limit))
+            problems.mark(usable[lengths > limit], column, too_long_reason(lengths, self.schema))
         kept = np.flatnonzero(problems.usable[usable])
         rows = usable[kept]
         used = columns.take(pa.array(rows))

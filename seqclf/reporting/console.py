@@ -83,7 +83,7 @@ def show_dataset(dataset: Dataset) -> None:
             console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts.hidden_files}")
     for name, count in dataset.leaks.dropped.items():
         if count:
-            console.print(f"  {name}: dropped {count} rows that share a sequence or an id with an earlier split")
+            console.print(f"  {name}: dropped {count} rows that share a sequence or an id with another split")
 
 
 def show_warnings(survey: DatasetSurvey) -> None:

@@ -20,32 +20,36 @@ SUPPORTS, OPPOSES = "blue", "dark_orange"  # which the color-blind can tell apar
 def show_token_bars(
     label: object,
     tokens: Sequence[str],
-    contributions: Sequence[float],
-    by_field: Mapping[str, Sequence[float]],
+    contributions: Sequence[float | None],
+    by_field: Mapping[str, Sequence[float | None]],
 ) -> None:
     """Print a line for each token, of a long sequence those with the largest contributions, in their order.
 
-    `contributions`: of each token to the prediction `label`. `by_field`: field → those of the field.
+    `contributions`: of each token to the prediction `label`, None for the last ones that the model did not read.
+    `by_field`: field → those of the field.
     """
+    read = [value for value in contributions if value is not None]
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
-    largest = max(map(abs, contributions), default=0.0)
+    largest = max(map(abs, read), default=0.0)
     before = -1
-    for position in strongest(contributions, MOST_TOKENS):
+    for position in strongest(read, MOST_TOKENS):
         if position > before + 1:
             console.print(f"{'…':>5}  {position - before - 1:,} more tokens")
         text = shortened(tokens[position], LONGEST_TOKEN)
-        console.print(bar_line(position, text, contributions, by_field, largest), soft_wrap=True)
+        console.print(bar_line(position, text, read, by_field, largest), soft_wrap=True)
         before = position
-    if before < len(tokens) - 1:
-        console.print(f"{'…':>5}  {len(tokens) - 1 - before:,} more tokens")
+    if before < len(read) - 1:
+        console.print(f"{'…':>5}  {len(read) - 1 - before:,} more tokens")
+    if len(read) < len(tokens):
+        console.print(f"{'…':>5}  {len(tokens) - len(read):,} tokens that the model did not read")
 
 
 def bar_line(
     position: int,
     text: str,
     contributions: Sequence[float],
-    by_field: Mapping[str, Sequence[float]],
+    by_field: Mapping[str, Sequence[float | None]],
     largest: float,
 ) -> Text:
     """Return the line of the token at `position`. `largest`: absolute contribution of the longest bar."""

@@ -120,11 +120,14 @@ def class_result(metrics: SplitMetrics) -> str:
     worst = min(recalls, key=lambda label: recalls[label])
     intervals = metrics.intervals
     of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy)
-    of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
-    return (
+    result = (
         f"Of {of_rows} sequences it classifies {right} correctly. Its macro recall over {len(recalls)} classes is "
-        f"{metrics.recall:.3f}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
+        f"{metrics.recall:.3f}"
     )
+    if recalls[worst] == 1:
+        return f"{result}: it finds all sequences of each class."
+    of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
+    return f"{result}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:
@@ -142,10 +145,13 @@ def out_of(share: float, interval: Interval = None) -> tuple[str, str]:
 
     >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
     (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', '0.3'))
+    >>> out_of(1.0, (0.996, 1.0))
+    ('1,000', '1,000 (between 996 and 1,000)')
     """
-    # Only 0 and 1 themselves are counted as none and all.
+    # Only 0 and 1 themselves are counted as none and all, in the interval too.
+    inner = [value for value in (share, *(interval or ())) if value not in (0, 1)]
     scale = next(
-        (scale for scale in (100, 1000, 10_000) if share in (0, 1) or 0 < round(share * scale) < scale), 10_000
+        (scale for scale in (100, 1000, 10_000) if all(0 < round(value * scale) < scale for value in inner)), 10_000
     )
     rounded = round(share * scale)
     exact = share in (0, 1) or 0 < rounded < scale

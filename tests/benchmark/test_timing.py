@@ -3,14 +3,17 @@
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from seqclf.benchmark import structure_changes
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
-from seqclf.benchmark.settings import NOISE_OPTIONS
+from seqclf.benchmark.settings import NOISE_OPTIONS, model_without_noise
 from seqclf.benchmark.structure_changes import train_changing_structures
 from seqclf.benchmark.timing import time_modes
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS, generate_workload
+from seqclf.config.documentation import CONF
+from seqclf.models.tree_classifier import TreeClassifier
 
 MODEL = {
     "_target_": "seqclf.models.classifier.SequenceClassifier",
@@ -146,9 +149,19 @@ def test_an_adaptive_model_is_timed_with_its_own_loss_and_keeps_its_direction(sh
     assert structure.changes == 3 * 3 * 4 * 2 and structure.errors == []
 
 
+@pytest.mark.parametrize("name", ["lstm", "tree_lstm"])
+def test_noise_is_off_in_a_model_that_has_it(name):
+    config = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    without = model_without_noise(config)
+    assert {key: without[key] for key in NOISE_OPTIONS if key in config} == dict.fromkeys(
+        config.keys() & NOISE_OPTIONS, 0
+    )
+    assert without.keys() <= config.keys()
+
+
 def test_a_tree_model_is_timed_on_trees_and_changes_its_pooling():
     model = {
-        **{name: MODEL[name] for name in SHARED},
+        **{name: MODEL[name] for name in SHARED if name not in TreeClassifier.fixed_arguments},
         "_target_": "seqclf.models.tree_classifier.TreeClassifier",
         "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
         **{"composition": "binary", "node_loss": 1.0},

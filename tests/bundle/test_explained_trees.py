@@ -102,7 +102,7 @@ def test_a_table_has_the_parents_that_rebuild_each_tree(trees):
         built = {}
         for node in nodes.itertuples():
             built[node.position] = f"(x {' '.join(built.get(node.position, [])) or node.token})"
-            if not np.isnan(node.parent):
+            if not pd.isna(node.parent):
                 built.setdefault(int(node.parent), []).append(built.pop(node.position))
         (rebuilt,) = built.values()
         np.testing.assert_allclose(classifier.predict_proba([rebuilt]), classifier.predict_proba([text]), atol=1e-6)

@@ -27,14 +27,14 @@ def test_the_manifest_holds_classes_schema_metrics_digest_versions_and_inputs(ex
     assert manifest["metrics"] == {"test": {"recall": 0.5}}
     assert manifest["data"]["digest"] == dataset["digest"]
     assert set(manifest["versions"]) == {"seqclf", "torch", "onnx", "onnxruntime"}
-    session = open_session(bundle.folder / "model.onnx", "cpu", 1)
+    session = open_session(bundle.folder / "model.onnx", "cpu")
     assert manifest["inputs"] == {entry.name: entry.shape for entry in session.get_inputs()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_parity_can_be_checked_again_without_torch(exported, kind):
     folder = exported(kind).folder
-    repeated = parity.check(open_session(folder / "model.onnx", "cpu", 1), folder / "parity.npz")
+    repeated = parity.check(open_session(folder / "model.onnx", "cpu"), folder / "parity.npz")
     stored = json.loads((folder / "parity.json").read_text())
     assert repeated.passed and stored["passed"]
     assert set(repeated.cells) == set(stored["cells"])
@@ -59,7 +59,7 @@ def test_a_model_with_a_changed_weight_fails_parity(exported, tmp_path):
     bias = next(weight for weight in model.graph.initializer if weight.name.endswith("output.bias"))
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(1e-3), bias.name))
     onnx.save(model, tmp_path / "wrong.onnx")
-    result = parity.check(open_session(tmp_path / "wrong.onnx", "cpu", 1), folder / "parity.npz")
+    result = parity.check(open_session(tmp_path / "wrong.onnx", "cpu"), folder / "parity.npz")
     assert not result.passed
     assert result.max_error == pytest.approx(1e-3, rel=0.1)
 

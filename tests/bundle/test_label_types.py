@@ -112,3 +112,13 @@ def test_labels_of_a_bundle_without_their_type_are_texts(bundle_of):
     del manifest["schema"]["label_type"]
     check_content(manifest)
     assert Schema.from_dict(manifest["schema"]).label_type == "text"
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("integer", "Int64"), ("boolean", "boolean")])
+def test_labels_of_a_frame_keep_their_type_beside_refused_rows(bundle_of, kind, dtype):
+    rows = [[1, 2], [], [3, 0]]
+    expected = [row["prediction"] for row in bundle_of(kind).predict(rows)]
+    predicted = bundle_of(kind).predict(pd.DataFrame({"events": rows}, index=[7, 8, 9]))["prediction"]
+    assert predicted.dtype == dtype and predicted.isna().tolist() == [False, True, False]
+    assert [predicted[7], predicted[9]] == [expected[0], expected[2]]
+    assert all(isinstance(predicted[row], type(expected[0]) | np.bool_ | np.integer) for row in (7, 9))

@@ -91,7 +91,7 @@ def decision_report(classifier):
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # temperatures and offsets near the limits of floats
 def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, exported, monkeypatch, stride):
     folder = copy_bundle("alerts")
-    session = open_session(folder / "model.onnx", "cpu", 1)
+    session = open_session(folder / "model.onnx", "cpu")
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(decision_report(Classifier(folder, device="cpu"))) == 4
@@ -148,7 +148,7 @@ def test_a_bundle_of_an_older_version_without_positive_index_predicts(copy_bundl
 @pytest.mark.parametrize("kind", ["card", "text", "alerts"])
 def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
-    session = open_session(folder / "model.onnx", "cpu", 1)
+    session = open_session(folder / "model.onnx", "cpu")
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
@@ -165,7 +165,7 @@ def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkey
 @pytest.mark.parametrize("kind", ["card", "text", "position", "events"])
 def test_a_mutated_encoder_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
-    session = open_session(folder / "model.onnx", "cpu", 1)
+    session = open_session(folder / "model.onnx", "cpu")
     monkeypatch.setattr(runtime, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0

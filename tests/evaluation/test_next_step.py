@@ -136,6 +136,13 @@ def test_overrides_suit_the_optimizer_and_the_network():
     assert untried_overrides(Training(settings=foreign)) == ["optimizer.lr=1e-3", "model=gru"]
 
 
+def test_a_tree_lstm_is_not_advised_a_pooling():
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        settings = OmegaConf.to_container(compose("train", ["model=tree_lstm"]), resolve=False)
+    overrides = untried_overrides(Training(settings=settings))
+    assert overrides[-1] == "model.hidden_size=192" and not [text for text in overrides if "pooling" in text]
+
+
 def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
     worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, 200, Training()) for d in (-0.2, -0.01))
     assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")

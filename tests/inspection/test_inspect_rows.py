@@ -222,12 +222,19 @@ def test_a_row_that_never_reaches_the_limit_is_marked_by_its_end(inspected):
     assert stage.content.marks == ["end"] * 4
 
 
-def test_only_networks_that_can_pack_speak_of_packed_sequences(inspected):
-    trees, words = (
-        inspected(*case).stage("Padded") for case in (("trees", "model=tree_lstm"), ("words", "model=lstm"))
-    )
-    assert [stage.content.may_pack for stage in (trees, words)] == [False, True]
-    assert ["packed" in stage.text for stage in (trees, words)] == [False, True]
+@pytest.mark.parametrize(
+    ("fields", "model", "may_pack"),
+    [
+        ("words", "lstm", True),
+        ("words", "adaptive", True),
+        ("words", "conv_lstm", False),
+        ("words", "transformer", False),
+        ("trees", "tree_lstm", False),
+    ],
+)
+def test_only_networks_that_can_pack_speak_of_packed_sequences(inspected, fields, model, may_pack):
+    stage = inspected(fields, f"model={model}").stage("Padded")
+    assert stage.content.may_pack == may_pack and ("packed" in stage.text) == may_pack
 
 
 def test_an_adaptive_network_shows_where_each_row_halts(inspected):
@@ -237,7 +244,7 @@ def test_an_adaptive_network_shows_where_each_row_halts(inspected):
     assert stage.content.marked.tolist() == (case.result.lengths - 1).tolist() and "No limit is set" in stage.note
     assert stage.content.marks == ["end"] * 4
     network.threshold = 0.1
-    torch.nn.init.normal_(network.halting.weight, std=3.0)
+    torch.nn.init.normal_(network.halting.outputs.weight, std=3.0)
     result = inspect_rows(case.task, case.rows, Decision())
     stage = next(stage for stage in result.stages if stage.title == "Halting")
     content = stage.content
@@ -246,7 +253,9 @@ def test_an_adaptive_network_shows_where_each_row_halts(inspected):
     fields, lengths = batch_of(case)
     with torch.no_grad():
         outputs = network.encoder(network.embedding(fields), torch.from_numpy(lengths), lengths)[0]
-        stops = torch.sigmoid(network.halting(outputs))[..., 0].tolist()
+        prefixes = outputs.cumsum(dim=1) / torch.arange(1, outputs.shape[1] + 1)[:, None]
+        wrong = 1 - network.head(prefixes).softmax(dim=-1).amax(dim=-1)
+        stops = torch.sigmoid(network.halting.outputs(outputs)[..., 0] - wrong.log()).tolist()
     for row, length in enumerate(lengths.tolist()):
         kept, halted, mark = 1.0, length - 1, "end"
         for token in range(length):

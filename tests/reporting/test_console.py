@@ -50,7 +50,7 @@ def test_a_leak_is_printed_once(leaking, printed):
 
 def test_dropped_rows_are_counted_with_the_splits(leaking, printed):
     lines = printed(leaking("drop"))
-    assert "  test: dropped 2 rows that share a sequence or an id with an earlier split" in lines
+    assert "  test: dropped 2 rows that share a sequence or an id with another split" in lines
 
 
 @pytest.mark.parametrize("positive", [None, "p"])

@@ -57,6 +57,14 @@ def test_several_classes_have_accuracy_macro_recall_and_the_weakest_class():
     assert "Its macro recall over 3 classes is 0.870; it is weakest on loud: of 100 it finds 75 (between " in result
 
 
+def test_a_perfect_score_has_no_weakest_class():
+    perfect = split_metrics(np.diag([500, 300, 200]), ("a", "b", "c"))
+    assert verdict_of(perfect, "test", Decision()).result == (
+        "Of 1,000 sequences it classifies 1,000 (between 996 and 1,000) correctly. Its macro recall over 3 classes is "
+        "1.000: it finds all sequences of each class."
+    )
+
+
 @pytest.mark.parametrize(
     ("share", "expected"),
     [

@@ -27,7 +27,7 @@ class Mistake(NamedTuple):
 
     `tokens`: the first and last tokens as a model reads them. `texts`: field → original text, for fields of texts.
     `table`: the same tokens with a column per field. `contributions`: of the tokens of the table to the prediction, in
-    log-odds, None if it is not explained.
+    log-odds, None for one that was not read, and in place of all if they are not explained.
     """
 
     id: str
@@ -38,7 +38,7 @@ class Mistake(NamedTuple):
     tokens: str
     texts: Mapping[str, str]
     table: TokenTable
-    contributions: Sequence[float] | None = None
+    contributions: Sequence[float | None] | None = None
 
     @property
     def sample(self) -> MistakeSample:

@@ -319,7 +319,7 @@ def _facts(page: WalkthroughPage) -> list[tuple[str, str]]:
 
 def _model_text(model: Mapping[str, Any]) -> str:
     target = str(model.get("encoder", {}).get("_target_", ""))
-    if target == TREE_LSTM:  # its root is the only output, so there is no pooling to name
+    if target == TREE_LSTM:
         return f"Tree-LSTM, {str(model['composition']).replace('_', ' ')}"
     adaptive = "adaptive, " if model.get("_target_") == ADAPTIVE else ""
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"

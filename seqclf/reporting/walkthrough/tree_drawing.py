@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -10,6 +11,7 @@ from seqclf.inspection.stages import TreeLevels
 from seqclf.reporting.formatting import shortened
 
 MOST_NODES, MOST_LEVELS, MOST_TREES = 120, 16, 4
+MOST_CHILDREN = 10  # of a node, which fit the page side by side
 LONGEST_TOKEN = 12
 CHARACTER, GAP, LEVEL, MARGIN = 7.2, 14.0, 40.0, 96.0  # pixels
 
@@ -29,10 +31,49 @@ def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
         depths = levels.depths[row, :length].tolist()
         if length <= MOST_NODES and max(depths) < MOST_LEVELS and len(drawings) < MOST_TREES:
             description = f"Tree of row {row + 1} with {length} nodes on {max(depths) + 1} levels, the root at the top"
-            parents = levels.parents[row, :length].tolist()
-            svg = _svg(parents, depths, list(levels.tokens[row]), len(levels.order))
+            shown = shown_nodes(levels.parents[row, :length].tolist())
+            svg = _svg(shown, depths, levels.tokens[row], len(levels.order))
             drawings.append(TreeDrawing(row, svg, description))
     return drawings
+
+
+class ShownNodes(NamedTuple):
+    """Nodes that are drawn, ascending. `left_out`: node → number of siblings that it stands for, itself included.
+
+    `parents`: index of the parent of each among them, -1 for the root.
+    """
+
+    nodes: list[int]
+    parents: list[int]
+    left_out: dict[int, int]
+
+
+def shown_nodes(parents: list[int], most_children: int = MOST_CHILDREN) -> ShownNodes:
+    """Choose the nodes to draw: of many children the first and the last ones, with one in place of those between them.
+
+    `parents`: index of the parent, -1 for the root, which comes last; children come before their parents.
+
+    >>> shown_nodes([5, 5, 5, 5, 5, -1], most_children=3)
+    ShownNodes(nodes=[0, 1, 4, 5], parents=[3, 3, 3, -1], left_out={1: 3})
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for node, parent in enumerate(parents):
+        if parent >= 0:
+            children[parent].append(node)
+    nodes, left_out = [], {}
+    waiting = [len(parents) - 1]
+    while waiting:
+        node = waiting.pop()
+        nodes.append(node)
+        below = children[node] if node not in left_out else []
+        if len(below) > most_children:
+            first, last = most_children // 2, len(below) - (most_children - 1) // 2
+            left_out[below[first]] = last - first
+            below = [*below[: first + 1], *below[last:]]
+        waiting += below
+    nodes.sort()
+    index = {node: position for position, node in enumerate(nodes)}
+    return ShownNodes(nodes, [index.get(parents[node], -1) for node in nodes], left_out)
 
 
 def node_positions(parents: list[int], widths: list[float]) -> list[float]:
@@ -68,9 +109,15 @@ def node_positions(parents: list[int], widths: list[float]) -> list[float]:
     return middles
 
 
-def _svg(parents: list[int], depths: list[int], tokens: list[str], steps: int) -> Markup:
+def _svg(shown: ShownNodes, depths_of_all: list[int], tokens: Sequence[str], steps: int) -> Markup:
     """`steps`: levels of the deepest tree of the batch. A shallower one begins later."""
-    texts = [shortened(token, LONGEST_TOKEN) or "␣" for token in tokens]
+    parents = shown.parents
+    depths = [depths_of_all[node] for node in shown.nodes]
+    texts = [
+        f"… {shown.left_out[node]} more" if node in shown.left_out else shortened(tokens[node], LONGEST_TOKEN) or "␣"
+        for node in shown.nodes
+    ]
+    kinds = ["more" if node in shown.left_out else "node" for node in shown.nodes]
     widths = [CHARACTER * len(text) + 8 for text in texts]
     middles = [MARGIN + middle for middle in node_positions(parents, widths)]
     heights = [LEVEL * depth + LEVEL / 2 for depth in depths]
@@ -85,11 +132,11 @@ def _svg(parents: list[int], depths: list[int], tokens: list[str], steps: int) -
         if parent >= 0
     ]
     parts += [
-        Markup('<rect class="node" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20" rx="4"/>').format(
-            middle - size / 2, top - 10, size
+        Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20" rx="4"/>').format(
+            kind, middle - size / 2, top - 10, size
         )
         + Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(middle, top + 4, escape(text))
-        for middle, top, size, text in zip(middles, heights, widths, texts, strict=True)
+        for kind, middle, top, size, text in zip(kinds, middles, heights, widths, texts, strict=True)
     ]
     opening = Markup('<svg class="tree" width="{:.0f}" height="{:.0f}" viewBox="0 0 {:.0f} {:.0f}">').format(
         width, height, width, height

@@ -136,3 +136,10 @@ def test_a_long_line_of_a_tree_counts_the_words_that_it_leaves_out():
     table = TokenTable([0, 1, 2, 3, 4, 5, 96, 97, 98, 99], {"tree": [f"w{n}" for n in range(10)]}, 100, [], phrases)
     (line,) = paragraphs(page_of(table=table), "line")
     assert line == "w0 | w1 | w2 | w3 | w4 | … 89 more … | w6"
+
+
+def test_tokens_that_were_not_read_are_pale_and_have_no_number():
+    page = page_of(contributions=[0.5, None])
+    assert '<span class="unread" style="--share: 0%" title="not read">cafe</span>' in page
+    assert "+0.50" in page and ">not read<" in page and "was not read, pale" in page
+    assert "not read" not in page_of(contributions=[0.5, 0.0])

@@ -75,7 +75,7 @@ def test_every_stage_has_a_section_with_its_shape_and_explanation(walkthrough, w
             {"_target_": ADAPTIVE, "cell": "lstm", "bidirectional": False, "pooling": "max"},
             "adaptive, LSTM, pooling max",
         ),
-        ({"encoder": {"_target_": TREE_LSTM}, "composition": "binary", "pooling": "last"}, "Tree-LSTM, binary"),
+        ({"encoder": {"_target_": TREE_LSTM}, "composition": "binary"}, "Tree-LSTM, binary"),
         (
             {"encoder": {"_target_": TREE_LSTM}, "composition": "child_sum", "members": 2},
             "2 networks: Tree-LSTM, child sum",

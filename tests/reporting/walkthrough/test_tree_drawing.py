@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.inspection.stages import TreeLevels
-from seqclf.reporting.walkthrough.tree_drawing import GAP, draw_trees, node_positions
+from seqclf.reporting.walkthrough.tree_drawing import GAP, MOST_CHILDREN, draw_trees, node_positions, shown_nodes
 
 
 @st.composite
@@ -46,3 +46,28 @@ def test_a_shallow_tree_begins_at_a_later_step():
     deep, shallow = draw_trees(levels)
     assert [text in deep.svg for text in ("step 1<", "step 2<", "step 3<")] == [True, True, True]
     assert [text in shallow.svg for text in ("step 1<", "step 2<", "step 3<")] == [False, True, True]
+
+
+@given(trees(), st.integers(2, 4))
+def test_of_many_children_the_first_and_the_last_are_drawn(parents, most):
+    shown = shown_nodes(parents, most)
+    assert shown.nodes[-1] == len(parents) - 1 and shown.parents[-1] == -1
+    for index, node in enumerate(shown.nodes):
+        children = [child for child, parent in enumerate(parents) if parent == node]
+        drawn = [shown.nodes[below] for below, parent in enumerate(shown.parents) if parent == index]
+        if node in shown.left_out:
+            assert not drawn
+        elif len(children) <= most:
+            assert drawn == children
+        else:
+            assert len(drawn) == most and drawn[0] == children[0]
+            assert sum(shown.left_out.get(child, 1) for child in drawn) == len(children)
+
+
+def test_a_root_of_fifty_children_fits_the_page():
+    tokens = [f"token{node:02}" for node in range(50)] + ["root"]
+    levels = TreeLevels(np.array([[50] * 50 + [-1]]), np.array([[1] * 50 + [0]]), np.array([51]), [tokens])
+    (drawing,) = draw_trees(levels)
+    assert drawing.svg.count('class="node"') == MOST_CHILDREN and "… 41 more" in drawing.svg
+    assert "token00" in drawing.svg and "token49" in drawing.svg and "token25" not in drawing.svg
+    assert int(drawing.svg.split('width="')[1].split('"')[0]) < 1100

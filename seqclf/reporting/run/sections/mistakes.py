@@ -21,12 +21,13 @@ LONGEST_TOKEN = 120  # characters of a token in a line
 MOST_COLUMNS = 30
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # numbers and durations
 CONTRIBUTION = "contribution"  # heading of the column
+NOT_READ = "not read"  # in place of a contribution
 BLANK = "␣"  # a token that is blank, of character tokenizers
 LINE_COLUMNS = 3  # tokens of more columns do not fit a line
 
 
 class LineToken(NamedTuple):
-    """A token in a line. `side`: "supports" or "opposes" the prediction, "" without contributions.
+    """A token in a line. `side`: "supports" or "opposes" the prediction, "unread" by the model, "" if not explained.
 
     `share`: strength of the shade as a CSS length, `value`: the contribution as text.
     """
@@ -76,7 +77,8 @@ class MistakesSection(ReportSection):
         """Return a block for each mistake, the lowest probability first."""
         mistakes = list(map(_shown, report.mistakes))
         explained = sum(mistake.is_explained for mistake in mistakes)
-        context = {"split": report.split, "mistakes": mistakes, "explained": explained}
+        unread = any(None in (mistake.contributions or ()) for mistake in report.mistakes)
+        context = {"split": report.split, "mistakes": mistakes, "explained": explained, "unread": unread}
         return Section("run/mistakes.html", context)
 
 
@@ -113,7 +115,7 @@ def _shown_text(field: str, text: str) -> ShownText:
     return ShownText(field, short, None if short == text else whole, len(text))
 
 
-def _token_line(table: TokenTable, contributions: Sequence[float] | None, with_texts: bool) -> list[LineToken]:
+def _token_line(table: TokenTable, contributions: Sequence[float | None] | None, with_texts: bool) -> list[LineToken]:
     """The first and last tokens in one line of at most `SHORT_TEXT` characters, or of one token at each end.
 
     `with_texts`: their texts, which fit a line, else their numbers from 1.
@@ -126,7 +128,7 @@ def _token_line(table: TokenTable, contributions: Sequence[float] | None, with_t
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
         most -= 2
     # Phrases, which the line omits, often contribute far more than any word.
-    largest = max((abs(contributions[index]) for index in shown), default=0.0) if contributions else 0.0
+    largest = max((abs(contributions[index] or 0.0) for index in shown), default=0.0) if contributions else 0.0
     phrases = sorted(table.phrases)
     line: list[LineToken] = []
     done = 0  # tokens of a complete line
@@ -143,10 +145,12 @@ def _ends(shown: list[int], most: int) -> list[int]:
     return shown if most == len(shown) else [*shown[: most // 2], *shown[-(most // 2) :]]
 
 
-def _line_token(text: str, contributions: Sequence[float] | None, index: int, largest: float) -> LineToken:
+def _line_token(text: str, contributions: Sequence[float | None] | None, index: int, largest: float) -> LineToken:
     if contributions is None:
         return LineToken(text)
     value = contributions[index]
+    if value is None:
+        return LineToken(text or BLANK, "unread", "0%", NOT_READ)
     side = "supports" if value > 0 else "opposes"
     return LineToken(text or BLANK, side, f"{100 * abs(value) / (largest or 1.0):.0f}%", _contribution(value))
 
@@ -155,11 +159,11 @@ def _gap(count: int) -> LineToken:
     return LineToken(f"… {count:,} more …")
 
 
-def _contribution(value: float) -> str:
-    return f"{value:+.2f}"
+def _contribution(value: float | None) -> str:
+    return NOT_READ if value is None else f"{value:+.2f}"
 
 
-def _token_table(table: TokenTable, contributions: Sequence[float] | None) -> Table:
+def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
     """A row for each token, numbered from 1, with a line for those left out, and a column for each field."""
     columns = dict(list(table.columns.items())[:MOST_COLUMNS])
     kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
