@@ -1,4 +1,4 @@
-"""`python -m seqclf.bench`: the cost of dynamic against static graphs, on this machine and this data."""
+"""`python -m seqclf.bench`: the cost of dynamic against static graphs, or of several models, on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @command("bench", "seqclf.benchmark.options.BenchConfig")
 def main(config: BenchConfig) -> JsonObject:
-    """Time the modes, watch memory, change the structure, rate dynamic graphs, and write the page and the picture."""
+    """Compare the modes of a model, or several models, and write the page and the picture."""
     from seqclf.system import signals
 
     page, picture = (Path(config.output).with_suffix(suffix) if config.output else None for suffix in (".html", ".png"))
@@ -30,30 +30,59 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
     with progress.stage("loading PyTorch"):
         import torch  # noqa: F401
 
-    from seqclf.benchmark.benchmark import make_workloads, run_benchmark
-    from seqclf.benchmark.modes import LEFT_OUT, modes_of
-    from seqclf.benchmark.settings import build_settings
     from seqclf.bundle.row_writers import check_output_path
-    from seqclf.reporting.bench.figure import write_picture
-    from seqclf.reporting.bench.page import write_page
-    from seqclf.reporting.bench.tables import show_machine, show_workload
-    from seqclf.reporting.console import console
 
     started = time.perf_counter()
     # Before minutes of timing.
     if page:
         check_output_path(page)
+    result = _compare_modes(config, page, picture) if config.models is None else _compare_models(config, page, picture)
+    return {**result, "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
+    from seqclf.benchmark.benchmark import make_workloads, run_benchmark
+    from seqclf.benchmark.modes import LEFT_OUT, modes_of
+    from seqclf.benchmark.settings import build_settings
+    from seqclf.reporting.bench.figure import write_picture
+    from seqclf.reporting.bench.page import write_page
+    from seqclf.reporting.bench.tables import show_machine, show_workload
+    from seqclf.reporting.console import console
+
     plain = config.model_dump()
     settings = build_settings(plain)
     for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
-    result = run_benchmark(plain, settings, make_workloads(plain), show_workload)
-    show_machine(result)
+    workloads = (by_model["model"] for by_model in make_workloads(plain, {"model": settings.model}))
+    result = run_benchmark(plain, settings, workloads, show_workload)
+    show_machine(result.machine)
     if page and picture:
         write_picture(result, picture)
         write_page(result, page)
         console.print(f"written: {page}, {picture}", soft_wrap=True)
-    return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
+    return result.to_dict()
+
+
+def _compare_models(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
+    from seqclf.benchmark.benchmark import make_workloads
+    from seqclf.benchmark.model_comparison import compare_models
+    from seqclf.benchmark.model_configs import configs_by_model
+    from seqclf.benchmark.settings import build_settings
+    from seqclf.reporting.bench.model_figure import write_picture
+    from seqclf.reporting.bench.model_page import write_page
+    from seqclf.reporting.bench.model_tables import show_comparison
+    from seqclf.reporting.bench.tables import show_machine
+    from seqclf.reporting.console import console
+
+    settings = {name: build_settings(plain) for name, plain in configs_by_model(config).items()}
+    workloads = make_workloads(config.model_dump(), {name: entry.model for name, entry in settings.items()})
+    result = compare_models(settings, workloads, config.rounds, show_comparison)
+    show_machine(result.machine)
+    if page and picture:
+        write_picture(result, picture)
+        write_page(result, page)
+        console.print(f"written: {page}, {picture}", soft_wrap=True)
+    return result.to_dict()
 
 
 if __name__ == "__main__":

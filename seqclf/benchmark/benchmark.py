@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from seqclf.benchmark.machine import Machine, describe_machine
-from seqclf.benchmark.memory import MemoryGrowth, measure_growth, measure_peaks
+from seqclf.benchmark.memory import PEAKS_TITLE, MemoryGrowth, measure_growth, measure_peak
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
 from seqclf.benchmark.rating import Rating, rate_dynamic
@@ -17,6 +17,7 @@ from seqclf.benchmark.structure_changes import StructureChanges, train_changing_
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, dataset_workload, generate_workload
 from seqclf.config.instantiate import Config
+from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
 
@@ -65,16 +66,21 @@ class BenchmarkResult:
         return {"machine": asdict(self.machine), "model": self.model, "workloads": workloads}
 
 
-def make_workloads(config: Mapping[str, Any]) -> Iterator[Workload]:
-    """Yield the workload of `data`, or without it one for each of `lengths`."""
+def make_workloads(config: Mapping[str, Any], models: Mapping[str, Config]) -> Iterator[dict[str, Workload]]:
+    """Yield the workload of `data`, or without it one for each of `lengths`, by model.
+
+    Generated sequences are nodes of trees for models that read trees, and the same for all others.
+    """
     size = (config["batch_size"], config["updates"], config["seed"])
     if config.get("data") is not None:
         from seqclf.data.prepare import DataOptions, prepare
 
-        yield dataset_workload(prepare(DataOptions.build(**config["data"])), *size)
+        yield dict.fromkeys(models, dataset_workload(prepare(DataOptions.build(**config["data"])), *size))
         return
-    for name in config["lengths"]:
-        yield generate_workload(name, config["sequences"], *size, trees=reads_trees(config["model"]))
+    trees = {name: reads_trees(model) for name, model in models.items()}
+    for lengths in config["lengths"]:
+        workloads = {kind: generate_workload(lengths, config["sequences"], *size, kind) for kind in set(trees.values())}
+        yield {name: workloads[kind] for name, kind in trees.items()}
 
 
 def run_benchmark(
@@ -99,8 +105,9 @@ def run_workload(
     """Time the modes of a workload, watch memory over `leak_steps`, change the structure, and rate."""
     timings, errors = time_modes(workload, modes, rounds, settings)
     if settings.device == "cpu":  # on a GPU, time_modes has measured the memory of the device
-        peaks = measure_peaks(workload, list(timings), settings, torch.get_num_threads())
-        timings = {name: replace(timing, **asdict(peaks[name])) for name, timing in timings.items()}
+        for mode in progress.track(list(timings), PEAKS_TITLE, total=len(timings), unit="modes"):
+            peak = measure_peak(workload, mode, settings, torch.get_num_threads())
+            timings[mode] = replace(timings[mode], **asdict(peak))
     # The dynamic mode alone, as its shapes change with every step: what grows is a cache by shape.
     growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)
     structure = train_changing_structures(workload, settings)

@@ -15,6 +15,7 @@ from seqclf.benchmark.workload import Workload
 from seqclf.system import progress
 from seqclf.system.memory import peak_mb, resident_mb
 
+PEAKS_TITLE = "measuring memory in new processes"
 BLOCKS = 20
 T_95 = 2.10  # 97.5 % quantile of Student's t distribution with BLOCKS - 2 degrees of freedom
 LEAK_SHARE = 0.01  # least growth over the measured steps, as a share of all memory
@@ -39,23 +40,18 @@ class MemoryGrowth:
     leaks: bool
 
 
-def measure_peaks(
-    workload: Workload, modes: list[str], settings: BenchmarkSettings, threads: int
-) -> dict[str, PeakMemory]:
-    """Return the peak memory of each mode, measured in a separate process."""
-    peaks = {}
-    for name in progress.track(modes, "measuring memory in new processes", total=len(modes), unit="modes"):
-        # A process never gives its peak back, so modes that share one would all report the largest.
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh_process:
-            peaks[name] = fresh_process.submit(_measure_peak, workload, name, settings, threads).result()
-    return peaks
+def measure_peak(workload: Workload, mode: str, settings: BenchmarkSettings, threads: int) -> PeakMemory:
+    """Return the peak memory of training in a mode, measured in a separate process."""
+    # A process never gives its peak back, so modes that share one would all report the largest.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh_process:
+        return fresh_process.submit(_measure_peak, workload, mode, settings, threads).result()
 
 
-def _measure_peak(workload: Workload, name: str, settings: BenchmarkSettings, threads: int) -> PeakMemory:
+def _measure_peak(workload: Workload, mode: str, settings: BenchmarkSettings, threads: int) -> PeakMemory:
     # A spawned process has PyTorch's defaults, not the settings of its parent.
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
-    trainer = ModeTrainer(MODES[name], workload, settings)
+    trainer = ModeTrainer(MODES[mode], workload, settings)
     before = resident_mb()
     # Twice, as the first step has no optimizer state and no cached buffers yet.
     for rows in (workload.longest_batch, workload.batches[0], workload.longest_batch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from seqclf.bundle.options import Device
 from seqclf.config.options import CommandOptions, Count, Seed, Text, one_of
@@ -16,6 +16,7 @@ from seqclf.training.options import OptimizerArguments, RuntimeOptions
 # Names of benchmark/workload.py and benchmark/modes.py, which load PyTorch; a test compares them.
 LENGTHS_NAMES = ("equal", "uniform", "log_normal", "heavy_tailed")
 MODE_NAMES = ("dynamic", "packed", "static", "compiled")
+ALL_MODELS = "all"
 
 
 def require_both_graphs(modes: list[str]) -> list[str]:
@@ -23,6 +24,15 @@ def require_both_graphs(modes: list[str]) -> list[str]:
     if not {"dynamic", "static"} <= set(modes):
         raise InputError("modes: must hold dynamic and static, which are compared")
     return modes
+
+
+def check_models(models: object) -> object:
+    """Refuse what is neither `all` nor a list of several names, nor null."""
+    if models is None or models == ALL_MODELS:
+        return models
+    if not isinstance(models, list) or len(models) < 2 or not all(isinstance(name, str) for name in models):
+        raise ValueError("must be a list of at least two models, such as [lstm,transformer], all, or null")
+    return models
 
 
 class BenchConfig(CommandOptions):
@@ -34,6 +44,7 @@ class BenchConfig(CommandOptions):
     data: DataOptions | None = None  # absent, not null, where no data group is chosen
     model: ModelArguments
     optimizer: OptimizerArguments
+    models: Annotated[list[str] | str | None, BeforeValidator(check_models)]
     lengths: Annotated[list[Annotated[str, one_of(*LENGTHS_NAMES)]], Field(min_length=1)]
     modes: Annotated[list[Annotated[str, one_of(*MODE_NAMES)]], AfterValidator(require_both_graphs)]
     sequences: Count

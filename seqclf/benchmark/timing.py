@@ -1,9 +1,11 @@
-"""Timing: the modes of a workload in interleaved rounds of the same steps."""
+"""Timing in interleaved rounds of the same steps: of the modes of a model, or of several models."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, NamedTuple
+from functools import partial
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -11,9 +13,11 @@ import torch
 from seqclf.benchmark.mode_trainer import ModeTrainer
 from seqclf.benchmark.modes import MODES, BenchmarkSettings
 from seqclf.benchmark.workload import Workload
-from seqclf.errors import first_line
+from seqclf.errors import InputError, first_line
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject, JsonResult
+
+Result = TypeVar("Result")
 
 REFERENCE_MODE = "static"
 GRAPH_PAIRS = 24  # forward passes with and without autograd graph
@@ -21,12 +25,12 @@ GRAPH_PAIRS = 24  # forward passes with and without autograd graph
 
 @dataclass(frozen=True)
 class ModeTiming(JsonResult):
-    """Figures of one mode.
+    """Figures of training in one mode.
 
     `first_step_s`: seconds of the first step beyond a later one, for warming up and compiling. `tokens_per_s`: without
     padding. `step_ms`, `step_ms_mean`, `step_ms_p95`: median, mean and 95th percentile of the steps. `graph_ms`: what
     building the autograd graph adds to a forward pass, None for compiled code, which has no pass without it. `loss`,
-    `recall`: after the same steps. `time_ratio`: time of a round over that of the static mode, None if that did not
+    `recall`: after the same steps. `time_ratio`: time of a round over that of the reference, None if that did not
     run. `memory_mb`: peak memory of the process, or on a GPU of the device. `step_memory_mb`: what training added to
     the process. `round_seconds`: (R,) seconds of each round, not part of the report.
     """
@@ -60,9 +64,13 @@ class ModeTiming(JsonResult):
         return values
 
 
-class WarmUp(NamedTuple):
-    """Cost of the first step of a mode: its seconds beyond a later step, and the graphs that were compiled."""
+class WarmTrainer(NamedTuple):
+    """A trainer that has run every step once.
 
+    `first_step_s`: seconds of the first step beyond a later one. `compiled_graphs`: number of graphs compiled.
+    """
+
+    trainer: ModeTrainer
     first_step_s: float
     compiled_graphs: int
 
@@ -70,59 +78,100 @@ class WarmUp(NamedTuple):
 def time_modes(
     workload: Workload, modes: list[str], rounds: int, settings: BenchmarkSettings
 ) -> tuple[dict[str, ModeTiming], dict[str, str]]:
-    """Return timings by mode, and the error messages of modes that cannot run.
+    """Return timings by mode, and the error messages of modes that cannot run. See `time_trainers`."""
+    makers = {name: partial(ModeTrainer, MODES[name], workload, settings) for name in modes}
+    trainers, errors = warm_up_trainers(makers, f"{workload.name}: warming up and compiling")
+    return time_trainers(trainers, rounds, REFERENCE_MODE), errors
 
-    Every round runs all steps of each mode from the initial weights. The modes take turns in going first, so that a
-    machine that slows down over time slows all of them.
-    """
-    trainers: dict[str, ModeTrainer] = {}
-    warm_ups: dict[str, WarmUp] = {}
+
+def warm_up_trainers(
+    makers: Mapping[str, Callable[[], ModeTrainer]], title: str
+) -> tuple[dict[str, WarmTrainer], dict[str, str]]:
+    """Make trainers and run every step of each once. Return them, and the error messages of those that cannot run."""
+    trainers: dict[str, WarmTrainer] = {}
     errors: dict[str, str] = {}
-    for name in progress.track(modes, f"{workload.name}: warming up and compiling", total=len(modes), unit="modes"):
-        # All modes stay in memory until the last round, or the rounds could not be interleaved.
+    for name in progress.track(makers, title, total=len(makers), unit="runs"):
+        # All trainers stay in memory until the last round, or the rounds could not be interleaved.
         try:
-            trainers[name], warm_ups[name] = _warm_up(name, workload, settings)
-        except Exception as error:  # such as a missing compiler: the other modes still have their figures
-            errors[name] = f"{type(error).__name__}: {first_line(error)}"[:200]
-    seconds = _run_rounds(trainers, rounds)
+            trainers[name] = _warm_up(makers[name])
+        except Exception as error:  # such as a missing compiler: the others still have their figures
+            errors[name] = error_text(error)
+    return trainers, errors
+
+
+def time_trainers(trainers: Mapping[str, WarmTrainer], rounds: int, reference: str) -> dict[str, ModeTiming]:
+    """Return the timing of each trainer. Every round runs all its steps from the initial weights.
+
+    `reference`: name of the trainer that the others are compared with.
+    """
+
+    def run(name: str) -> list[float]:
+        trainer = trainers[name].trainer
+        trainer.reset()
+        return [trainer.step(rows) for rows in trainer.workload.batches]
+
+    seconds = in_turn(list(trainers), rounds, run, "timing the steps in turn")
     timings = {
-        name: _timing(trainer, warm_ups[name], seconds[name])
-        for name, trainer in progress.track(
-            trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="modes"
+        name: _timing(warm, np.array(seconds[name]))
+        for name, warm in progress.track(
+            trainers.items(), "timing graphs, measuring losses", total=len(trainers), unit="runs"
         )
     }
-    return _with_time_ratios(timings), errors
+    if reference not in timings:
+        return timings
+    ratios = ratios_to(reference, {name: timing.round_seconds for name, timing in timings.items()})
+    return {name: replace(timing, time_ratio=ratios[name]) for name, timing in timings.items()}
 
 
-def _warm_up(name: str, workload: Workload, settings: BenchmarkSettings) -> tuple[ModeTrainer, WarmUp]:
+def in_turn(names: list[str], rounds: int, run: Callable[[str], Result], title: str) -> dict[str, list[Result]]:
+    """Return the results of `run(name)` in each of several rounds.
+
+    The names take turns in going first, so that a machine that slows down over time slows all of them.
+
+    >>> in_turn(["a", "b"], 2, str.upper, "shouting")
+    {'a': ['A', 'A'], 'b': ['B', 'B']}
+    """
+    results: dict[str, list[Result]] = {name: [] for name in names}
+    with progress.stage(title, total=rounds * len(names), unit="runs") as timing:
+        for round_index in range(rounds):
+            shift = round_index % max(1, len(names))
+            for name in names[shift:] + names[:shift]:
+                results[name].append(run(name))
+                timing.advance()
+    return results
+
+
+def ratios_to(reference: str, round_seconds: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """Return the median over the rounds of the ratio to the reference in the same round, by name.
+
+    >>> ratios_to("a", {"a": [1.0, 2.0, 1.0], "b": [2.0, 4.0, 9.0]})
+    {'a': 1.0, 'b': 2.0}
+    """
+    of_reference = np.array(round_seconds[reference])
+    return {name: float(np.median(np.array(seconds) / of_reference)) for name, seconds in round_seconds.items()}
+
+
+def error_text(error: Exception) -> str:
+    """Return one line for an error of a mode or a model that cannot run."""
+    text = first_line(error)
+    return text if isinstance(error, InputError) else f"{type(error).__name__}: {text}"[:200]
+
+
+def _warm_up(make: Callable[[], ModeTrainer]) -> WarmTrainer:
     """Run every step once, which compiles."""
     # Graphs of earlier modes would be reused, and counted as those of this one.
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
-    trainer = ModeTrainer(MODES[name], workload, settings)
-    seconds = [trainer.step(rows) for rows in workload.batches]
+    trainer = make()
+    seconds = [trainer.step(rows) for rows in trainer.workload.batches]
     graphs = torch._dynamo.utils.counters["stats"].get("unique_graphs", 0)
     later = float(np.median(seconds[1:])) if len(seconds) > 1 else 0.0
-    return trainer, WarmUp(first_step_s=seconds[0] - later, compiled_graphs=int(graphs))
+    return WarmTrainer(trainer, first_step_s=seconds[0] - later, compiled_graphs=int(graphs))
 
 
-def _run_rounds(trainers: dict[str, ModeTrainer], rounds: int) -> dict[str, np.ndarray]:
-    """Return the seconds (rounds, steps) of each mode."""
-    names = list(trainers)
-    seconds: dict[str, list[list[float]]] = {name: [] for name in names}
-    with progress.stage("timing the modes in turn", total=rounds * len(names), unit="runs") as timing:
-        for round_index in range(rounds):
-            shift = round_index % max(1, len(names))
-            for name in names[shift:] + names[:shift]:
-                trainer = trainers[name]
-                trainer.reset()
-                seconds[name].append([trainer.step(rows) for rows in trainer.workload.batches])
-                timing.advance()
-    return {name: np.array(values) for name, values in seconds.items()}
-
-
-def _timing(trainer: ModeTrainer, warm_up: WarmUp, seconds: np.ndarray) -> ModeTiming:
+def _timing(warm: WarmTrainer, seconds: np.ndarray) -> ModeTiming:
     """Summarize (rounds, steps) seconds, and measure what the trained model gives."""
+    trainer = warm.trainer
     workload = trainer.workload
     tokens = int(workload.split.sequences.lengths[np.concatenate(workload.batches)].sum())
     round_seconds = seconds.sum(axis=1)
@@ -130,8 +179,8 @@ def _timing(trainer: ModeTrainer, warm_up: WarmUp, seconds: np.ndarray) -> ModeT
     loss, recall = trainer.evaluate()  # before the memory is measured, which takes one more step
     # Medians, so that a pause of the machine during one step does not decide.
     return ModeTiming(
-        first_step_s=warm_up.first_step_s,
-        compiled_graphs=warm_up.compiled_graphs,
+        first_step_s=warm.first_step_s,
+        compiled_graphs=warm.compiled_graphs,
         tokens_per_s=tokens / float(np.median(round_seconds)),
         step_ms=1e3 * float(np.median(seconds)),
         step_ms_mean=1e3 * float(np.median(seconds.mean(axis=1))),
@@ -170,14 +219,3 @@ def _graph_ms(trainer: ModeTrainer) -> float | None:
         seconds = {build_graph: trainer.forward_seconds(rows, build_graph) for build_graph in order}
         added_seconds.append(seconds[True] - seconds[False])
     return 1e3 * float(np.median(added_seconds))
-
-
-def _with_time_ratios(timings: dict[str, ModeTiming]) -> dict[str, ModeTiming]:
-    """Compare each mode with the static one: the median over the ratios of each round."""
-    if REFERENCE_MODE not in timings:
-        return timings
-    reference = np.array(timings[REFERENCE_MODE].round_seconds)
-    return {
-        name: replace(timing, time_ratio=float(np.median(np.array(timing.round_seconds) / reference)))
-        for name, timing in timings.items()
-    }

@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from seqclf.config.documentation import CONF
+
 TINY = ["sequences=64", "batch_size=8", "updates=3", "rounds=1", "leak_steps=40", "model.hidden_size=8"]
 MODES = "modes=[dynamic,packed,static]"
 
@@ -48,6 +50,64 @@ def test_user_files_are_benchmarked_as_one_workload(shell):
         result["workloads"]["data"]["modes"]["static"]["loss"], abs=1e-3
     )
     assert json.dumps(result)
+
+
+@pytest.mark.slow
+def test_models_are_compared_with_the_same_overrides(shell):
+    folder = shell.folder / "models"
+    folder.mkdir()
+    completed = shell(
+        "bench", "models=[gru,transformer]", "lengths=[equal]", *TINY[:4], "model.hidden_size=8", cwd=folder
+    )
+    result = completed.result
+    assert list(result["models"]) == ["gru", "transformer"]
+    assert all(model["hidden_size"] == 8 for model in result["models"].values())
+    figures = result["workloads"]["equal"]["models"]
+    assert figures["gru"]["training"]["time_ratio"] == 1 and figures["transformer"]["training"]["memory_mb"] > 50
+    assert "against gru" in completed.stderr
+    assert "Models compared" in (folder / "bench.html").read_text()
+    assert (folder / "bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.slow
+def test_a_model_that_does_not_fit_the_data_is_reported_beside_the_others(shell):
+    data = ["data=files", "data.train=train.jsonl", "data.label=fraud", "data.id=card"]
+    completed = shell("bench", "models=[lstm,tree_lstm]", *data, *TINY[:4], "model.hidden_size=8", "output=null")
+    figures = completed.result["workloads"]["data"]["models"]
+    assert figures["lstm"]["prediction"]["tokens_per_s"] > 0
+    assert list(figures["tree_lstm"]) == ["error"] and "trees" in figures["tree_lstm"]["error"]
+
+
+@pytest.mark.soak
+def test_all_models_are_compared(shell):
+    result = shell("bench", "models=all", "model=gru", "lengths=[uniform]", *TINY[:4], "output=null").result
+    assert next(iter(result["models"])) == "gru"
+    assert set(result["models"]) == {path.stem for path in (CONF / "model").glob("*.yaml")}
+    assert all("training" in figures for figures in result["workloads"]["uniform"]["models"].values())
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        ("models=[lstm]", "error: models=['lstm']: must be a list of at least two models, such as [lstm,transformer]"),
+        ("models=lstm", "error: models=lstm: must be a list of at least two models, such as [lstm,transformer]"),
+        ("models=[lstm,lstm]", "error: models: names lstm twice"),
+        ("models=[lstm,grux]", "error: models=grux: must be one of lstm, adaptive, conv_lstm, gru, rnn"),
+        ("models=[lstm,gru] model=transformer", "error: model=transformer: has no effect beside models; name it there"),
+        (
+            "models=[lstm,gru] modes=[dynamic,static]",
+            "error: modes=[dynamic,static]: has no effect beside models, which are timed in the mode dynamic; remove it",
+        ),
+        (
+            "models=[lstm,transformer] model.cell=gru",
+            "error: model=transformer: model.cell: no such key; model=transformer has no cell",
+        ),
+    ],
+)
+@pytest.mark.slow
+def test_invalid_models_end_in_one_error_line(shell, overrides, message):
+    completed = shell("bench", "lengths=[equal]", "sequences=64", *overrides.split())
+    assert completed.exit_code == 2 and completed.stderr.strip().splitlines()[-1].startswith(message)
 
 
 @pytest.mark.parametrize(

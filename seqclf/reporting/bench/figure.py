@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from markupsafe import Markup
 
-from seqclf.benchmark.benchmark import BenchmarkResult
-from seqclf.reporting.svg import FILL, INK, MARK, render_svg
+from seqclf.benchmark.benchmark import BenchmarkResult, WorkloadResult
+from seqclf.reporting.bench.bars import Bar, BarGroup, bars_svg
+from seqclf.reporting.svg import FILL, MARK
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
 # Dynamic graphs in blue, static ones in red; the second of each kind is paler.
@@ -22,7 +22,6 @@ COLOURS = {
 PAGE_COLOURS = {"#2f6db5": FILL, "#b3401f": MARK}
 BAR_WIDTH = 0.2  # four modes and a gap between workloads
 WIDTH_IN, PANEL_IN = 5.0, 3.0  # of the file: readable on a phone, whose screen is about as wide
-ROW_IN = 0.24  # height of a bar on the page
 
 
 def write_picture(result: BenchmarkResult, path: Path) -> None:
@@ -53,32 +52,20 @@ def write_picture(result: BenchmarkResult, path: Path) -> None:
 def page_figure(result: BenchmarkResult, width_in: float) -> Markup:
     """Draw the tokens per second as horizontal bars with their figures, which fit any width."""
     modes = _modes(result)
-    height_in = 0.35 + ROW_IN * sum(len(modes) + 1.4 for _ in result.workloads)
-    return render_svg(lambda figure: _draw(figure, result, modes), width_in, height_in)
+    groups = [
+        BarGroup(workload.name.replace("_", " "), [_bar(mode, workload) for mode in modes])
+        for workload in result.workloads
+    ]
+    return bars_svg(groups, width_in)
 
 
-def _draw(figure: Any, result: BenchmarkResult, modes: list[str]) -> None:
-    axis = figure.subplots()
-    width, height = figure.get_size_inches()
-    figure.subplots_adjust(left=0.8 / width, right=1 - 0.6 / width, top=1 - 0.05 / height, bottom=0.05 / height)
-    row = 0.0
-    for workload in result.workloads:
-        axis.text(0, row, workload.name.replace("_", " "), color=INK, va="center", weight="bold")
-        row += 1
-        for mode in modes:
-            axis.text(-0.01, row, f"{mode} ", color=INK, va="center", ha="right", transform=axis.get_yaxis_transform())
-            timing = workload.timings.get(mode)
-            if timing is None:
-                axis.text(0, row, " did not run", color=INK, va="center")
-            else:
-                colour, alpha = COLOURS[mode]
-                axis.barh(row, timing.tokens_per_s / 1e3, 0.75, color=PAGE_COLOURS[colour], alpha=alpha)
-                axis.text(timing.tokens_per_s / 1e3, row, f" {timing.tokens_per_s / 1e3:,.1f}", color=INK, va="center")
-            row += 1
-        row += 0.4
-    axis.set_ylim(row - 0.5, -0.7)
-    axis.set_xlim(left=0)
-    axis.axis("off")
+def _bar(mode: str, workload: WorkloadResult) -> Bar:
+    timing = workload.timings.get(mode)
+    if timing is None:
+        return Bar(mode, None, "did not run", FILL)
+    colour, alpha = COLOURS[mode]
+    thousands = timing.tokens_per_s / 1e3
+    return Bar(mode, thousands, f"{thousands:,.1f}", PAGE_COLOURS[colour], alpha)
 
 
 def _modes(result: BenchmarkResult) -> list[str]:

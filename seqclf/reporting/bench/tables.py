@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from rich.table import Table
 
-from seqclf.benchmark.benchmark import BenchmarkResult, WorkloadResult
+from seqclf.benchmark.benchmark import WorkloadResult
 from seqclf.benchmark.machine import Machine
 from seqclf.benchmark.memory import MemoryGrowth
+from seqclf.benchmark.model_comparison import ModelComparison
 from seqclf.benchmark.rating import speed_text
 from seqclf.benchmark.structure_changes import StructureChanges
 from seqclf.benchmark.timing import ModeTiming
@@ -44,7 +45,7 @@ def formatted(timing: ModeTiming, heading: str) -> str:
     return speed_text(value) if heading == AGAINST else format(value, number_format)
 
 
-def workload_line(result: WorkloadResult) -> str:
+def workload_line(result: WorkloadResult | ModelComparison) -> str:
     """Describe the size of a workload."""
     return (
         f"{result.name}: {result.steps} steps of {result.batch_size} sequences, mean length {result.mean_length:.1f}, "
@@ -91,6 +92,6 @@ def show_workload(result: WorkloadResult) -> None:
     console.print(f"  dynamic is {rating.word}: {rating.reason}", style=STYLES[rating.word], soft_wrap=True)
 
 
-def show_machine(result: BenchmarkResult) -> None:
+def show_machine(machine: Machine) -> None:
     """Print the machine that the figures are of."""
-    console.print(f"\n{machine_line(result.machine)}", soft_wrap=True)
+    console.print(f"\n{machine_line(machine)}", soft_wrap=True)

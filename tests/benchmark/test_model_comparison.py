@@ -1,0 +1,121 @@
+"""Models are compared on the same sequences, in training and in prediction."""
+
+import numpy as np
+import pytest
+
+from seqclf import load_config
+from seqclf.benchmark import model_comparison
+from seqclf.benchmark.benchmark import make_workloads
+from seqclf.benchmark.memory import PeakMemory
+from seqclf.benchmark.model_comparison import Predictor, compare_models
+from seqclf.benchmark.modes import BenchmarkSettings
+from seqclf.benchmark.settings import model_without_noise
+from seqclf.errors import InputError
+
+CONFIG = {"lengths": ["uniform"], "sequences": 64, "batch_size": 8, "updates": 3, "seed": 0}
+NAMES = ("lstm", "tree_lstm")
+
+
+def settings_of(name):
+    config = load_config([f"model={name}", "model.hidden_size=8", "model.embedding_size=4"])["model"]
+    return BenchmarkSettings(model_without_noise(config), 3e-3, "cpu", "32-true", seed=0)
+
+
+@pytest.fixture(scope="module")
+def settings():
+    return {name: settings_of(name) for name in NAMES}
+
+
+@pytest.fixture(scope="module")
+def workloads(settings):
+    return list(make_workloads(CONFIG, {name: entry.model for name, entry in settings.items()}))
+
+
+@pytest.fixture(autouse=True)
+def peaks(monkeypatch):
+    """Peak memory without processes, which take seconds to start."""
+    monkeypatch.setattr(model_comparison, "measure_peak", lambda workload, mode, settings, threads: PeakMemory(100, 10))
+
+
+def test_trees_have_the_tokens_of_the_sequences(workloads):
+    lstm, trees = (workloads[0][name].split.sequences for name in NAMES)
+    assert np.array_equal(lstm.offsets, trees.offsets) and np.array_equal(lstm.fields["token"], trees.fields["token"])
+    assert lstm.fields.keys() == {"token"} and len(trees.fields) == 2
+    assert all(map(np.array_equal, workloads[0]["lstm"].batches, workloads[0]["tree_lstm"].batches))
+
+
+def test_every_model_has_figures_of_training_and_prediction(settings, workloads):
+    shown = []
+    result = compare_models(settings, workloads, 2, lambda *arguments: shown.append(arguments))
+    assert result.reference == "lstm" and shown == [(result.workloads[0], "lstm")]
+    figures = result.workloads[0].models
+    assert list(figures) == list(NAMES) and result.workloads[0].errors == {}
+    for values in figures.values():
+        assert values.training.tokens_per_s > 0 and values.prediction.tokens_per_s > 0
+        assert values.training.memory_mb == 100 and len(values.training.round_seconds) == 2
+    assert figures["lstm"].training.time_ratio == figures["lstm"].prediction.time_ratio == 1
+    assert figures["tree_lstm"].training.time_ratio != 1 and figures["tree_lstm"].prediction.time_ratio != 1
+    # Embedding of 1000 tokens, one direction of the LSTM after the other, and two classes.
+    assert figures["lstm"].weights == 1000 * 4 + 2 * 4 * 8 * (4 + 8 + 2) + weights_of_head(16, classes=2)
+    plain = result.to_dict()["workloads"]["uniform"]
+    assert plain["models"]["tree_lstm"]["prediction"].keys() == {"tokens_per_s", "time_ratio"}
+
+
+def weights_of_head(size, classes):
+    """A normalized pooled state and the output layer."""
+    return 2 * size + (size + 1) * classes
+
+
+def test_a_prediction_round_reads_every_sequence_of_the_batches(settings, workloads, tmp_path):
+    trainer = model_comparison.ModeTrainer(model_comparison.MODES["dynamic"], workloads[0]["lstm"], settings["lstm"])
+    predictor = Predictor(trainer, tmp_path / "model.onnx")
+    read = []
+    whole = predictor.read
+
+    class Recorded:
+        file, session = whole.file, whole.session
+
+        def __call__(self, fields, lengths):
+            read.append(len(lengths))
+            return whole(fields, lengths)
+
+    predictor.read = Recorded()
+    assert predictor.seconds() > 0 and sum(read) == 24
+    assert predictor.tokens == workloads[0]["lstm"].mean_length * 24
+
+
+def test_a_model_that_cannot_run_is_reported_and_the_others_have_figures(settings, workloads):
+    broken = settings["lstm"]._replace(model={**settings["lstm"].model, "pooling": "median"})
+    result = compare_models(
+        {**settings, "broken": broken}, [{**workloads[0], "broken": workloads[0]["lstm"]}], 1, lambda *_: None
+    )
+    assert list(result.workloads[0].models) == list(NAMES)
+    assert "median" in result.workloads[0].errors["broken"]
+    assert result.workloads[0].to_dict()["models"]["broken"].keys() == {"error"}
+
+
+def test_a_model_that_cannot_be_exported_is_reported(settings, workloads, monkeypatch):
+    export = model_comparison.export_onnx
+
+    def export_all_but_trees(model, *arguments):
+        if "Tree" in type(model).__name__:
+            raise InputError("model: cannot be exported")
+        export(model, *arguments)
+
+    monkeypatch.setattr(model_comparison, "export_onnx", export_all_but_trees)
+    result = compare_models(settings, workloads, 1, lambda *_: None)
+    assert list(result.workloads[0].models) == ["lstm"]
+    assert result.workloads[0].errors == {"tree_lstm": "model: cannot be exported"}
+
+
+def test_without_the_reference_there_are_no_ratios(settings, workloads):
+    broken = settings["lstm"]._replace(model={**settings["lstm"].model, "pooling": "median"})
+    result = compare_models({"lstm": broken, "tree_lstm": settings["tree_lstm"]}, workloads, 1, lambda *_: None)
+    figures = result.workloads[0].models["tree_lstm"]
+    assert figures.prediction.time_ratio is None and "time_ratio" not in figures.training.to_dict()
+
+
+def test_an_error_of_all_models_ends_the_comparison(settings, workloads):
+    broken = settings["lstm"]._replace(model={**settings["lstm"].model, "pooling": "median"})
+    with pytest.raises(InputError, match=r"models: none can run; lstm: .*median"):
+        compare_models({"lstm": broken}, workloads, 1, lambda *_: None)
