@@ -44,13 +44,14 @@ def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None)
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
     from seqclf.benchmark.modes import LEFT_OUT, modes_of
     from seqclf.benchmark.settings import build_settings
+    from seqclf.config.written_keys import written_keys
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
     from seqclf.reporting.bench.tables import show_machine, show_workload
     from seqclf.reporting.console import console
 
     plain = config.model_dump()
-    settings = build_settings(plain)
+    settings = build_settings(plain, written_keys())
     for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
     workloads = (by_model["model"] for by_model in make_workloads(plain, {"model": settings.model}))
@@ -74,7 +75,7 @@ def _compare_models(config: BenchConfig, page: Path | None, picture: Path | None
     from seqclf.reporting.bench.tables import show_machine
     from seqclf.reporting.console import console
 
-    settings = {name: build_settings(plain) for name, plain in configs_by_model(config).items()}
+    settings = {name: build_settings(*composed) for name, composed in configs_by_model(config).items()}
     workloads = make_workloads(config.model_dump(), {name: entry.model for name, entry in settings.items()})
     result = compare_models(settings, workloads, config.rounds, show_comparison)
     show_machine(result.machine)

@@ -19,14 +19,18 @@ from seqclf.config.hydra_command import check_config, error_text, typed_override
 from seqclf.config.instantiate import Config
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.written_keys import written_with
 from seqclf.errors import InputError
 
 COMMAND, OPTIONS = "bench", "seqclf.benchmark.options.BenchConfig"
 OF_MODES = ("modes", "leak_steps")  # keys that a comparison of models does not use
 
 
-def configs_by_model(config: BenchConfig) -> dict[str, Config]:
-    """Return the config with each model of `models`, the reference first. Other overrides hold for all of them."""
+def configs_by_model(config: BenchConfig) -> dict[str, tuple[Config, set[str]]]:
+    """Return the config with each model of `models`, the reference first, and the keys that the user wrote.
+
+    Overrides other than the model hold for all of them.
+    """
     typed = typed_overrides()
     keys = {_key(text): text for text in typed}
     for key in OF_MODES:
@@ -60,15 +64,18 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
     return names
 
 
-def _compose(overrides: list[str]) -> Config:
-    """Return the checked config that the overrides give, with the config folders of the running command."""
+def _compose(overrides: list[str]) -> tuple[Config, set[str]]:
+    """Return the checked config that the overrides give, with the config folders of the running command.
+
+    The keys that the user wrote come second (see `written_keys`).
+    """
     try:
         composed = GlobalHydra.instance().config_loader().load_configuration(COMMAND, overrides, RunMode.RUN)
         groups = composed.hydra.runtime.choices
         with read_write(composed), open_dict(composed):
             del composed["hydra"]
         plain: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        return check_config(COMMAND, OPTIONS, plain, overrides, groups).model_dump()
+        return check_config(COMMAND, OPTIONS, plain, overrides, groups).model_dump(), written_with(overrides)
     except (InputError, HydraException, OmegaConfBaseException) as error:
         text = error_text(error, TypedArguments(COMMAND, overrides, OPTIONS))
         raise InputError(f"{overrides[0]}: {text}") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -12,14 +12,18 @@ from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.instantiate import Config, is_foreign, locate
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.training.check_targets import resolve_model
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
-def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
-    """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run."""
+def build_settings(config: Mapping[str, Any], written: Collection[str]) -> BenchmarkSettings:
+    """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run.
+
+    `written`: keys that the user wrote, which a model must take (see `resolve_model`).
+    """
     _check_choices(config)
     _check_network(config["model"])
     device = _choose_device(config["device"])
@@ -30,7 +34,7 @@ def build_settings(config: Mapping[str, Any]) -> BenchmarkSettings:
     # As in training, or the denormal gradients of long sequences would be timed.
     torch.set_flush_denormal(config["runtime"]["flush_denormal"])
     return BenchmarkSettings(
-        model=model_without_noise(config["model"]),
+        model=model_without_noise(resolve_model(config["model"], written)),
         learning_rate=config["optimizer"]["lr"],
         device=device,
         precision=config["precision"],

@@ -28,8 +28,13 @@ def written_keys() -> set[str]:
     A key is written if it is on the command line, or in a config file outside of this package that the command has
     composed: a file of `--config-dir`, a file in its defaults list, or another experiment.
     """
+    return written_with(typed_overrides())
+
+
+def written_with(overrides: Sequence[str]) -> set[str]:
+    """Return the same keys of the running command with other overrides."""
     loader = GlobalHydra.instance().config_loader()
-    return _written_keys(loader, str(HydraConfig.get().job.config_name), typed_overrides())
+    return _written_keys(loader, str(HydraConfig.get().job.config_name), overrides)
 
 
 def keys_written_in(composition: Composition) -> set[str]:

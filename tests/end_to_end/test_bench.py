@@ -96,7 +96,7 @@ def test_all_models_are_compared(shell):
         ("models=[lstm,gru] model=transformer", "error: model=transformer: has no effect beside models; name it there"),
         (
             "models=[lstm,gru] modes=[dynamic,static]",
-            "error: modes=[dynamic,static]: has no effect beside models, which are timed in the mode dynamic; remove it",
+            "error: modes=[dynamic,static]: has no effect beside models, which are timed in the mode dynamic",
         ),
         (
             "models=[lstm,transformer] model.cell=gru",
