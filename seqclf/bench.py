@@ -41,10 +41,13 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
 
 
 def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
+    from functools import partial
+
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
     from seqclf.benchmark.modes import LEFT_OUT, modes_of
     from seqclf.benchmark.settings import build_settings
     from seqclf.config.written_keys import written_keys
+    from seqclf.models.encoder import check_fields
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
     from seqclf.reporting.bench.tables import show_machine, show_workload
@@ -54,8 +57,8 @@ def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None)
     settings = build_settings(plain, written_keys())
     for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
-    workloads = (by_model["model"] for by_model in make_workloads(plain, {"model": settings.model}))
-    result = run_benchmark(plain, settings, workloads, show_workload)
+    workloads = make_workloads(plain, {"model": settings.model}, partial(check_fields, settings.model))
+    result = run_benchmark(plain, settings, (by_model["model"] for by_model in workloads), show_workload)
     show_machine(result.machine)
     if page and picture:
         write_picture(result, picture)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,10 +39,11 @@ def _train(config: TrainConfig, run: Path, written: Collection[str]) -> Training
             f"checkpoint={config.checkpoint}: debug={config.debug.name} starts from new weights; remove one of the two"
         )
     with progress.stage("loading PyTorch"):
+        from seqclf.models.encoder import check_fields
         from seqclf.training.check_targets import resolve_targets
 
         config = resolve_targets(config, written)
-    dataset = prepare(config.data)
+    dataset = prepare(config.data, partial(check_fields, config.model))
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)

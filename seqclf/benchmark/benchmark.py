@@ -11,12 +11,14 @@ import torch
 from seqclf.benchmark.machine import Machine, describe_machine
 from seqclf.benchmark.memory import PEAKS_TITLE, MemoryGrowth, measure_growth, measure_peak
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
 from seqclf.benchmark.rating import Rating, rate_dynamic
 from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
 from seqclf.benchmark.timing import ModeTiming, time_modes
 from seqclf.benchmark.workload import Workload, dataset_workload, generate_workload
 from seqclf.config.instantiate import Config
+from seqclf.data.prepare import DataOptions, FieldCheck, accept_fields, prepare
+from seqclf.models.encoder import reads_trees
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
@@ -66,16 +68,18 @@ class BenchmarkResult:
         return {"machine": asdict(self.machine), "model": self.model, "workloads": workloads}
 
 
-def make_workloads(config: Mapping[str, Any], models: Mapping[str, Config]) -> Iterator[dict[str, Workload]]:
+def make_workloads(
+    config: Mapping[str, Any], models: Mapping[str, Config], check: FieldCheck = accept_fields
+) -> Iterator[dict[str, Workload]]:
     """Yield the workload of `data`, or without it one for each of `lengths`, by model.
 
-    Generated sequences are nodes of trees for models that read trees, and the same for all others.
+    Generated sequences are nodes of trees for models that read trees, and the same for all others. `check`: of the
+    fields of `data`, see `prepare`.
     """
     size = (config["batch_size"], config["updates"], config["seed"])
     if config.get("data") is not None:
-        from seqclf.data.prepare import DataOptions, prepare
-
-        yield dict.fromkeys(models, dataset_workload(prepare(DataOptions.build(**config["data"])), *size))
+        dataset = prepare(DataOptions.build(**config["data"]), check)
+        yield dict.fromkeys(models, dataset_workload(dataset, *size))
         return
     trees = {name: reads_trees(model) for name, model in models.items()}
     for lengths in config["lengths"]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from seqclf.config.arguments import arguments_of
 from seqclf.config.instantiate import Config, locate
-from seqclf.data.encoding.field_spec import PARENTS
+from seqclf.models.encoder import reads_trees
 
 
 class Mode(NamedTuple):
@@ -51,11 +51,6 @@ def has_layouts(model: Config) -> bool:
     False
     """
     return arguments_of(locate(model["encoder"]["_target_"], "model.encoder._target_")).accepts("layout")
-
-
-def reads_trees(model: Config) -> bool:
-    """Return True if the encoder of a model reads the nodes of trees."""
-    return PARENTS in getattr(locate(model["encoder"]["_target_"], "model.encoder._target_"), "structure", ())
 
 
 LEFT_OUT = {  # why a mode may be missing

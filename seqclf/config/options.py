@@ -104,5 +104,5 @@ ZeroOrMore = Annotated[int, Field(ge=0)]
 Limit = Annotated[int, AfterValidator(at_least_or_minus_one)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]  # the range of numpy's and PyTorch's seeds
 Share = Annotated[float, Field(ge=0, le=1)]
-NonNegative = Annotated[float, Field(ge=0)]
-Positive = Annotated[float, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]

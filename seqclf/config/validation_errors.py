@@ -118,11 +118,13 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> str:
     first = details[0]
     if isinstance(cause, ValueError):
         return str(cause)
-    if first["type"] in ("literal_error", "union_tag_invalid"):
-        context = first["ctx"]
+    choices = next((detail for detail in details if detail["type"] in ("literal_error", "union_tag_invalid")), None)
+    if choices is not None:
+        context = choices["ctx"]
         expected = str(context.get("expected") or context["expected_tags"])
-        value = context.get("tag", first["input"])
-        return must_be_one_of(value, expected.replace("'", "").replace(" or ", ", ").split(", "))
+        scalars = [word for detail in details for word in KINDS.get(detail["type"], "").split(" or ") if word]
+        names = [*scalars, *expected.replace("'", "").replace(" or ", ", ").split(", ")]
+        return must_be_one_of(context.get("tag", first["input"]), names)
     if first["type"] == "too_short":
         return "must have an entry"
     if first["type"] in BOUNDS:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +40,17 @@ FEW_LABELS = 20  # up to here anything may be a class
 NEARLY_ALL = 0.9  # of the rows have a label of their own: the column is an id
 
 
-def prepare(options: DataOptions) -> Dataset:
+FieldCheck = Callable[[Mapping[str, Encoder]], None]  # of the encoders by field, which may not be fitted yet
+
+
+def accept_fields(_: Mapping[str, Encoder]) -> None:
+    """Accept all fields."""
+
+
+def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options.
+
+    `check_fields`: called once the fields are known, before all rows are read. It may refuse them by InputError.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -65,9 +74,10 @@ def prepare(options: DataOptions) -> Dataset:
     entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, sources, states)}")
     dataset = entry.reuse(lambda folder: open_dataset(folder, options.positive, True, options.verify_cache))
     if dataset is not None:
+        check_fields(dataset.encoders)
         return dataset
     with entry.build() as scratch:
-        build_dataset(options, sources, scratch)
+        build_dataset(options, sources, scratch, check_fields)
         if (changed := changed_file(states, states_of(options, sources))) is not None:
             raise InputError(
                 f"{changed or sources['train']}: a file of the data changed while it was read; run again, on a copy if "
@@ -81,8 +91,13 @@ def prepare(options: DataOptions) -> Dataset:
         ) from None
 
 
-def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: Path) -> None:
-    """Build the dataset of `sources`, by split, in the sub-folder CONTENT of `scratch`. Raises InputError."""
+def build_dataset(
+    options: DataOptions, sources: Mapping[str, Source], scratch: Path, check_fields: FieldCheck = accept_fields
+) -> None:
+    """Build the dataset of `sources`, by split, in the sub-folder CONTENT of `scratch`. Raises InputError.
+
+    `check_fields`: see `prepare`.
+    """
     policy = SplitPolicy.from_options(options.split, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
     label_table = _open_label_table(options, policy)
@@ -93,6 +108,7 @@ def build_dataset(options: DataOptions, sources: Mapping[str, Source], scratch: 
             }
             schema = _build_schema(options, readers["train"], label_table)
         encoders = make_encoders(schema.fields, schema.truncation)
+        check_fields(encoders)
         staged = _collect_all(readers, schema, encoders, quarantine, scratch, policy, label_table)
 
     inputs = {name: rows.split_inputs for name, rows in staged.items()}

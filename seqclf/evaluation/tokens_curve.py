@@ -87,7 +87,12 @@ class TokensCurve(JsonResult):
         """
         if budget is None:
             return math.inf if self.threshold is None else self.threshold
-        if isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < float(budget) <= 1:
+        if isinstance(budget, bool) or not isinstance(budget, Real):
+            raise InputError(
+                f"budget={budget!r}: is of type {type(budget).__name__}; give a number, the share of tokens that may "
+                "be read"
+            )
+        if not 0 < float(budget) <= 1:
             raise InputError(
                 f"budget={budget}: must be above 0 and at most 1, the share of tokens that may be read; null reads as "
                 "many as the bundle recommends"

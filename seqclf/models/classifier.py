@@ -14,7 +14,7 @@ from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
-from seqclf.models.encoder import build_encoder
+from seqclf.models.encoder import build_encoder, no_trees
 from seqclf.models.pooling import Pooling
 
 
@@ -74,11 +74,8 @@ class SequenceClassifier(nn.Module):
         )
         # Inputs beside the tokens that the encoder reads by name.
         self.structure = tuple(getattr(self.encoder, "structure", ()))
-        if missing := set(self.structure) - {field["name"] for field in fields}:
-            raise InputError(
-                f"model.encoder._target_={encoder['_target_']}: reads trees ({', '.join(sorted(missing))}), and the "
-                "data has none; set 'data.fields={COLUMN: tree}', or choose another model"
-            )
+        if set(self.structure) - {field["name"] for field in fields}:
+            raise InputError(no_trees(field["name"] for field in fields))
         self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 from torch import Tensor, nn
 
 from seqclf.config.arguments import arguments_of, check_arguments
-from seqclf.config.instantiate import build, locate_subclass
+from seqclf.config.instantiate import build, locate, locate_subclass
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.field_spec import PARENTS
 from seqclf.errors import InputError
 
 
@@ -70,6 +72,31 @@ class SequenceEncoder(nn.Module):
         states at the length of each row. Chunk by chunk it must give the outputs of the whole sequence.
         """
         return None
+
+
+def reads_trees(model: Mapping[str, Any]) -> bool:
+    """Return True if the encoder in the config of a model reads the nodes of trees.
+
+    >>> reads_trees({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
+    True
+    """
+    target = model.get("encoder", {}).get("_target_")
+    return target is not None and PARENTS in getattr(locate(target, "model.encoder._target_"), "structure", ())
+
+
+def check_fields(model: Mapping[str, Any], encoders: Mapping[str, Encoder]) -> None:
+    """Raise InputError if a model reads trees and no field is one. `encoders`: of the data, by field."""
+    if reads_trees(model) and all(encoder.tags is None for encoder in encoders.values()):
+        columns = [encoder.field.columns[0] for encoder in encoders.values()]
+        raise InputError(no_trees(encoders, columns[0] if len(columns) == 1 else "COLUMN"))
+
+
+def no_trees(fields: Iterable[str], column: str = "COLUMN") -> str:
+    """Return the error line of a model that reads trees, on data with other fields. `column`: that may hold trees."""
+    return (
+        f"model: reads trees, and the data has none (fields: {', '.join(fields)}); "
+        f"set 'data.fields={{{column}: tree}}' or choose another model, such as model=lstm"
+    )
 
 
 def build_encoder(

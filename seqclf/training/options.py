@@ -36,6 +36,8 @@ from seqclf.models.structure.options import Schedule, read_schedule
 from seqclf.training.debugging.options import DebugOptions
 from seqclf.training.loggers.options import LoggerOptions
 
+CHECKPOINT_FILES = "RUN/checkpoints/best.ckpt, or last.ckpt to resume"
+
 
 def require_checkpoint_file(value: str) -> str:
     """Refuse a path that is no readable checkpoint file. Its content is checked when PyTorch reads it."""
@@ -43,18 +45,18 @@ def require_checkpoint_file(value: str) -> str:
     if path.is_dir():
         saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
         saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]  # of the run whose bundle was named
-        remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else "name a file in it, such as last.ckpt"
+        remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else f"name a file, {CHECKPOINT_FILES}"
         raise InputError(f"checkpoint={value}: is a folder; {remedy}")
     try:
         with path.open("rb"):
             pass
     except FileNotFoundError:
-        remedy = similar_file(value) or "give RUN/checkpoints/last.ckpt"
+        remedy = similar_file(value) or f"give {CHECKPOINT_FILES}"
         raise InputError(f"checkpoint={value}: no such file; {remedy}") from None
     except OSError as error:
         raise InputError(f"checkpoint={value}: cannot be read ({error.strerror}); name another file") from None
     if not zipfile.is_zipfile(path):  # torch.save writes a zip archive
-        raise InputError(f"checkpoint={value}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt")
+        raise InputError(f"checkpoint={value}: is not a seqclf checkpoint; give {CHECKPOINT_FILES}")
     return value
 
 

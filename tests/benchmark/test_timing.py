@@ -7,12 +7,13 @@ import yaml
 
 from seqclf.benchmark import structure_changes
 from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of, reads_trees
+from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
 from seqclf.benchmark.settings import NOISE_OPTIONS, model_without_noise
 from seqclf.benchmark.structure_changes import train_changing_structures
 from seqclf.benchmark.timing import time_modes
 from seqclf.benchmark.workload import LENGTH_DISTRIBUTIONS, generate_workload
 from seqclf.config.documentation import CONF
+from seqclf.models.encoder import reads_trees
 from seqclf.models.tree_classifier import TreeClassifier
 
 MODEL = {

@@ -10,7 +10,7 @@ from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.system.signals import SIGNALS
-from seqclf.training.options import require_checkpoint_file
+from seqclf.training.options import CHECKPOINT_FILES, require_checkpoint_file
 
 FILES = ["data=files", "data.train=broken.parquet", "data.label=label", "logger=none"]
 WANDB = ["logger=wandb"]
@@ -86,12 +86,12 @@ CASES = [
     ("train", ["trainer.max_epochs=0"], "trainer.max_epochs=0: must be at least 1, or -1 for no limit, or null"),
     ("train", ["trainer.max_epochs=many"], "trainer.max_epochs=many: must be a whole number, or null"),
     ("train", ["trainer.limit_train_batches=most"], "trainer.limit_train_batches=most: must be a number, or null"),
-    ("train", ["checkpoint=no.ckpt"], "checkpoint=no.ckpt: no such file; give RUN/checkpoints/last.ckpt"),
-    ("train", ["checkpoint=."], "checkpoint=.: is a folder; name a file in it, such as last.ckpt"),
+    ("train", ["checkpoint=no.ckpt"], f"checkpoint=no.ckpt: no such file; give {CHECKPOINT_FILES}"),
+    ("train", ["checkpoint=."], f"checkpoint=.: is a folder; name a file, {CHECKPOINT_FILES}"),
     (
         "train",
         ["checkpoint=broken.parquet"],
-        "checkpoint=broken.parquet: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt",
+        f"checkpoint=broken.parquet: is not a seqclf checkpoint; give {CHECKPOINT_FILES}",
     ),
     (
         "train",
@@ -319,6 +319,9 @@ CASES = [
         "structure[0].hidden_size=64: must be above 96, its value; a model grows only",
     ),
     ("train", ["model=adaptive", "model.earliness=-1"], "model.earliness=-1: must be at least 0"),
+    ("train", ["model=adaptive", "model.earliness=inf"], "model.earliness=inf: must be a finite number"),
+    ("train", ["model.number_noise=nan"], "model.number_noise=nan: must be a finite number"),
+    ("train", ["optimizer.lr=inf"], "optimizer.lr=inf: must be a finite number"),
     (
         "train",
         ["model=adaptive", "model.members=3"],

@@ -66,6 +66,7 @@ GROUPS = {
 
 class Arguments(TypedDict, total=False):
     size: Count
+    price: NonNegative
 
 
 class First(Options):
@@ -83,6 +84,7 @@ class Sample(Options):
     rate: NonNegative
     share: Share
     export: bool
+    explain: bool | Literal["tokens"]
     name: Text
     limit: int | float
     names: list[str]
@@ -97,6 +99,7 @@ SAMPLE = {
     "rate": 0.5,
     "share": 0.5,
     "export": True,
+    "explain": False,
     "name": "a",
     "limit": 1.0,
     "names": [],
@@ -127,6 +130,8 @@ def with_value(values, key, value):
         ("patience", None),
         ("limit", 2),
         ("weights", {"a": 1}),
+        ("explain", "tokens"),
+        ("explain", True),
         ("logger", {"name": "second"}),
     ],
 )
@@ -150,6 +155,9 @@ def test_a_whole_number_stays_one_where_both_are_allowed():
         ("patience", "x", "patience=x: must be a whole number, or null"),
         ("export", "maybe", "export=maybe: must be true or false"),
         ("export", 1, "export=1: must be true or false; write export=true"),
+        ("explain", "token", "explain=token: must be true, false or tokens; did you mean 'tokens'?"),
+        ("explain", "fields", "explain=fields: must be true, false or tokens"),
+        ("explain", "yes", "explain=yes: must be true, false or tokens; write explain=true"),
         ("rate", "fast", "rate=fast: must be a number"),
         ("rate", "0.5", "rate=0.5: must be a number"),
         ("rate", True, "rate=true: must be a number"),
@@ -163,6 +171,7 @@ def test_a_whole_number_stays_one_where_both_are_allowed():
         ("weights", None, "weights=null: must be a mapping"),
         ("weights.a", "x", "weights.a=x: must be a number"),
         ("arguments.size", 0, "arguments.size=0: must be at least 1"),
+        ("arguments.price", float("inf"), "arguments.price=inf: must be a finite number"),
         ("logger.mode", "c", "logger.mode=c: must be one of a, b"),
         ("logger.name", "frist", "logger.name=frist: must be first or second; did you mean 'first'?"),
         ("logger.moed", "a", "logger.moed: no such key; did you mean 'logger.mode'?"),
@@ -175,7 +184,7 @@ def test_values_of_another_type_are_refused_by_key(key, value, message):
         parse_options(Sample, with_value(SAMPLE, key, value))
     # Keys that the line advises are in the same group.
     grouped = f"group.{message}".replace("did you mean 'logger.m", "did you mean 'group.logger.m")
-    grouped = grouped.replace("mean 'seed", "mean 'group.seed").replace("write export", "write group.export")
+    grouped = grouped.replace("mean 'seed", "mean 'group.seed").replace("; write ", "; write group.")
     with pytest.raises(InputError, match=f"^{re.escape(grouped)}$"):
         parse_options(Sample, with_value(SAMPLE, key, value), "group")
 

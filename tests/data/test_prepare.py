@@ -165,8 +165,8 @@ def test_two_processes_may_prepare_the_same_data(options, tmp_path, monkeypatch)
     shutil.rmtree(one.folder)
     build_dataset = preparation.build_dataset
 
-    def overtaken(options, sources, scratch):
-        build_dataset(options, sources, scratch)
+    def overtaken(options, sources, scratch, check_fields):
+        build_dataset(options, sources, scratch, check_fields)
         shutil.copytree(scratch / CONTENT, one.folder)
 
     monkeypatch.setattr(preparation, "build_dataset", overtaken)
@@ -328,3 +328,18 @@ def test_the_digest_is_of_content_and_names(make):
         )
     }
     assert len(digests) == 4
+
+
+def test_fields_are_checked_before_rows_are_read_and_again_on_reuse(make, options, tmp_path, monkeypatch):
+    def refuse(encoders):
+        raise InputError(f"fields: {', '.join(encoders)}")
+
+    path = write(tmp_path / "t.parquet", simple())
+    settings = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    with monkeypatch.context() as patched:
+        patched.setattr(preparation, "_collect_all", None)  # would end otherwise
+        with pytest.raises(InputError, match=r"^fields: tokens$"):
+            prepare(settings, refuse)
+    assert prepare(settings, lambda encoders: None).reused is False
+    with pytest.raises(InputError, match=r"^fields: tokens$"):
+        prepare(settings, refuse)

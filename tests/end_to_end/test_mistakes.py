@@ -90,6 +90,12 @@ NAMED = [
     Mistake(
         "train", f"{FILES} model=mamba", "model=mamba: must be one of lstm, adaptive, conv_lstm, gru, rnn, transformer"
     ),
+    Mistake(
+        "train",
+        f"{FILES} model=tree_lstm",
+        "model: reads trees, and the data has none (fields: events, shop); set 'data.fields={COLUMN: tree}' or choose",
+    ),
+    Mistake("bench", f"{FILES} model=tree_lstm", "model: reads trees, and the data has none"),
     Mistake("train", f"{FILES} data.split=0.2", "data.split=0.2: is a block of keys; set one of them: data.split.by="),
     Mistake("train", f"{FILES} model.hidden_size", "model.hidden_size: is no KEY=VALUE; write model.hidden_size=VALUE"),
     Mistake("train", f"{FILES} model=lstm,gru", "several values are several runs, by -m"),

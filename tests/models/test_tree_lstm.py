@@ -209,5 +209,7 @@ def test_wrong_settings_are_named():
     with pytest.raises(InputError, match=r"^model\.composition=ternary: must be child_sum or binary"):
         TreeLSTM(3, composition="ternary", hidden_size=4)
     model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
-    with pytest.raises(InputError, match=r"reads trees \(parents\), and the data has none; set 'data\.fields="):
+    with pytest.raises(
+        InputError, match=r"model: reads trees, and the data has none \(fields: tree\); set 'data\.fields="
+    ):
         build_classifier(model, FIELDS[:1], 3)
