@@ -1,4 +1,4 @@
-"""`python -m seqclf.bench`: the cost of dynamic against static graphs, or of several models, on this machine."""
+"""`python -m seqclf.bench`: the cost of dynamic against static graphs, or of several models."""
 
 from __future__ import annotations
 

@@ -66,8 +66,13 @@ def evaluate_and_export(
     logger: RunLogger | None,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
+    *,
+    prints_verdict: bool,
 ) -> RunVerdict:
-    """Evaluate a task, export it, and write metrics.json, report and logs."""
+    """Evaluate a task, export it, and write metrics.json, report and logs.
+
+    `prints_verdict`: print the scores and what they mean.
+    """
     halting = _set_halting(task, batches, dataset)
     evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history), halts=halting is not None)
     split = evaluation.split
@@ -97,10 +102,11 @@ def evaluate_and_export(
         halting=halting,
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
-    verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
-    show_verdict(verdict, evaluation.metrics, baseline)
-    if halting is not None:
-        console.print(halting_sentence(halting, split))
+    if prints_verdict:
+        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
+        show_verdict(verdict, evaluation.metrics, baseline)
+        if halting is not None:
+            console.print(halting_sentence(halting, split))
     parity = None
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error

@@ -82,12 +82,17 @@ class FastDevRunResult(JsonResult):
 
 
 def train(
-    config: TrainConfig, dataset: Dataset, run: Path, data_warnings: Sequence[str] = ()
+    config: TrainConfig,
+    dataset: Dataset,
+    run: Path,
+    data_warnings: Sequence[str] = (),
+    *,
+    prints_verdict: bool = True,
 ) -> TrainResult | FastDevRunResult | None:
     """Train a model, evaluate its best epoch on every split, and export it.
 
     Fills the folder `run`. Call it in `process_settings`. Returns None on ranks other than 0. `data_warnings`: those of
-    the survey, for the report, which adds those about the network.
+    the survey, for the report, which adds those about the network. `prints_verdict`: see `evaluate_and_export`.
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
@@ -138,7 +143,10 @@ def train(
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Read back from its file: what is evaluated and exported is what anyone else will load.
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        verdict = evaluate_and_export(config, dataset, batches, task, run, logger, hooks.record.history, data_warnings)
+        history = hooks.record.history
+        verdict = evaluate_and_export(
+            *(config, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
+        )
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example
         raise _trainer_error(error) from None

@@ -22,17 +22,20 @@ if TYPE_CHECKING:
     TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
 
 
-def run_training(config: TrainConfig, run: Path, written: Collection[str]) -> TrainingResult:
+def run_training(
+    config: TrainConfig, run: Path, written: Collection[str], *, prints_verdict: bool = True
+) -> TrainingResult:
     """Prepare the data, train, evaluate and export into the folder `run`.
 
-    `written`: keys of the config that the user wrote (see `written_keys`). Returns None on ranks other than 0. Raises
+    `written`: keys of the config that the user wrote (see `written_keys`). `prints_verdict`: end with the scores and
+    what they mean. Returns None on ranks other than 0. Raises
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
     with claim_run_folder(run, config.checkpoint, config.overwrite):
-        return _train(config, run, written)
+        return _train(config, run, written, prints_verdict)
 
 
-def _train(config: TrainConfig, run: Path, written: Collection[str]) -> TrainingResult:
+def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verdict: bool) -> TrainingResult:
     # A wrong argument must not come up after hours of preparation.
     if config.debug.ends_early and config.checkpoint is not None:
         raise InputError(
@@ -57,7 +60,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str]) -> Training
         if config.debug.ends_early:
             result = debug_run(config, dataset, run)
         else:
-            result = pipeline.train(config, dataset, run, survey.warnings)
+            result = pipeline.train(config, dataset, run, survey.warnings, prints_verdict=prints_verdict)
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

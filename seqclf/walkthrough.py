@@ -104,7 +104,7 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
     """Train as `seqclf train` does. Return the checkpoint of the best epoch, None on ranks other than 0."""
     from seqclf.run_training import run_training
 
-    if run_training(config, run, written) is None:
+    if run_training(config, run, written, prints_verdict=False) is None:
         return None
     folder = run / "checkpoints"
     return next(path for path in (folder / "best.ckpt", folder / "last.ckpt") if path.is_file())

@@ -169,6 +169,8 @@ def error_text(error: BaseException, typed: TypedArguments) -> str:
     # The texts of Hydra and OmegaConf, which have no separate type for these errors.
     if unknown := re.match(r"Could not (?:override|append to|delete) '(.+?)'", lines[0]):
         return typed.unknown_key(unknown[1])
+    if merged := re.match(r"Error merging override ([^=]+)=", lines[0]):
+        return typed.unmergeable(merged[1].lstrip("+"))
     if choice := re.search(r"Could not find '(\w+)/(.+)'", str(error)):
         return typed.unknown_choice(choice[1], choice[2])
     if lines[0].startswith("Config group override must be"):

@@ -31,6 +31,7 @@ QUOTED_KEY = re.compile(r"""(?P<before>[{,]\s*)(?P<mark>['"])(?P<key>(?:\\.|(?!(
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
 FIX_QUERY = "; fix the query"
 GENERAL = "--help lists groups and keys"
+GROUP_VALUE = "a group takes the name of a choice"
 
 
 class TypedArguments:
@@ -120,7 +121,17 @@ class TypedArguments:
             key, _, value = text.partition("=")
             if key in self.command.groups and value not in self.command.choices(key):
                 return f"{self.unknown_choice(key, value)}; --help {key} lists its keys"
-        return f"a group takes the name of a choice: GROUP=CHOICE; {GENERAL}"
+        return f"{GROUP_VALUE}: GROUP=CHOICE; {GENERAL}"
+
+    def unmergeable(self, key: str) -> str:
+        """Return the error line for a list, or another value that is no mapping, in place of a mapping."""
+        value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), "")
+        entries = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
+        inner = [path for path in entries if path.startswith(f"{key}.")]
+        if inner:
+            return f"{key}={value}: is a block of keys; set one of them: {inner[0]}=VALUE (--help {key})"
+        default = entries[key].value if key in entries else None
+        return f"{key}={value}: must be a mapping{f', such as {default}' if default else ''}"
 
     def _declared(self, key: str) -> list[str]:
         """Return the keys that the options have beside those of the config, in the group of a key."""
@@ -186,6 +197,8 @@ class TypedArguments:
         if "{" in text and (repeated := repeated_key(text)) is not None:
             raise InputError(f"{text}: has the key {repeated} twice in one mapping; remove one of them")
         self._check_list(key, value)
+        if key in self.command.groups and isinstance(override.value(), (list, dict)):
+            raise InputError(f"{text}: {GROUP_VALUE}; {GENERAL}")
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
             raise InputError(f"{text}: several values are several runs, by -m; {self._one_value(key, value)}")
 

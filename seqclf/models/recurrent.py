@@ -7,6 +7,7 @@ kernels. The backward direction is a second such module over inputs flipped with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -105,6 +106,9 @@ class Recurrent(SequenceEncoder):
     def _run(self, layer: nn.Module, tokens: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         # A packed sequence leaves oneDNN, 5 times slower on CPUs, and gets cuDNN's standard algorithm on GPUs.
         if self.layout != "packed":
+            if needs_float32(layer, tokens):
+                with torch.autocast("cpu", enabled=False):
+                    return layer(tokens.float())[0]
             return layer(tokens)[0]
         assert host_lengths is not None
         packed = pack_padded_sequence(tokens, torch.from_numpy(host_lengths), batch_first=True, enforce_sorted=False)
@@ -116,6 +120,27 @@ class Recurrent(SequenceEncoder):
     def step_form(self) -> RecurrentStep | None:
         # The backward direction begins at the last token, which a chunk does not know.
         return None if self.backward_layers else RecurrentStep(self)
+
+
+def needs_float32(layer: nn.Module, tokens: Tensor) -> bool:
+    """Return True if autocast would run an LSTM in a type in which PyTorch cannot compute it on this CPU."""
+    return (
+        isinstance(layer, nn.LSTM)
+        and tokens.device.type == "cpu"
+        and torch.is_autocast_enabled("cpu")
+        and not _cpu_runs_lstm_in(torch.get_autocast_dtype("cpu"))
+    )
+
+
+@cache
+def _cpu_runs_lstm_in(dtype: torch.dtype) -> bool:
+    """Return True if oneDNN has an LSTM of this type for this processor. One in bfloat16 needs AVX-512."""
+    try:
+        with torch.random.fork_rng(devices=[]), torch.autocast("cpu", dtype):
+            nn.LSTM(1, 1, batch_first=True)(torch.zeros(1, 1, 1))
+    except RuntimeError:
+        return False
+    return True
 
 
 def _reorder(tokens: Tensor, order: Tensor) -> Tensor:

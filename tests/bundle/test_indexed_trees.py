@@ -63,7 +63,7 @@ def test_a_frame_gives_the_predictions_of_its_records(classifier, heads, refused
         ({"heads": [-1]}, "tree has no words; give the lists words and heads"),
         (
             {"words": WORDS, "tokens": WORDS, "heads": [-1, 0]},
-            "tree has tokens and words, two names of one list; give it once",
+            "tree has words and tokens, two names of one list; give it once",
         ),
     ],
 )

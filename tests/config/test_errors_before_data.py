@@ -324,6 +324,17 @@ CASES = [
     ("train", ["optimizer.lr=inf"], "optimizer.lr=inf: must be a finite number"),
     (
         "train",
+        ["data.split=[1]"],
+        "data.split=[1]: is a block of keys; set one of them: data.split.by=VALUE (--help data.split)",
+    ),
+    ("train", ["trainer=[1]"], "trainer=[1]: a group takes the name of a choice; --help lists groups and keys"),
+    (
+        "walkthrough",
+        ["examples=[[1,2]]"],
+        "examples=[[1,2]]: must be a mapping, such as {toy: [[1, 2, 3], [4, 5], [6, 7, 8, 9], [10]]}",
+    ),
+    (
+        "train",
         ["model=adaptive", "model.members=3"],
         "model.members=3: an adaptive model is one network, as members would halt at different tokens; set "
         "model.members=1",

@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
+from seqclf.models import recurrent as recurrent_module
 from seqclf.models.recurrent import Recurrent, flip_order
 
 ORACLES = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
@@ -97,3 +98,35 @@ def test_dropout_between_layers_applies_in_training_only():
 def test_invalid_settings_are_refused_by_name(options, message):
     with pytest.raises(InputError, match=message):
         recurrent(**options)
+
+
+@pytest.mark.parametrize("layout", ["padded", "packed"])
+def test_an_lstm_trains_in_mixed_precision_on_any_processor(layout):
+    """PyTorch has an LSTM in bfloat16 only for processors with AVX-512."""
+    torch.manual_seed(0)
+    stack = recurrent(layers=2, bidirectional=True, layout=layout)
+    tokens, lengths = torch.randn(2, 6, 5), np.array([6, 2])
+    expected = stack(tokens, torch.from_numpy(lengths), lengths)[0].detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = stack(tokens, torch.from_numpy(lengths), lengths)[0]
+    outputs.float().sum().backward()
+    inside = np.arange(6) < lengths[:, None]
+    np.testing.assert_allclose(outputs.float().detach()[inside], expected[inside], atol=0.02)
+
+
+def test_an_lstm_that_the_processor_lacks_is_computed_in_float32(monkeypatch):
+    torch.manual_seed(0)
+    stack, tokens = recurrent(), torch.randn(2, 6, 5)
+    lengths = torch.tensor([6, 2])
+    expected = stack(tokens, lengths, None)[0].detach()
+    monkeypatch.setattr(recurrent_module, "_cpu_runs_lstm_in", lambda dtype: False)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = stack(tokens.bfloat16().float(), lengths, None)[0]
+    assert outputs.dtype == torch.float32
+    np.testing.assert_allclose(outputs.detach(), expected, atol=0.01)
+
+
+def test_trying_mixed_precision_leaves_the_random_state():
+    before = torch.get_rng_state()
+    recurrent_module._cpu_runs_lstm_in.__wrapped__(torch.bfloat16)
+    assert torch.equal(before, torch.get_rng_state())

@@ -17,7 +17,8 @@ def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[floa
 
     Values are extreme only if they raise the deviation so much that the others would differ by less than the precision
     of float32 once scaled. That alone is not enough, as noise at rest under rare events looks the same. So extreme
-    values must also lie beyond a jump in magnitude, and be at least `FILL_VALUE`, or be few and at least `SUSPICIOUS`.
+    values must also lie beyond a jump in magnitude, and be at least `FILL_VALUE`, or be few, at least `SUSPICIOUS` and
+    far beyond the tail of the others.
 
     `values`: (n,) a sample without NaN. `lowest`, `highest`: extremes of all values, sampled or not.
 
@@ -34,13 +35,28 @@ def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[floa
     for first_extreme in (np.flatnonzero(jumps) + 1).tolist():
         extreme_count = len(values) - first_extreme
         most = min(MAX_SUSPICIOUS_COUNT, MAX_SUSPICIOUS_SHARE * len(values))
-        if magnitudes[first_extreme] < FILL_VALUE and extreme_count > most:
+        is_fill = magnitudes[first_extreme] >= FILL_VALUE
+        if not is_fill and (extreme_count > most or not _stands_out(magnitudes, first_extreme)):
             continue
         usual = values[np.abs(values) < magnitudes[first_extreme]]
         mean, deviation = mean_and_deviation(usual)
         if ROUNDING * abs(mean) < deviation < PRECISION * mean_and_deviation(values)[1]:
             return float(usual.min()), float(usual.max())
     return None
+
+
+def _stands_out(magnitudes: np.ndarray, first_extreme: int) -> bool:
+    """Return True if a jump covers three times the orders of magnitude of the upper tenth below it.
+
+    Magnitudes of many decades have such tails: of log-normal ones with a deviation of 8, the largest of 300 is a
+    million times the second one in one sample of 2,000.
+    """
+    usual = magnitudes[:first_extreme]
+    usual = usual[usual > 0]
+    if not len(usual):
+        return True
+    tail = usual[-1] / np.quantile(usual, 0.9)
+    return bool(magnitudes[first_extreme] / usual[-1] > tail**3)
 
 
 def may_have_outliers(mean: np.ndarray, deviation: np.ndarray, lowest: np.ndarray, highest: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ def _(content: RawRows, names: Sequence[str]) -> Section:
     most = LONGEST_CELL if len(content.rows) <= FEW_ROWS else LONGEST_CELL // 4
     labelled = any(label is not None for label in content.labels)
     # With a space before them, the names of fields are different from the other headings.
-    columns = {"row": "text", **{f" {name}": "text" for name in list(content.rows[0])[1:]}, "tokens": "number"}
+    columns = {"row": "text", **{f" {name}": "text" for name in list(content.rows[0])[1:]}, "length": "number"}
     columns |= {"label": "text"} if labelled else {}
     rows = []
     for index, (row, label, length) in enumerate(zip(content.rows, content.labels, content.lengths, strict=True)):
