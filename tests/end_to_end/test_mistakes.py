@@ -79,6 +79,14 @@ CORRECTED = [
     swap("export", "bundle=exported", "ckpt=logged/checkpoints/best.ckpt", "checkpoint=logged/checkpoints/best.ckpt"),
     swap("walkthrough", f"{WALK} output=walk.html", "row=2", "rows=2"),
     swap("describe", "data.label=fraud output=null", "input=train.jsonl", "data=files data.train=train.jsonl"),
+    Mistake(
+        "describe",
+        "data=listops_trees 'data.generator.rows={train: 200, validation: 50, test: 50}' output=null baseline=false "
+        "'data.fields.expression={kind: text}'",
+        "write data.fields.expression=null before the mapping",
+        "'data.fields.expression={kind: text}'",
+        "data.fields.expression=null 'data.fields.expression={kind: text}'",
+    ),
 ]
 
 # The error names the remedy, which is no argument.
@@ -93,7 +101,7 @@ NAMED = [
     Mistake(
         "train",
         f"{FILES} model=tree_lstm",
-        "model: reads trees, and the data has none (fields: events, shop); set 'data.fields={COLUMN: tree}' or choose",
+        "model: reads trees, and the data has none (fields: shop, amount); set 'data.fields={COLUMN: tree}' or choose",
     ),
     Mistake("bench", f"{FILES} model=tree_lstm", "model: reads trees, and the data has none"),
     Mistake("train", f"{FILES} data.split=0.2", "data.split=0.2: is a block of keys; set one of them: data.split.by="),

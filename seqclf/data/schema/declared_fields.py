@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from seqclf.config.override_text import quoted, shell_word
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.registry import encoder_class, make_encoder
+from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
 from seqclf.data.schema.fields import RESERVED_NAMES, Field
 from seqclf.errors import InputError
 from seqclf.system.stored_state import Where, one_of, require
@@ -62,7 +62,10 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
     """
     options = encoder_class(kind, key).options
     if name not in options:
-        raise InputError(f"{key}: a {kind} field has no option '{name}'; it takes {', '.join(sorted(options))}")
+        of_others = any(name in encoder_class(other).options for other in built_in_kinds())
+        # Hydra merges a mapping into the one of the dataset, with the options of its kind.
+        remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
+        raise InputError(f"{key}: a {kind} field has no option '{name}'; it takes {', '.join(sorted(options))}{remedy}")
     option = options[name]
     if value is None and option.default is None:
         return

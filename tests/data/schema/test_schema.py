@@ -190,6 +190,11 @@ def test_invalid_options_are_named(columns, options, message):
             {"min_count": 3},
             "a number field has no option 'min_count'; it takes by, clip, log, mask, missing, scale, separator, since",
         ),
+        (
+            "text",
+            {"tags": "tokens"},
+            "vectors; where a dataset sets it for another kind, write data.fields.x=null before the mapping",
+        ),
         ("category", {"min_count": "x"}, "data.fields.x.min_count=x: must be a whole number from 1"),
         ("category", {"max_size": -1}, "data.fields.x.max_size=-1: must be a whole number from 1"),
         ("category", {"separator": ""}, "data.fields.x.separator=: must be a text of one character or more"),
