@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime, time
 from typing import Any, ClassVar
 
 import numpy as np
@@ -158,7 +159,22 @@ def value_from_python(value: Any, integers: bool) -> int | str:
     if isinstance(value, (list, tuple, dict, set, np.ndarray)):
         raise ValueError(f"a token is one value, not a {type(value).__name__}")
     if not integers:
-        return str(value)
+        return _text(value)
     if isinstance(value, float) and not value.is_integer():
         raise ValueError(f"{value} is not an integer")
     return int(value)
+
+
+def _text(value: Any) -> str:
+    """Return a value as DuckDB casts it to text in a table.
+
+    >>> _text(True), _text(1.5), _text(datetime(2026, 1, 2, 3, 4, 5, 500_000))
+    ('true', '1.5', '2026-01-02 03:04:05.5')
+    """
+    if isinstance(value, (bool, np.bool_)):
+        return str(value).lower()
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, (datetime, time)) and value.microsecond and value.tzinfo is None:
+        return str(value).rstrip("0")
+    return str(value)

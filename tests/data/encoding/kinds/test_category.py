@@ -1,12 +1,16 @@
 """Category ids, by count or by hash, are the same for staged and canonical rows."""
 
+import datetime
+from decimal import Decimal
+
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.kinds.category import CategoryEncoder
+from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
 from seqclf.data.schema.fields import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -71,3 +75,37 @@ def test_dictionary_columns_are_encoded_like_plain_ones():
     from_dictionary, from_plain = (encoder.encode(pa.record_batch({"x": x})).arrays["x"] for x in (coded, plain))
     np.testing.assert_array_equal(from_dictionary, from_plain)
     assert from_dictionary.tolist() == [2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        True,
+        False,
+        1.5,
+        1e20,
+        -0.0,
+        Decimal("1.50"),
+        2**70,
+        datetime.date(2020, 1, 2),
+        datetime.datetime(2020, 1, 2),
+        datetime.datetime(2020, 1, 2, 3, 4, 5, 500_000),
+        datetime.time(3, 4, 5, 120),
+    ],
+)
+def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
+    assert value_from_python(value, integers=False) == duckdb.execute("SELECT ?::VARCHAR", [value]).fetchone()[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (np.True_, "true"),
+        (np.float32(0.1), "0.1"),
+        (np.int64(3), "3"),
+        (np.datetime64("2020-01-02T03:04:05.5"), "2020-01-02 03:04:05.5"),
+        (np.str_("a"), "a"),
+    ],
+)
+def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
+    assert value_from_python(value, integers=False) == text
