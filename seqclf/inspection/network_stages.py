@@ -108,9 +108,9 @@ def _halting(
         note = "No limit is set, so each row is read to its end. A run sets one on validation after its training."
     else:
         note = (
-            f"A row is read up to the first token at which that is at least {-math.expm1(-network.threshold):.3g}, the "
-            "limit that validation has set, or else to its end. Tokens behind it do not count below. A prediction does "
-            "not even compute them."
+            "A row is read up to the first token at which the probability to have halted is at least "
+            f"{-math.expm1(-network.threshold):.3g}, the limit that validation has set, or else to its end. Tokens "
+            "behind it do not count below. A prediction does not even compute them."
         )
     content = TokenScores("probability to have halted", values, outputs.lengths, tokens, read - 1, marks)
     return Stage("Halting", text, content, values.shape, ("rows", "tokens"), recorded.name("halting"), note)
