@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from seqclf.benchmark.benchmark import BenchmarkResult
+    from seqclf.benchmark.model_comparison import ModelsResult
     from seqclf.benchmark.options import BenchConfig
     from seqclf.system.json_result import JsonObject
 
@@ -31,16 +35,24 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
         import torch  # noqa: F401
 
     from seqclf.bundle.row_writers import check_output_path
+    from seqclf.reporting.bench.tables import show_machine
+    from seqclf.reporting.console import console
 
     started = time.perf_counter()
     # Before minutes of timing.
     if page:
         check_output_path(page)
-    result = _compare_modes(config, page, picture) if config.models is None else _compare_models(config, page, picture)
-    return {**result, "seconds": round(time.perf_counter() - started, 1)}
+    result, write_page, write_picture = _compare_modes(config) if config.models is None else _compare_models(config)
+    show_machine(result.machine)
+    if page and picture:
+        write_picture(result, picture)
+        write_page(result, page)
+        console.print(f"written: {page}, {picture}", soft_wrap=True)
+    return {**result.to_dict(), "seconds": round(time.perf_counter() - started, 1)}
 
 
-def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
+def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., None], Callable[..., None]]:
+    """Return the result, and the functions that write its page and its picture."""
     from functools import partial
 
     from seqclf.benchmark.benchmark import make_workloads, run_benchmark
@@ -50,7 +62,7 @@ def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None)
     from seqclf.models.encoder import check_fields
     from seqclf.reporting.bench.figure import write_picture
     from seqclf.reporting.bench.page import write_page
-    from seqclf.reporting.bench.tables import show_machine, show_workload
+    from seqclf.reporting.bench.tables import show_workload
     from seqclf.reporting.console import console
 
     plain = config.model_dump()
@@ -59,15 +71,11 @@ def _compare_modes(config: BenchConfig, page: Path | None, picture: Path | None)
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
     workloads = make_workloads(plain, {"model": settings.model}, partial(check_fields, settings.model))
     result = run_benchmark(plain, settings, (by_model["model"] for by_model in workloads), show_workload)
-    show_machine(result.machine)
-    if page and picture:
-        write_picture(result, picture)
-        write_page(result, page)
-        console.print(f"written: {page}, {picture}", soft_wrap=True)
-    return result.to_dict()
+    return result, write_page, write_picture
 
 
-def _compare_models(config: BenchConfig, page: Path | None, picture: Path | None) -> JsonObject:
+def _compare_models(config: BenchConfig) -> tuple[ModelsResult, Callable[..., None], Callable[..., None]]:
+    """Return the result, and the functions that write its page and its picture."""
     from seqclf.benchmark.benchmark import make_workloads
     from seqclf.benchmark.model_comparison import compare_models
     from seqclf.benchmark.model_configs import configs_by_model
@@ -75,18 +83,11 @@ def _compare_models(config: BenchConfig, page: Path | None, picture: Path | None
     from seqclf.reporting.bench.model_figure import write_picture
     from seqclf.reporting.bench.model_page import write_page
     from seqclf.reporting.bench.model_tables import show_comparison
-    from seqclf.reporting.bench.tables import show_machine
-    from seqclf.reporting.console import console
 
     settings = {name: build_settings(*composed) for name, composed in configs_by_model(config).items()}
     workloads = make_workloads(config.model_dump(), {name: entry.model for name, entry in settings.items()})
     result = compare_models(settings, workloads, config.rounds, show_comparison)
-    show_machine(result.machine)
-    if page and picture:
-        write_picture(result, picture)
-        write_page(result, page)
-        console.print(f"written: {page}, {picture}", soft_wrap=True)
-    return result.to_dict()
+    return result, write_page, write_picture
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from seqclf.benchmark.modes import MODES, BenchmarkSettings, modes_of
 from seqclf.benchmark.rating import Rating, rate_dynamic
 from seqclf.benchmark.structure_changes import StructureChanges, train_changing_structures
 from seqclf.benchmark.timing import ModeTiming, time_modes
-from seqclf.benchmark.workload import Workload, dataset_workload, generate_workload
+from seqclf.benchmark.workload import Workload, WorkloadSize, dataset_workload, generate_workload
 from seqclf.config.instantiate import Config
 from seqclf.data.prepare import DataOptions, FieldCheck, accept_fields, prepare
 from seqclf.models.encoder import reads_trees
@@ -24,14 +24,9 @@ from seqclf.system.json_result import JsonObject
 
 
 @dataclass(frozen=True)
-class WorkloadResult:
+class WorkloadResult(WorkloadSize):
     """Figures of one workload. `timings` and `errors`: by mode, one or the other for each."""
 
-    name: str
-    mean_length: float
-    max_length: int
-    steps: int
-    batch_size: int
     timings: dict[str, ModeTiming]
     errors: dict[str, str]
     growth: MemoryGrowth
@@ -42,10 +37,7 @@ class WorkloadResult:
         """Return plain values, in the form of the command's last line."""
         timings = {name: timing.to_dict() for name, timing in self.timings.items()}
         return {
-            "mean_length": self.mean_length,
-            "longest": self.max_length,
-            "updates": self.steps,
-            "batch_size": self.batch_size,
+            **self.size_dict(),
             "modes": timings | {name: {"error": message} for name, message in self.errors.items()},
             "leak": asdict(self.growth),
             "structure": asdict(self.structure),
@@ -116,11 +108,7 @@ def run_workload(
     growth = measure_growth(ModeTrainer(MODES["dynamic"], workload, settings), leak_steps)
     structure = train_changing_structures(workload, settings)
     return WorkloadResult(
-        name=workload.name,
-        mean_length=workload.mean_length,
-        max_length=workload.max_length,
-        steps=len(workload.batches),
-        batch_size=len(workload.batches[0]),
+        **workload.size(),
         timings=timings,
         errors=errors,
         growth=growth,

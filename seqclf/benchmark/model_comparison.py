@@ -25,7 +25,7 @@ from seqclf.benchmark.timing import (
     time_trainers,
     warm_up_trainers,
 )
-from seqclf.benchmark.workload import Workload
+from seqclf.benchmark.workload import Workload, WorkloadSize
 from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import open_session
 from seqclf.config.instantiate import Config
@@ -60,14 +60,9 @@ class ModelFigures(JsonResult):
 
 
 @dataclass(frozen=True)
-class ModelComparison:
+class ModelComparison(WorkloadSize):
     """Figures of all models on one workload. `models` and `errors`: by model, one or the other for each."""
 
-    name: str
-    mean_length: float
-    max_length: int
-    steps: int
-    batch_size: int
     models: dict[str, ModelFigures]
     errors: dict[str, str]
 
@@ -75,10 +70,7 @@ class ModelComparison:
         """Return plain values, in the form of the command's last line."""
         figures = {name: figures.to_dict() for name, figures in self.models.items()}
         return {
-            "mean_length": self.mean_length,
-            "longest": self.max_length,
-            "updates": self.steps,
-            "batch_size": self.batch_size,
+            **self.size_dict(),
             "models": figures | {name: {"error": message} for name, message in self.errors.items()},
         }
 
@@ -182,15 +174,7 @@ def _compare_on(
         )
         for name in names
     }
-    return ModelComparison(
-        name=sequences.name,
-        mean_length=sequences.mean_length,
-        max_length=sequences.max_length,
-        steps=len(sequences.batches),
-        batch_size=len(sequences.batches[0]),
-        models=models,
-        errors=errors | failed,
-    )
+    return ModelComparison(**sequences.size(), models=models, errors=errors | failed)
 
 
 def _export(trainers: Mapping[str, WarmTrainer], folder: Path) -> tuple[dict[str, Predictor], dict[str, str]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,7 @@ from seqclf.data.encoding.field_spec import PARENTS, FieldSpec
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Ragged, Split
 from seqclf.errors import InputError
+from seqclf.system.json_result import JsonObject
 
 VOCABULARY_SIZE = 1000
 REACH = 5  # of a node to its parent, in generated trees
@@ -26,6 +28,26 @@ LENGTH_DISTRIBUTIONS: dict[str, DrawLengths] = {
     "log_normal": lambda generator, count: np.clip(np.exp(generator.normal(3.5, 0.8, count)), 2, 400),
     "heavy_tailed": lambda generator, count: np.clip(8 * (1 + generator.pareto(1.1, count)), 2, 800),
 }
+
+
+@dataclass(frozen=True)
+class WorkloadSize:
+    """Name and size of a workload. `mean_length`: of the sequences that are trained on. `max_length`: of all."""
+
+    name: str
+    mean_length: float
+    max_length: int
+    steps: int
+    batch_size: int
+
+    def size_dict(self) -> JsonObject:
+        """Return the size as plain values, in the form of the command's last line."""
+        return {
+            "mean_length": self.mean_length,
+            "longest": self.max_length,
+            "updates": self.steps,
+            "batch_size": self.batch_size,
+        }
 
 
 class Workload(NamedTuple):
@@ -51,6 +73,16 @@ class Workload(NamedTuple):
     def mean_length(self) -> float:
         """Mean length of the sequences that are trained on."""
         return float(np.mean(self.split.sequences.lengths[np.concatenate(self.batches)]))
+
+    def size(self) -> dict[str, Any]:
+        """Return the arguments of `WorkloadSize`."""
+        return {
+            "name": self.name,
+            "mean_length": self.mean_length,
+            "max_length": self.max_length,
+            "steps": len(self.batches),
+            "batch_size": len(self.batches[0]),
+        }
 
 
 def generate_workload(

@@ -1,5 +1,7 @@
 """Models are compared on the same sequences, in training and in prediction."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -13,7 +15,7 @@ from seqclf.benchmark.settings import model_without_noise
 from seqclf.errors import InputError
 
 CONFIG = {"lengths": ["uniform"], "sequences": 64, "batch_size": 8, "updates": 3, "seed": 0}
-NAMES = ("lstm", "tree_lstm")
+NAMES = ("lstm", "rnn")
 
 
 def settings_of(name):
@@ -31,17 +33,34 @@ def workloads(settings):
     return list(make_workloads(CONFIG, {name: entry.model for name, entry in settings.items()}))
 
 
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """Exported models by cell: an export takes seconds."""
+    folder, export = tmp_path_factory.mktemp("exported"), model_comparison.export_onnx
+
+    def copy(model, fields, path):
+        first = folder / f"{model.encoder.cell}.onnx"
+        if not first.exists():
+            export(model, fields, first)
+        shutil.copy(first, path)
+
+    return copy
+
+
 @pytest.fixture(autouse=True)
-def peaks(monkeypatch):
-    """Peak memory without processes, which take seconds to start."""
+def quick(monkeypatch, exported):
+    """Each export once, and peak memory without processes, which take seconds to start."""
+    monkeypatch.setattr(model_comparison, "export_onnx", exported)
     monkeypatch.setattr(model_comparison, "measure_peak", lambda workload, mode, settings, threads: PeakMemory(100, 10))
 
 
-def test_trees_have_the_tokens_of_the_sequences(workloads):
-    lstm, trees = (workloads[0][name].split.sequences for name in NAMES)
+def test_trees_have_the_tokens_of_the_sequences():
+    names = ("lstm", "tree_lstm")
+    (workloads,) = make_workloads(CONFIG, {name: settings_of(name).model for name in names})
+    lstm, trees = (workloads[name].split.sequences for name in names)
     assert np.array_equal(lstm.offsets, trees.offsets) and np.array_equal(lstm.fields["token"], trees.fields["token"])
     assert lstm.fields.keys() == {"token"} and len(trees.fields) == 2
-    assert all(map(np.array_equal, workloads[0]["lstm"].batches, workloads[0]["tree_lstm"].batches))
+    assert all(map(np.array_equal, workloads["lstm"].batches, workloads["tree_lstm"].batches))
 
 
 def test_every_model_has_figures_of_training_and_prediction(settings, workloads):
@@ -54,11 +73,11 @@ def test_every_model_has_figures_of_training_and_prediction(settings, workloads)
         assert values.training.tokens_per_s > 0 and values.prediction.tokens_per_s > 0
         assert values.training.memory_mb == 100 and len(values.training.round_seconds) == 2
     assert figures["lstm"].training.time_ratio == figures["lstm"].prediction.time_ratio == 1
-    assert figures["tree_lstm"].training.time_ratio != 1 and figures["tree_lstm"].prediction.time_ratio != 1
+    assert figures["rnn"].training.time_ratio != 1 and figures["rnn"].prediction.time_ratio != 1
     # Embedding of 1000 tokens, one direction of the LSTM after the other, and two classes.
     assert figures["lstm"].weights == 1000 * 4 + 2 * 4 * 8 * (4 + 8 + 2) + weights_of_head(16, classes=2)
     plain = result.to_dict()["workloads"]["uniform"]
-    assert plain["models"]["tree_lstm"]["prediction"].keys() == {"tokens_per_s", "time_ratio"}
+    assert plain["models"]["rnn"]["prediction"].keys() == {"tokens_per_s", "time_ratio"}
 
 
 def weights_of_head(size, classes):
@@ -97,21 +116,21 @@ def test_a_model_that_cannot_run_is_reported_and_the_others_have_figures(setting
 def test_a_model_that_cannot_be_exported_is_reported(settings, workloads, monkeypatch):
     export = model_comparison.export_onnx
 
-    def export_all_but_trees(model, *arguments):
-        if "Tree" in type(model).__name__:
+    def export_all_but_one(model, *arguments):
+        if model.encoder.cell == "rnn":
             raise InputError("model: cannot be exported")
         export(model, *arguments)
 
-    monkeypatch.setattr(model_comparison, "export_onnx", export_all_but_trees)
+    monkeypatch.setattr(model_comparison, "export_onnx", export_all_but_one)
     result = compare_models(settings, workloads, 1, lambda *_: None)
     assert list(result.workloads[0].models) == ["lstm"]
-    assert result.workloads[0].errors == {"tree_lstm": "model: cannot be exported"}
+    assert result.workloads[0].errors == {"rnn": "model: cannot be exported"}
 
 
 def test_without_the_reference_there_are_no_ratios(settings, workloads):
     broken = settings["lstm"]._replace(model={**settings["lstm"].model, "pooling": "median"})
-    result = compare_models({"lstm": broken, "tree_lstm": settings["tree_lstm"]}, workloads, 1, lambda *_: None)
-    figures = result.workloads[0].models["tree_lstm"]
+    result = compare_models({"lstm": broken, "rnn": settings["rnn"]}, workloads, 1, lambda *_: None)
+    figures = result.workloads[0].models["rnn"]
     assert figures.prediction.time_ratio is None and "time_ratio" not in figures.training.to_dict()
 
 
