@@ -94,7 +94,9 @@ def test_dictionary_columns_are_encoded_like_plain_ones():
     ],
 )
 def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
-    assert value_from_python(value, integers=False) == duckdb.execute("SELECT ?::VARCHAR", [value]).fetchone()[0]
+    with duckdb.connect() as connection:
+        ((text,),) = connection.execute("SELECT ?::VARCHAR", [value]).fetchall()
+    assert value_from_python(value, integers=False) == text
 
 
 @pytest.mark.parametrize(
