@@ -107,7 +107,7 @@ NAMED = [
     Mistake("train", "data=listops model=tree_lstm", "has none (fields: expression); set data=listops_trees or choose"),
     Mistake("bench", "data=listops model=tree_lstm", "has none (fields: expression); set data=listops_trees or choose"),
     Mistake("export", "bundle=exported", "give it as checkpoint=VALUE (the checkpoint to export, RUN/checkpoints/best"),
-    Mistake("train", f"{FILES} +optimizer.eps=.inf", "optimizer.eps=inf: must be a finite number"),
+    Mistake("train", f"{FILES} +optimizer.eps=inf", "optimizer.eps=inf: must be a finite number"),
     Mistake("train", f"{FILES} data.split=0.2", "data.split=0.2: is a block of keys; set one of them: data.split.by="),
     Mistake("train", f"{FILES} model.hidden_size", "model.hidden_size: is no KEY=VALUE; write model.hidden_size=VALUE"),
     Mistake("train", f"{FILES} model=lstm,gru", "several values are several runs, by -m"),
