@@ -69,7 +69,9 @@ def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., 
     settings = build_settings(plain, written_keys())
     for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
-    workloads = make_workloads(plain, {"model": settings.model}, partial(check_fields, settings.model))
+    dataset = None if config.data is None else config.data.name
+    check = partial(check_fields, settings.model, dataset=dataset)
+    workloads = make_workloads(plain, {"model": settings.model}, check)
     result = run_benchmark(plain, settings, (by_model["model"] for by_model in workloads), show_workload)
     return result, write_page, write_picture
 

@@ -46,7 +46,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
         from seqclf.training.check_targets import resolve_targets
 
         config = resolve_targets(config, written)
-    dataset = prepare(config.data, partial(check_fields, config.model))
+    dataset = prepare(config.data, partial(check_fields, config.model, dataset=config.data.name))
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
@@ -106,3 +107,19 @@ def drop_unused(
         for name, value in settings.items()
         if name in ignored or name in taken.names or f"{key}.{name}" in written
     }
+
+
+def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
+    """Raise InputError for a number that is infinite or nan, alone or in a list or mapping. `key`: of the arguments.
+
+    >>> require_finite("optimizer", {"eps": float("inf")})
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: optimizer.eps=inf: must be a finite number
+    """
+    for name, value in arguments.items():
+        if isinstance(value, Mapping):
+            require_finite(f"{key}.{name}", value)
+        for entry in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(entry, float) and not math.isfinite(entry):
+                raise InputError(f"{key}.{name}={value}: must be a finite number")

@@ -176,7 +176,7 @@ def error_text(error: BaseException, typed: TypedArguments) -> str:
     if lines[0].startswith("Config group override must be"):
         return typed.bad_group_value()
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
-        return f"{missing[1]}: is not set; give it as {missing[1]}=VALUE"
+        return typed.missing_key(missing[1])
     return " ".join(lines[:8])
 
 

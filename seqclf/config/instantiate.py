@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from seqclf.config.arguments import check_arguments
+from seqclf.config.arguments import check_arguments, require_finite
 from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
 
@@ -141,6 +141,8 @@ def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
 def generate(config: Mapping[str, Any], folder: Path) -> None:
     """Call the function of a generator (see `locate_generator`) with the other keys of its config."""
     arguments = {name: value for name, value in config.items() if name != "_target_"}
+    if not is_foreign(config["_target_"]):
+        require_finite("data.generator", arguments)
     _call(locate_generator(config), config["_target_"], {**arguments, "folder": folder})
 
 

@@ -59,6 +59,17 @@ class TypedArguments:
             self._check_override(text, multirun=parsed.multirun)
         self._check_data_files(parsed.overrides)
 
+    def missing_key(self, path: str) -> str:
+        """Return the error line of a key that has to be set, with the comment that explains it in conf/.
+
+        >>> TypedArguments("export", []).missing_key("bundle")
+        'bundle: is not set; give it as bundle=VALUE (folder to write)'
+        """
+        known = [*self.command.all_keys(self.chosen), *self.command.experiment_keys(self.chosen)]
+        comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
+        meaning = f" ({comments[-1]})" if comments else ""
+        return f"{path}: is not set; give it as {path}=VALUE{meaning}"
+
     def for_hydra(self) -> list[str]:
         """Return the options, then the overrides, with quotes around choices that Hydra would read as numbers.
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +24,7 @@ from seqclf.data.caching.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.caching.generated import with_generated
 from seqclf.data.collect import Staged, check_columns, collect
 from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
+from seqclf.data.encoding.registry import built_in_kinds, encoder_class
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -40,17 +42,19 @@ FEW_LABELS = 20  # up to here anything may be a class
 NEARLY_ALL = 0.9  # of the rows have a label of their own: the column is an id
 
 
-FieldCheck = Callable[[Mapping[str, Encoder]], None]  # of the encoders by field, which may not be fitted yet
+Encoders = Mapping[str, Encoder | type[Encoder]]
+FieldCheck = Callable[[Encoders], None]  # of the encoders by field, which may not be fitted yet, or of their classes
 
 
-def accept_fields(_: Mapping[str, Encoder]) -> None:
+def accept_fields(_: Encoders) -> None:
     """Accept all fields."""
 
 
 def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> Dataset:
     """Read, check, split and encode the data, or open what an earlier run prepared from the same files and options.
 
-    `check_fields`: called once the fields are known, before all rows are read. It may refuse them by InputError.
+    `check_fields`: called once the fields are known, before all rows are read. It may refuse them by InputError. With a
+    generator, it is also called before that runs.
 
     >>> import tempfile
     >>> from omegaconf import OmegaConf
@@ -65,6 +69,8 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     (['a', 'b'], {'train': 8, 'validation': 2})
     """
     cache = Path(options.cache_dir).expanduser()
+    if options.generator is not None and (declared := _built_in_classes(options.fields)):
+        check_fields(declared)  # generating may take as long as reading
     options = with_generated(options)
     if options.train is None:
         raise InputError("data.train is not set; give a file, a glob, a URL or a .sql file: data.train=train.parquet")
@@ -89,6 +95,16 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         raise InputError(
             f"data.cache_dir={cache}: does not keep what is written to it ({error}); name another"
         ) from None
+
+
+def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[Encoder]]:
+    """Return the classes of the declared fields, none if they are to be inferred or one has another kind."""
+    kinds = {
+        str(name): spec.get("kind") if isinstance(spec, Mapping) else spec for name, spec in (fields or {}).items()
+    }
+    if not all(kind in built_in_kinds() for kind in kinds.values()):
+        return {}
+    return {name: encoder_class(kind) for name, kind in kinds.items()}
 
 
 def build_dataset(

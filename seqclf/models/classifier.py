@@ -75,7 +75,7 @@ class SequenceClassifier(nn.Module):
         # Inputs beside the tokens that the encoder reads by name.
         self.structure = tuple(getattr(self.encoder, "structure", ()))
         if set(self.structure) - {field["name"] for field in fields}:
-            raise InputError(no_trees(field["name"] for field in fields))
+            raise InputError(no_trees({"encoder": encoder}, (field["name"] for field in fields)))
         self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)

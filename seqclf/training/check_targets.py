@@ -12,8 +12,15 @@ import torch
 from torch import nn
 
 from seqclf.config.argument_types import check_values
-from seqclf.config.arguments import Arguments, arguments_of, drop_unused, require_complete, require_known
-from seqclf.config.instantiate import Config, build, is_foreign, locate_subclass
+from seqclf.config.arguments import (
+    Arguments,
+    arguments_of,
+    drop_unused,
+    require_complete,
+    require_finite,
+    require_known,
+)
+from seqclf.config.instantiate import Config, build, is_foreign, locate_subclass, package_of
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.structure.new_config import changed_config
@@ -135,6 +142,8 @@ def resolve_optimizer(settings: Mapping[str, Any], written: Collection[str]) -> 
     ignored = [name for name in NOT_OF_OPTIMIZER if name != "weight_decay" or taken.accepts(name)]
     settings = _resolve("optimizer", settings, taken, written, ignored)
     arguments = {name: value for name, value in settings.items() if name not in ignored}
+    if package_of(settings["_target_"]) == "torch":  # others may have a use for infinity
+        require_finite("optimizer", arguments)
     _try_optimizer({"_target_": settings["_target_"], **arguments})
     return settings
 

@@ -97,6 +97,13 @@ def test_a_function_of_any_package_writes_a_dataset(tmp_path):
         generate({"_target_": f"{HERE}.write_rows"}, tmp_path)
 
 
+def test_a_generator_of_this_package_gets_finite_numbers_only(tmp_path):
+    settings = {"_target_": "seqclf.data.builtin.toy.write", "rows": {"train": float("inf")}, "longest": 3, "seed": 0}
+    with pytest.raises(InputError, match=r"^data\.generator\.rows\.train=inf: must be a finite number$"):
+        generate(settings, tmp_path)
+    generate({"_target_": f"{HERE}.write_rows", "rows": float("inf")}, tmp_path)
+
+
 @pytest.mark.parametrize("value", [5, ["a", 5], {"a": 1}, "a b", "a;b", ""])
 def test_trust_names_packages(value):
     with pytest.raises(InputError, match=r"^trust=.*: must be a package, a list of packages, true or null"):

@@ -343,3 +343,14 @@ def test_fields_are_checked_before_rows_are_read_and_again_on_reuse(make, option
     assert prepare(settings, lambda encoders: None).reused is False
     with pytest.raises(InputError, match=r"^fields: tokens$"):
         prepare(settings, refuse)
+
+
+def test_declared_fields_are_checked_before_rows_are_generated(options, tmp_path, monkeypatch):
+    def refuse(encoders):
+        raise InputError(f"fields: {', '.join(encoders)}")
+
+    monkeypatch.setattr(preparation, "with_generated", None)  # would end otherwise
+    generator = {"_target_": "seqclf.data.builtin.toy.write", "rows": {"train": 9}, "longest": 3, "seed": 0}
+    settings = options(generator=generator, label="label", fields={"tokens": "category"}, cache_dir=tmp_path)
+    with pytest.raises(InputError, match=r"^fields: tokens$"):
+        prepare(settings, refuse)

@@ -210,6 +210,6 @@ def test_wrong_settings_are_named():
         TreeLSTM(3, composition="ternary", hidden_size=4)
     model = yaml.safe_load((CONF / "model" / "tree_lstm.yaml").read_text())
     with pytest.raises(
-        InputError, match=r"model: reads trees, and the data has none \(fields: tree\); set 'data\.fields="
+        InputError, match=r"^model=tree_lstm: reads trees, and the data has none \(fields: tree\); set 'data\.fields="
     ):
         build_classifier(model, FIELDS[:1], 3)

@@ -1,5 +1,6 @@
 """Model, loss, optimizer and callbacks of any package: their keys are those that their classes take."""
 
+import math
 import re
 
 import pytest
@@ -200,6 +201,15 @@ def test_an_optimizer_that_cannot_train_a_model_is_refused_before_any_data_is_re
     line = refused(resolve_optimizer, settings)
     assert line.startswith(f"optimizer._target_=torch.optim.{name}: cannot train all weights of a model (")
     assert reason in line and line.endswith("; choose another, such as torch.optim.AdamW")
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"),
+    [("adamw", "eps", math.inf), ("sgd", "momentum", math.nan), ("adamw", "betas", [0, math.nan])],
+)
+def test_an_optimizer_gets_finite_numbers_only(name, key, value):
+    line = refused(resolve_optimizer, {**defaults("optimizer", name), key: value}, f"optimizer.{key}")
+    assert line == f"optimizer.{key}={value}: must be a finite number"
 
 
 def test_callbacks_are_checked_and_built_with_their_arguments():

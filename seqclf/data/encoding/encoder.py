@@ -70,7 +70,7 @@ class Encoder(ABC):
     may_be_cut: ClassVar[bool] = True  # by data.truncate
     removes_others: bool = False  # a token that is left out takes others along that have values too
     encodes_token_by_token: bool = False  # the arrays of a token depend on nothing but the token, so it may come alone
-    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for a field without a structure
+    tags: Sequence[str] | None = None  # labels that nodes of a tree may have, None for fields without structure
     holds_text: ClassVar[bool] = False  # a cell is a text, which reports show as it is in the file
     token_separator: ClassVar[str] = " | "  # between tokens in `decode`d text
 

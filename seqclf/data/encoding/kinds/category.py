@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, time
@@ -31,6 +32,8 @@ from seqclf.data.reading.casts import (
 )
 from seqclf.data.schema.cell_types import infer_elements
 from seqclf.data.schema.fields import Field
+
+WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # as in `casts.whole_number`
 
 
 class CategoryEncoder(ListEncoder):
@@ -155,14 +158,21 @@ class CategoryEncoder(ListEncoder):
 
 
 def value_from_python(value: Any, integers: bool) -> int | str:
-    """Convert a Python value to a text, or to an integer. Raises ValueError for a fraction."""
+    """Convert a Python value to a text, or to an integer. Raises ValueError for what is none, as a table would refuse.
+
+    >>> value_from_python("7.0", integers=True)
+    7
+    """
     if isinstance(value, (list, tuple, dict, set, np.ndarray)):
         raise ValueError(f"a token is one value, not a {type(value).__name__}")
     if not integers:
         return _text(value)
-    if isinstance(value, float) and not value.is_integer():
+    if (isinstance(value, float) and value.is_integer()) or type(value) is int:
+        return int(value)
+    match = WHOLE_NUMBER.fullmatch(_text(value).strip())
+    if match is None:
         raise ValueError(f"{value} is not an integer")
-    return int(value)
+    return int(match[1])
 
 
 def _text(value: Any) -> str:

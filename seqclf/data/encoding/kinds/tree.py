@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any, ClassVar
@@ -63,6 +63,7 @@ class TreeEncoder(RunningTextEncoder):
     }
     may_be_cut = False  # nodes would lose their parents
     takes_several_columns = True
+    tags: Sequence[str] | None = ()
 
     def __init__(
         self,

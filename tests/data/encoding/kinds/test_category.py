@@ -1,6 +1,7 @@
 """Category ids, by count or by hash, are the same for staged and canonical rows."""
 
 import datetime
+from contextlib import nullcontext
 from decimal import Decimal
 
 import duckdb
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
+from seqclf.data.reading.casts import whole_number
 from seqclf.data.schema.fields import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -111,3 +113,28 @@ def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
 )
 def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
     assert value_from_python(value, integers=False) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "sql"),
+    [
+        (True, "true"),
+        (np.True_, "true"),
+        (2.0, "2.0::DOUBLE"),
+        (2.5, "2.5::DOUBLE"),
+        (np.float32(2), "2.0::FLOAT"),
+        (np.float32(2.5), "2.5::FLOAT"),
+        (Decimal("2.50"), "2.50::DECIMAL(5, 2)"),
+        (Decimal("2.00"), "2.00::DECIMAL(5, 2)"),
+        (np.uint8(7), "7::UTINYINT"),
+        ("7.0", "'7.0'"),
+        (" +7 ", "' +7 '"),
+        ("1_000", "'1_000'"),
+        ("1e3", "'1e3'"),
+        ("", "''"),
+    ],
+)
+def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
+    (expected,) = duckdb.execute(f"SELECT {whole_number(sql)}").fetchone()
+    with pytest.raises(ValueError, match="is not an integer") if expected is None else nullcontext():
+        assert value_from_python(value, integers=True) == expected
