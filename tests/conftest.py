@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 from hydra import compose, initialize_config_dir
+from hypothesis import settings
 from omegaconf import OmegaConf
 from support.shell import Shell
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
+
+
+# A first call may import modules, and other programs may use the processor.
+settings.register_profile("without deadlines", deadline=None)
+settings.load_profile("without deadlines")
 
 
 def pytest_configure() -> None:

@@ -62,7 +62,7 @@ def with_unknown_word(tree, path):
 def test_contributions_equal_those_of_predicting_the_tree_without_each_node(trees, form):
     classifier = trees(form).classifier
 
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=6)
     @given(st.lists(tree_strategy(*WORDS[form]), min_size=1, max_size=3))
     def check(drawn):
         texts = [written(tree, form) for tree in drawn]

@@ -85,7 +85,7 @@ def test_contributions_ignore_order_batch_mates_and_parts(exported, classifier, 
     sequences, loaded = exported(kind).sequences, classifier(kind)
     in_one_call = [explanation["contributions"] for explanation in loaded.explain(sequences)]
 
-    @settings(max_examples=6, deadline=None)
+    @settings(max_examples=6)
     @given(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=10), st.sampled_from([5, 60, 10**6]))
     def check(rows, most):
         monkeypatch.setattr(occlusion, "MAX_OCCLUDED_TOKENS", most)

@@ -75,7 +75,7 @@ def test_predictions_ignore_order_and_batch_mates(exported, classifier, kind):
     in_one_call = probabilities(classifier(kind).predict(sequences))
     np.testing.assert_allclose(in_one_call.sum(axis=1), 1.0)
 
-    @settings(max_examples=8, deadline=None)
+    @settings(max_examples=8)
     @given(st.lists(st.integers(0, len(sequences) - 1), min_size=1, max_size=12))
     def check(rows):
         results = classifier(kind).predict([sequences[row] for row in rows])

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from seqclf.evaluation.calibration import calibration_error, fit_temperature, softmax
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-500, 500, width=32), min_size=2, max_size=5))
 def test_softmax_equals_that_of_torch_and_never_overflows(row):
     probabilities = softmax(np.array([row], np.float32))

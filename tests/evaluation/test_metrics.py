@@ -38,7 +38,7 @@ def sklearn_metrics(labels, predicted):
         return {"accuracy": metrics.accuracy_score(labels, predicted), **macro}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(LABEL_PAIRS)
 def test_metrics_of_a_confusion_matrix_equal_those_of_sklearn(label_pairs):
     labels, predicted = np.array(label_pairs).T

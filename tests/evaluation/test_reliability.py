@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from seqclf.evaluation.reliability import EDGES, FEWEST_ROWS, reliability_bins
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 400), st.sampled_from([0.05, 1.0, 20.0]))
 def test_bins_count_every_row_once_and_hold_enough_rows(seed, rows, shape):
     generator = np.random.default_rng(seed)

@@ -135,6 +135,7 @@ def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
     ],
 )
 def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
-    (expected,) = duckdb.execute(f"SELECT {whole_number(sql)}").fetchone()
+    with duckdb.connect() as connection:
+        ((expected,),) = connection.execute(f"SELECT {whole_number(sql)}").fetchall()
     with pytest.raises(ValueError, match="is not an integer") if expected is None else nullcontext():
         assert value_from_python(value, integers=True) == expected
