@@ -17,7 +17,6 @@ from support.shell import Shell
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import DataOptions
 
-
 # A first call may import modules, and other programs may use the processor.
 settings.register_profile("without deadlines", deadline=None)
 settings.load_profile("without deadlines")
