@@ -1,4 +1,6 @@
-"""Rebuild the Parquet files in seqclf/data/builtin from the archive's `.ts` files (they are in the sktime 1.2.0 wheel).
+"""Rebuild the Parquet files of Japanese Vowels in seqclf/data/builtin from the archive's `.ts` files.
+
+The wheel of sktime 1.2.0 holds those files.
 
     python scripts/build_japanese_vowels.py FOLDER_WITH_JapaneseVowels_TRAIN.ts_AND_TEST.ts
 

@@ -88,8 +88,8 @@ def test_installed_package_trains_and_predicts_in_an_empty_folder(shell, install
     quick = ["trainer.max_epochs=1", "model.hidden_size=8", "logger=none", "baseline=false", "runtime.threads=1"]
     assert run("train", *quick, "hydra.run.dir=run").result["split"] == "test"
     assert yaml.safe_load((tmp_path / "run/config.yaml").read_text())["seed"] == 7
-    rows = installed / "seqclf/data/builtin/japanese_vowels_test.parquet"
+    rows = installed / "seqclf/data/builtin/spoken_arabic_digits_test.parquet"
     assert run("predict", "bundle=run/bundle", f"input={rows}", "output=scores.parquet").exit_code == 0
-    assert pq.read_metadata(tmp_path / "scores.parquet").num_rows == pq.read_metadata(rows).num_rows == 370
+    assert pq.read_metadata(tmp_path / "scores.parquet").num_rows == pq.read_metadata(rows).num_rows == 1100
     assert run("describe", "output=describe.html").exit_code == 0
     assert (tmp_path / "describe.html").is_file()
