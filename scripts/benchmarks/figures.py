@@ -4,11 +4,13 @@
     python scripts/benchmarks/figures.py --trec DIR --sms DIR --hdfs DIR --physionet DIR    the public sets too
     python scripts/benchmarks/figures.py --only hdfs --hdfs DIR                 one of them
 
-With `--lanes 2` two runs go on at a time, with one thread each. Prints a table, then one JSON line.
+With `--lanes 2` two runs go on at a time, with one thread each. Prints a table, then one JSON line. With `--record` the
+measured figures replace those of the same names in docs/figures.json, from which the README's table is written.
 """
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -18,6 +20,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import recorded
 
 TWO_CLASSES = [f"{model}.positive.{name}" for name in ("f1", "average_precision") for model in ("test", "baseline")]
 START_REPEATS = 5
@@ -39,7 +45,13 @@ class Figure(NamedTuple):
 
 
 FIGURES = {
-    "japanese_vowels": Figure("seed={seed}", ["test.accuracy", "test.recall", "baseline.accuracy"]),
+    "default": Figure(
+        "seed={seed}",
+        ["test.accuracy", "test.recall", "baseline.accuracy", "baseline.recall", "test.alarms", "cpu_seconds"],
+    ),
+    "japanese_vowels": Figure(
+        "data=japanese_vowels seed={seed}", ["test.accuracy", "test.recall", "baseline.accuracy"]
+    ),
     "toy": Figure("data=toy trainer.max_epochs=5 seed={seed}", ["test.accuracy", "test.loss"]),
     "trec": Figure(
         "experiment=trec path={path} seed={seed}", ["test.accuracy", "test.recall", "baseline.accuracy"], option="trec"
@@ -63,26 +75,43 @@ FIGURES = {
 }
 
 
-def run_module(*arguments: str) -> float:
-    """Run `python -m …` and return its seconds. Exit with its error output if it fails."""
+class Times(NamedTuple):
+    """Times of a process: from its start to its end, and of all cores."""
+
+    seconds: float
+    cpu_seconds: float
+
+
+def run_module(*arguments: str) -> Times:
+    """Run `python -m …` and return its times. Exit with its error output if it fails."""
     start = time.perf_counter()
-    completed = subprocess.run([sys.executable, "-m", *arguments], capture_output=True, text=True)
-    if completed.returncode:
-        sys.exit(f"{' '.join(arguments)} failed:\n{completed.stderr}")
-    return time.perf_counter() - start
+    with tempfile.TemporaryFile("w+") as errors:
+        command = [sys.executable, "-m", *arguments]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            errors.seek(0)
+            sys.exit(f"{' '.join(arguments)} failed:\n{errors.read()}")
+    return Times(time.perf_counter() - start, usage.ru_utime + usage.ru_stime)
 
 
 def train(run_folder: Path, overrides: list[str]) -> dict[str, Any]:
-    """Train once. Return metrics.json, and the `seconds` from the command's start to the finished bundle."""
-    seconds = run_module("seqclf.train", f"hydra.run.dir={run_folder}", "logger=none", *overrides)
-    return {**json.loads((run_folder / "metrics.json").read_text()), "seconds": seconds}
+    """Train once. Return metrics.json, and the `seconds` and `cpu_seconds` from the start to the finished bundle."""
+    times = run_module("seqclf.train", f"hydra.run.dir={run_folder}", "logger=none", *overrides)
+    return {**json.loads((run_folder / "metrics.json").read_text()), **times._asdict()}
 
 
 def metric_value(metrics: dict[str, Any], dotted_key: str) -> float:
-    """Return a nested value. A precision that is undefined, because there were no alerts, counts as 0."""
+    """Return a nested value. A list counts as its length.
+
+    A precision that is undefined, because there were no alerts, counts as 0.
+    """
     value: Any = metrics
     for key in dotted_key.split("."):
         value = value[key]
+    if isinstance(value, list):
+        return float(len(value))
     return float(0.0 if value is None and dotted_key.endswith(".precision") else value)
 
 
@@ -131,7 +160,7 @@ def measure_starts() -> dict[str, Any]:
     """Return the median time of a command's help, and of the import that prediction needs."""
     code = "import time; t = time.perf_counter(); import seqclf.bundle.runtime; print(time.perf_counter() - t)"
     measurements: dict[str, Callable[[], float]] = {
-        "train --help": lambda: run_module("seqclf.train", "--help"),
+        "train --help": lambda: run_module("seqclf.train", "--help").seconds,
         "import seqclf.bundle.runtime": lambda: float(subprocess.check_output([sys.executable, "-c", code])),
     }
     results = {}
@@ -151,6 +180,18 @@ def print_results(results: dict[str, Any]) -> None:
     print(json.dumps(results, separators=(",", ":")))
 
 
+def with_commands(results: dict[str, Any], figures: dict[str, Figure]) -> dict[str, Any]:
+    """Return the results, each with the command and the number of its runs."""
+    commands = {
+        name: {
+            "command": " ".join(["seqclf train", figure.overrides.format(seed="N", path="DIR")]),
+            "runs": figure.seeds,
+        }
+        for name, figure in figures.items()
+    }
+    return {name: {**commands.get(name, {}), **summary} for name, summary in results.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name in ("trec", "sms", "hdfs", "physionet"):
@@ -158,6 +199,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=list(FIGURES), metavar="FIGURE", help=", ".join(FIGURES))
     parser.add_argument("--lanes", type=int, default=1)
     parser.add_argument("--keep", metavar="DIR", help="keep the run folders there")
+    parser.add_argument("--record", action="store_true", help="write docs/figures.json")
     options = vars(parser.parse_args())
     runnable = [name for name, figure in FIGURES.items() if figure.option is None or options[figure.option]]
     figures = {name: FIGURES[name] for name in options["only"] or runnable}
@@ -168,6 +210,8 @@ def main() -> None:
         results = measure(figures, options, options["lanes"], Path(options["keep"] or folder).absolute())
     if options["only"] is None:
         results |= measure_starts()
+    if options["record"]:
+        recorded.record(with_commands(results, figures))
     print_results(results)
 
 

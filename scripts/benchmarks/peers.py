@@ -11,7 +11,7 @@ of its last step.
 seqclf is timed by its command, `python -m seqclf.train`, with W&B, metrics, validation and checkpoints. It is paused
 before each epoch, so that validation and checkpoints fall between the timed epochs. `torch_bucketed` is a bare loop
 over exactly the batches of that command. All compute on the CPU. Chainer gets a separate environment, made on first
-use. Prints a table, draws a picture, and ends with one JSON line.
+use. Prints a table, draws a picture, and ends with one JSON line, which `--record` writes to docs/figures.json too.
 """
 
 from __future__ import annotations
@@ -43,8 +43,9 @@ from seqclf.benchmark.workload import generate_workload
 from seqclf.config.documentation import CONF
 
 WORKERS = Path(__file__).parent / "peer_frameworks"
-sys.path.insert(0, str(WORKERS))
+sys.path[:0] = [str(Path(__file__).parent), str(WORKERS)]
 
+import recorded  # noqa: E402
 import worker  # noqa: E402
 
 VALIDATION_ROWS = 512
@@ -258,6 +259,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--only", type=lambda text: text.split(","), default=names, help=", ".join(names))
     parser.add_argument("--chainer", type=Path, default=Path("~/.cache/seqclf/chainer-7.8.1"), help="its environment")
     parser.add_argument("--output", type=Path, default=Path("peers"), help="draws OUTPUT.png")
+    parser.add_argument("--record", action="store_true", help="write docs/figures.json")
     options = parser.parse_args()
     if unknown := [name for name in options.only if name not in PEERS]:
         parser.error(f"--only {unknown[0]}: must be some of {', '.join(names)}")
@@ -278,6 +280,8 @@ def main() -> None:
     console.print(result_table(summary))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     draw(summary, options.output.with_suffix(".png"))
+    if options.record:
+        recorded.record({"peers": summary})
     print(json.dumps(summary, separators=(",", ":")))
 
 

@@ -82,3 +82,22 @@ def test_a_run_writes_every_metric_of_the_figures(figures, tmp_path):
 def test_a_public_set_needs_its_folder():
     completed = subprocess.run([sys.executable, SCRIPT, "--only", "hdfs"], capture_output=True, text=True)
     assert completed.returncode == 2 and "set the folder of --hdfs" in completed.stderr
+
+
+def test_the_readme_shows_the_recorded_figures(figures):
+    readme = (SCRIPT.parents[2] / "README.md").read_text()
+    recorded = figures.recorded.load()
+    table = figures.recorded.table(recorded)
+    assert len(table) == 2 + len(figures.recorded.ROWS) and "\n".join(table) in readme
+    assert figures.recorded.speed(recorded) in " ".join(readme.split())
+
+
+def test_recorded_figures_replace_those_of_the_same_name_only(figures, tmp_path):
+    path = tmp_path / "figures.json"
+    figures.recorded.record({"one": {"test.recall": 1}, "two": {"test.recall": 2}}, path)
+    figures.recorded.record(
+        figures.with_commands({"one": {"test.recall": 3}}, {"one": figures.Figure("a=1", [])}), path
+    )
+    held = figures.recorded.load(path)
+    assert held["two"]["test.recall"] == 2 and held["one"]["test.recall"] == 3
+    assert held["one"]["command"] == "seqclf train a=1" and held["one"]["runs"] == 5

@@ -12,12 +12,18 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FENCE = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n|<!-- file: (?P<file>[^\n]+) -->\n)?"
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n|<!-- file: (?P<file>[^\n]+) -->\n|"
+    r"(?P<output><!-- output)[^\n]* -->\n)?"
     r"^```(?P<language>\w*)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
-# What the pages install is installed already, and their tests are those that run now.
-STUBS = {"pip": "exit 0", "pytest": "exit 0", "seqclf": f'exec "{sys.executable}" -m seqclf "$@"'}
+# What the pages install and clone is here already, and their tests are those that run now.
+STUBS = {
+    "git": "mkdir seqclf",
+    "pip": "exit 0",
+    "pytest": "exit 0",
+    "seqclf": f'exec "{sys.executable}" -m seqclf "$@"',
+}
 
 
 @dataclass(frozen=True)
@@ -25,7 +31,8 @@ class Block:
     """A fenced block, which begins at `line`.
 
     `reason`: why it is not run (`<!-- not run: … -->` before it). `file`: the path that readers save it as
-    (`<!-- file: … -->`). Both are None where the page has no such comment.
+    (`<!-- file: … -->`). Both are None where the page has no such comment. `is_output`: the blocks before it print its
+    lines (`<!-- output … -->`).
     """
 
     language: str
@@ -33,6 +40,7 @@ class Block:
     line: int
     reason: str | None
     file: str | None
+    is_output: bool
 
 
 def pages() -> list[Path]:
@@ -50,6 +58,7 @@ def blocks(page: Path) -> list[Block]:
             text.count("\n", 0, match.start("text")) + 1,
             match["reason"],
             match["file"],
+            match["output"] is not None,
         )
         for match in FENCE.finditer(text)
     ]
