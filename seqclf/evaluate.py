@@ -50,8 +50,8 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         if path is not None:
             check_output_path(path)
     classifier = Classifier(config.bundle, device=config.device, threads=config.threads, budget=config.budget)
-    if classifier.budget_warning:
-        console.print(classifier.budget_warning, style="yellow", soft_wrap=True)
+    for line in classifier.warnings:
+        console.print(line, style="yellow", soft_wrap=True)
     options = _data_options(classifier, config)
     source, label_table = _sources(classifier, options)
     positive = options.positive or classifier.manifest["positive"]
@@ -71,7 +71,9 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
         _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
-    result: JsonObject = {**metrics.to_dict(), "refused": len(refused)}
+    result: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
+    if classifier.no_cuda is not None:
+        result["no_cuda"] = classifier.no_cuda
     if share_read is not None:
         console.print(f"read {percent(share_read)} of the tokens")
         result["share_read"] = share_read

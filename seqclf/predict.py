@@ -29,24 +29,30 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedSequence(JsonResult):
-    """The JSON line of `predict sequence=…`. `tokens_read`: only of models that may halt."""
+    """The JSON line of `predict sequence=…`. `tokens_read`: only of models that may halt.
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read"})
+    `provider`, `no_cuda`: see `ModelSession`.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "no_cuda"})
 
     prediction: Label
     probability: float
     probabilities: dict[Label, float]
     tokens_read: int | None = None
+    provider: str
+    no_cuda: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedFile(JsonResult):
     """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction.
 
-    `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt.
+    `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt. `provider`, `no_cuda`: see
+    `ModelSession`.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "share_read"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "share_read", "no_cuda"})
 
     output: str
     rows: int
@@ -55,6 +61,8 @@ class PredictedFile(JsonResult):
     rows_per_s: float
     tokens_read: int | None = None
     share_read: float | None = None
+    provider: str
+    no_cuda: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +111,11 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
         threshold=config.threshold,
         budget=config.budget,
     )
-    if classifier.budget_warning:
+    if classifier.warnings:
         from seqclf.reporting.console import console
 
-        console.print(classifier.budget_warning, style="yellow", soft_wrap=True)
+        for line in classifier.warnings:
+            console.print(line, style="yellow", soft_wrap=True)
     if config.explain:
         by_field = config.explain != "tokens"
         if config.sequence is not None:
@@ -119,7 +128,7 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
 
 def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
     """Predict one sequence: a text, a JSON list of tokens, or a JSON object of lists by field."""
-    return _shown(classifier.predict([classifier.parse(text)])[0], text)
+    return _shown(classifier, classifier.predict([classifier.parse(text)])[0], text)
 
 
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
@@ -128,7 +137,7 @@ def explain_text(classifier: Classifier, text: str, by_field: bool) -> Explained
     from seqclf.reporting.tree_bars import show_tree_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
-    shown = _shown(result, text)
+    shown = _shown(classifier, result, text)
     values = result["contributions"], result["contributions_by_field"]
     parents = result.get("parents")
     if parents is None:
@@ -144,7 +153,7 @@ def explain_text(classifier: Classifier, text: str, by_field: bool) -> Explained
     )
 
 
-def _shown(result: SequencePrediction, text: str) -> PredictedSequence:
+def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> PredictedSequence:
     """Print the probabilities of a prediction, the largest first. Raises InputError if the sequence was refused."""
     from rich.console import Console
 
@@ -159,6 +168,8 @@ def _shown(result: SequencePrediction, text: str) -> PredictedSequence:
         probability=probability,
         probabilities=probabilities,
         tokens_read=result.get("tokens_read"),
+        provider=classifier.provider,
+        no_cuda=classifier.no_cuda,
     )
 
 
@@ -195,6 +206,8 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         rows_per_s=round(rows / seconds, 1),
         tokens_read=tokens_read if classifier.may_halt else None,
         share_read=round(tokens_read / max(1, tokens), 4) if classifier.may_halt else None,
+        provider=classifier.provider,
+        no_cuda=classifier.no_cuda,
     )
 
 
@@ -224,6 +237,8 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
         tokens=tokens,
         seconds=round(seconds, 3),
         rows_per_s=round(rows / seconds, 1),
+        provider=classifier.provider,
+        no_cuda=classifier.no_cuda,
     )
 
 

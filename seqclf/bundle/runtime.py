@@ -81,8 +81,8 @@ class Classifier:
     takes canonical Arrow columns. `device`: see `open_session`. `threads`: CPU threads, None for one per core.
     `threshold`: see `evaluation.decision.override_threshold`. `budget`: share of the tokens that a model which may halt
     reads on average, by the curve of its validation; None for the share that the bundle recommends, 1 to read
-    everything. Its guarantees hold for that share, and `budget_warning` says so where they are lost. Raises InputError
-    if the bundle is damaged or of another version.
+    everything. Its guarantees hold for that share. `warnings` says where they are lost, and where `device="auto"` does
+    not use a card that is there. Raises InputError if the bundle is damaged or of another version.
     """
 
     def __init__(
@@ -112,7 +112,10 @@ class Classifier:
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
-        self.budget_warning = self._drop_guarantees(budget)
+        self.provider: str = self.reader.session.provider
+        self.no_cuda: str | None = self.reader.session.no_cuda
+        on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
+        self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
 
     def _open_reader(self, budget: float | None) -> BatchReader:
         """Open the model that predictions are made by. Raises InputError for a budget that it cannot keep."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,14 @@ from types import MappingProxyType
 import numpy as np
 import onnxruntime
 
+from seqclf.bundle.cuda import INSTALL, PROVIDER, cuda_obstacle, has_card, not_started
+from seqclf.config.suggestions import must_be_one_of
 from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
+
+DEVICES = ("auto", "cpu", "cuda")
+CPU = "CPUExecutionProvider"
+ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # in errors of a card: no memory, or cuDNN is missing
 
 
 def thread_count(threads: int | None) -> int:
@@ -24,35 +31,73 @@ def thread_count(threads: int | None) -> int:
     return threads
 
 
-def open_session(path: Path, device: str = "auto", threads: int = 1) -> onnxruntime.InferenceSession:
-    """Open an ONNX Runtime session, which may be called from several threads.
+class ModelSession(onnxruntime.InferenceSession):
+    """A session of ONNX Runtime, which may be called from several threads.
 
-    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device. `threads`: that compute one batch on
-    the CPU. Batches that are read at the same time, by one thread each, use the cores better (see `sequence_reader`).
+    `provider`: what computes the model. `no_cuda`: why a card that is here is not used, and the remedy; None if it is
+    used, if there is none, and if the CPU was asked for.
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device={device}: must be auto, cpu or cuda")
-    has_cuda = "CUDAExecutionProvider" in onnxruntime.get_available_providers() and Path("/dev/nvidiactl").exists()
-    if device == "cuda" and not has_cuda:
-        raise InputError("device=cuda: no NVIDIA device or no onnxruntime-gpu here; set device=cpu")
+
+    no_cuda: str | None = None
+
+    @property
+    def provider(self) -> str:
+        """Name of the provider that ONNX Runtime took, whatever was asked for."""
+        return str(self.get_providers()[0])
+
+
+def open_session(path: Path, device: str = "auto", threads: int = 1) -> ModelSession:
+    """Open a session of the model in a file.
+
+    `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device and the CPU where CUDA does not start.
+    `threads`: that compute one batch on the CPU. Batches that are read at the same time, by one thread each, use the
+    cores better (see `sequence_reader`). Raises InputError, with what is missing, for cuda that cannot be had.
+    """
+    if device not in DEVICES:
+        raise InputError(f"device={device}: {must_be_one_of(device, DEVICES)}")
+    if device == "cpu":
+        return _open_on_cpu(path, threads)
+    session, obstacle = _open_on_cuda(path, threads)
+    session = session or _open_on_cpu(path, threads)  # first, as a damaged model is no matter of the device
+    if obstacle is not None and device == "cuda":
+        raise InputError(f"device=cuda: {obstacle}")
+    session.no_cuda = obstacle if has_card() else None
+    return session
+
+
+def _open_on_cuda(path: Path, threads: int) -> tuple[ModelSession | None, str | None]:
+    """Return a session, None if there is none, and why it does not run on CUDA, None if it does."""
+    obstacle = cuda_obstacle()
+    if obstacle is not None:
+        return None, obstacle
+    try:
+        session = _open(path, [PROVIDER, CPU], threads)
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        return None, not_started(first_line(error))
+    # ONNX Runtime leaves out a provider that it cannot load, with a line in its log.
+    return session, None if runs_on_gpu(session) else not_started(f"ONNX Runtime took {session.provider}")
+
+
+def _open_on_cpu(path: Path, threads: int) -> ModelSession:
+    try:
+        return _open(path, [CPU], threads)
+    except Exception as error:  # ONNX Runtime's exceptions have no common base class
+        raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
+
+
+def _open(path: Path, providers: Sequence[str], threads: int) -> ModelSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     # Spinning threads take the cores from reading and encoding, and from PyTorch where both run in one process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    use_cuda = has_cuda and device != "cpu"
-    providers = ["CUDAExecutionProvider"] if use_cuda else []
-    if use_cuda:
-        onnxruntime.preload_dlls()
-    try:
-        return onnxruntime.InferenceSession(str(path), options, providers=[*providers, "CPUExecutionProvider"])
-    except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
+    # With its fallback, ONNX Runtime would print an error and go on with the CPU, here and when the model runs.
+    return ModelSession(str(path), options, providers=list(providers), enable_fallback=0)
 
 
 def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:
     """Return True if a session computes on a GPU."""
-    return bool(session.get_providers()[0] != "CPUExecutionProvider")
+    return bool(session.get_providers()[0] != CPU)
 
 
 def check_model(
@@ -94,4 +139,5 @@ def explain_run_errors(file: str) -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:  # no common base class; also outputs of another shape
-        raise InputError(f"{file}: cannot be run ({first_line(error)}); export the bundle anew") from None
+        remedy = f"{INSTALL}, or set device=cpu" if ON_CARD.search(str(error)) else "export the bundle anew"
+        raise InputError(f"{file}: cannot be run ({first_line(error)}); {remedy}") from None

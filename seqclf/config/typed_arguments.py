@@ -11,9 +11,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
-from antlr4 import CommonTokenStream, InputStream
 from hydra._internal.utils import get_args_parser
-from hydra.core.override_parser.overrides_parser import OverrideLexer, OverrideParser, OverridesParser
+from hydra.core.override_parser.overrides_parser import (  # with the names of ANTLR, in the version that Hydra needs
+    CommonTokenStream,
+    InputStream,
+    OverrideLexer,
+    OverrideParser,
+    OverridesParser,
+)
 from hydra.errors import HydraException
 
 from seqclf.config.command_line import chosen_groups, typed_command

@@ -6,6 +6,7 @@ Importing them loads PyTorch but reads no data, so a slip is reported before hou
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -59,9 +60,9 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
 
 
 def check_accelerator(name: str | None) -> None:
-    """Raise InputError for a GPU that PyTorch does not see, which Lightning would report after the data is read."""
-    available = {"gpu": torch.cuda.is_available() or torch.backends.mps.is_available()}
-    available |= {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    """Raise InputError for an accelerator that is not here, which Lightning would report after the data is read."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    available = {"gpu": cuda or mps, "cuda": cuda, "mps": mps, "tpu": find_spec("torch_xla") is not None}
     if name is not None and not available.get(name, True):
         raise InputError(f"trainer.accelerator={name}: PyTorch sees no such device; set trainer.accelerator=cpu")
 

@@ -4,6 +4,7 @@ import re
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from importlib.util import find_spec
 from typing import NamedTuple
 
 import pytest
@@ -125,10 +126,11 @@ NAMED = [
     Mistake("walkthrough", WALK.partition(" ")[0], "name rows to show; add input=FILE or sequence=TEXT_OR_JSON"),
     Mistake("export", EXPORT.replace("best", "bst"), "no such file; did you mean 'logged/checkpoints/best.ckpt'?"),
 ]
-if not torch.cuda.is_available():
-    NAMED.append(
-        Mistake("train", f"{FILES} trainer.accelerator=gpu", "sees no such device; set trainer.accelerator=cpu")
-    )
+ABSENT = [*([] if torch.cuda.is_available() else ["gpu", "cuda"]), *([] if find_spec("torch_xla") else ["tpu"])]
+NAMED += [
+    Mistake("train", f"{FILES} trainer.accelerator={name}", "sees no such device; set trainer.accelerator=cpu")
+    for name in ABSENT
+]
 
 MISTAKES = [*KEYS, *CORRECTED, *NAMED]
 SHELLS = [name for name in ("bash", "zsh") if shutil.which(name)]

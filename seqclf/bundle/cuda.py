@@ -1,0 +1,61 @@
+"""Obstacles to computing on an NVIDIA card with ONNX Runtime, each with its remedy."""
+
+from __future__ import annotations
+
+import ctypes
+import io
+import re
+from contextlib import redirect_stdout
+from functools import cache
+from pathlib import Path
+
+import onnxruntime
+
+PROVIDER = "CUDAExecutionProvider"
+INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
+NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # as the dynamic loader of Linux writes it
+DRIVER = "libcuda.so"
+
+
+def has_card() -> bool:
+    """Return True if the driver of an NVIDIA card has made a device file."""
+    return any(Path("/dev").glob("nvidia[0-9]*"))
+
+
+@cache  # once loaded, the library must not be opened again: nobody would close it
+def missing_library() -> str | None:
+    """Return the first shared library that ONNX Runtime's CUDA provider needs and that is not found, None without one.
+
+    CUDA's libraries in Python packages are loaded on the way.
+    """
+    # It prints what it does not find, on the stdout that holds the results of a command.
+    with redirect_stdout(io.StringIO()):
+        onnxruntime.preload_dlls()
+    library = Path(onnxruntime.__file__).parent / "capi" / "libonnxruntime_providers_cuda.so"
+    if not library.exists():  # another system, or a build with the provider inside
+        return None
+    try:
+        ctypes.CDLL(str(library))
+    except OSError as error:  # also for symbols that only ONNX Runtime can give, which says that nothing is missing
+        found = NO_LIBRARY.search(str(error))
+        return found[1] if found else None
+    return None
+
+
+def cuda_obstacle() -> str | None:
+    """Return why CUDA cannot be used and what to do about it, None if nothing is known to be in its way."""
+    if not has_card():
+        return "no NVIDIA device file, such as /dev/nvidia0, is here; set device=cpu"
+    if PROVIDER not in onnxruntime.get_available_providers():
+        return f"this onnxruntime has no {PROVIDER}; pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"
+    library = missing_library()
+    if library is None:
+        return None
+    if library.startswith(DRIVER):
+        return f"{library} is missing; install NVIDIA's driver, run containers with --gpus all, or set device=cpu"
+    return f"{library} is missing; {INSTALL}, or set device=cpu"
+
+
+def not_started(reason: str) -> str:
+    """Return the obstacle of a provider that has its libraries and yet does not start."""
+    return f"{PROVIDER} does not start ({reason}); see nvidia-smi for its driver and free memory, or set device=cpu"

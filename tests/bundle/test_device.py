@@ -1,0 +1,198 @@
+"""The device of a session is the one that was asked for, and what `auto` took is said.
+
+The machine of a test has no card: its device file is faked, so that ONNX Runtime looks for CUDA and does not find it.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+
+import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from seqclf.bundle import cuda, session
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.session import CPU, explain_run_errors, open_session
+from seqclf.errors import InputError
+from seqclf.predict import explain_text, predict_text
+
+without_card = pytest.mark.skipif(cuda.has_card(), reason="the card of this machine may work")
+with_provider = pytest.mark.skipif(
+    cuda.PROVIDER not in onnxruntime.get_available_providers(), reason="ONNX Runtime is built without CUDA"
+)
+INSTALL = '"onnxruntime-gpu[cuda,cudnn]"'
+RUN = """
+import sys
+from seqclf.bundle import cuda, session
+cuda.has_card = session.has_card = lambda: True
+from seqclf import {command}
+{command}.main()
+print("TORCH", "torch" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """A machine whose driver has made a device file. `card(library)`: CUDA lacks this library, or None."""
+    for module in (cuda, session):
+        monkeypatch.setattr(module, "has_card", lambda: True)
+
+    def lacks(library):
+        monkeypatch.setattr(cuda, "missing_library", lambda: library)
+
+    return lacks
+
+
+@pytest.fixture
+def model(exported):
+    return exported("events").folder / "model.onnx"
+
+
+def refusal(model):
+    with pytest.raises(InputError) as error:
+        open_session(model, "cuda")
+    text = str(error.value)
+    assert text.startswith("device=cuda: ") and "device=cpu" in text and "\n" not in text
+    return text
+
+
+@without_card
+@with_provider
+def test_cuda_without_its_libraries_is_refused_with_the_library(card, model, capfd):
+    cuda.missing_library.cache_clear()
+    text = refusal(model)
+    assert ".so." in text and INSTALL in text
+    assert capfd.readouterr() == ("", ""), "of ONNX Runtime, which lists what it looked for"
+
+
+@without_card
+@with_provider
+def test_a_silent_fallback_of_onnx_runtime_is_no_cuda(card, model):
+    card(None)
+    text = refusal(model)
+    assert CPU in text and "nvidia-smi" in text
+    fallen_back = open_session(model, "auto")
+    assert fallen_back.get_providers() == [CPU] and CPU in fallen_back.no_cuda
+
+
+def test_an_error_of_the_provider_is_no_cuda(card, model, monkeypatch):
+    card(None)
+    opened = session._open
+
+    def out_of_memory(path, providers, threads):
+        if cuda.PROVIDER in providers:
+            raise RuntimeError("CUDA failure 2: out of memory\n at somewhere")
+        return opened(path, providers, threads)
+
+    monkeypatch.setattr(session, "_open", out_of_memory)
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda.PROVIDER, CPU])
+    assert "CUDA failure 2: out of memory" in refusal(model)
+    assert "out of memory" in open_session(model, "auto").no_cuda
+
+
+def test_cuda_without_a_driver_names_the_driver(card, model, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [cuda.PROVIDER, CPU])
+    card("libcuda.so.1")
+    text = refusal(model)
+    assert "libcuda.so.1" in text and "--gpus" in text and "pip" not in text
+
+
+def test_cuda_without_a_provider_is_refused(card, model, monkeypatch):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CPU])
+    text = refusal(model)
+    assert cuda.PROVIDER in text and INSTALL in text
+
+
+@without_card
+def test_without_a_card_cuda_is_refused_and_auto_says_nothing(model):
+    assert "/dev/nvidia0" in refusal(model)
+    opened = open_session(model, "auto")
+    assert (opened.provider, opened.no_cuda) == (CPU, None)
+
+
+def test_on_the_cpu_a_card_is_not_looked_for(card, model, monkeypatch):
+    monkeypatch.setattr(session, "cuda_obstacle", lambda: pytest.fail("looked for"))
+    opened = open_session(model, "cpu")
+    assert (opened.provider, opened.no_cuda) == (CPU, None)
+
+
+@pytest.mark.parametrize("device", ["auto", "cuda"])
+def test_a_damaged_model_is_no_matter_of_the_device(card, tmp_path, device):
+    card(None)
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(InputError, match=r"model\.onnx: cannot be loaded"):
+        open_session(tmp_path / "model.onnx", device)
+
+
+@pytest.mark.parametrize("device", ["gpu0", "CUDA:0", None, 0])
+def test_other_devices_are_refused_with_the_allowed_ones(exported, device):
+    with pytest.raises(InputError, match=f"device={device}: must be auto, cpu or cuda"):
+        Classifier(exported("events").folder, device=device)
+
+
+@with_provider
+def test_a_classifier_says_what_it_took(card, exported):
+    bundle = exported("events")
+    card("libcudart.so.13")
+    with pytest.raises(InputError, match=r"device=cuda: libcudart\.so\.13"):
+        Classifier(bundle.folder, device="cuda")
+    classifier = Classifier(bundle.folder)
+    assert classifier.provider == CPU
+    (warning,) = classifier.warnings
+    assert CPU in warning and classifier.no_cuda in warning and "libcudart.so.13" in warning
+    for command in (predict_text, lambda *given: explain_text(*given, by_field=False)):
+        result = command(classifier, json.dumps(bundle.sequences[0])).to_dict()
+        assert (result["provider"], result["no_cuda"]) == (CPU, classifier.no_cuda)
+    quiet = Classifier(bundle.folder, device="cpu")
+    assert quiet.warnings == []
+    assert "no_cuda" not in predict_text(quiet, json.dumps(bundle.sequences[0])).to_dict()
+
+
+@with_provider
+def test_a_stream_is_of_the_device_too(card, model, tmp_path):
+    card("libcudart.so.13")
+    classifier = Classifier(model.parent)
+    shutil.copy(model, tmp_path / "step.onnx")  # any model: it is loaded, and then the device refused
+    classifier.folder, classifier.device, classifier.manifest["step"] = tmp_path, "cuda", {"states": []}
+    with pytest.raises(InputError, match=r"device=cuda: libcudart\.so\.13"):
+        classifier.stream()
+
+
+def test_an_error_of_the_card_while_the_model_runs_has_a_remedy():
+    with pytest.raises(InputError, match=r"model\.onnx: .*cuDNN.*device=cpu"), explain_run_errors("model.onnx"):
+        raise RuntimeError("cuDNN is not available. Install cuDNN")
+
+
+@pytest.fixture
+def labelled(exported, tmp_path):
+    sequences = exported("events").sequences
+    labels = [f"k{row % 3}" for row in range(len(sequences))]
+    pq.write_table(pa.table({"events": sequences, "label": labels}), tmp_path / "new.parquet")
+    return tmp_path / "new.parquet"
+
+
+@without_card
+@with_provider
+@pytest.mark.parametrize("device", ["cuda", "auto", "gpu0"])
+@pytest.mark.parametrize("command", ["predict", "evaluate"])
+def test_commands_end_by_the_device(exported, labelled, command, device):
+    files = {
+        "predict": [f"input={labelled}", f"output={labelled.parent / 'scores.parquet'}"],
+        "evaluate": ["data=files", f"data.test={labelled}"],
+    }
+    arguments = [f"bundle={exported('events').folder}", f"device={device}", *files[command]]
+    script = RUN.format(command=command)
+    done = subprocess.run([sys.executable, "-c", script, *arguments], capture_output=True, text=True, timeout=120)
+    if device != "auto":
+        expected = ".so." if device == "cuda" else "auto, cpu or cuda"
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        (line,) = done.stderr.splitlines()
+        assert line.startswith(f"error: device={device}: ") and expected in line
+        return
+    assert done.returncode == 0 and "TORCH False" in done.stderr, done.stderr
+    result = json.loads(done.stdout)
+    assert result["provider"] == CPU and ".so." in result["no_cuda"]
+    assert sum(INSTALL in line for line in done.stderr.splitlines()) == 1
