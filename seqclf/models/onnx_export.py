@@ -23,6 +23,7 @@ from torch.export import Dim
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
+from seqclf.models.onnx_canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
@@ -105,8 +106,7 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
             obstacle = _fixed_axis(exported, tensors, program)
     if obstacle:
         raise InputError(f"{key}: cannot be exported to ONNX: {obstacle}")
-    _inline_functions(program.model, exported)
-    _prefix_inner_names(program.model.graph)
+    _finish(program.model, exported)
     program.save(str(path), external_data=False)
 
 
@@ -156,8 +156,7 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
             "model.encoder: its step_form fixes the number of sequences or tokens; use sizes of its inputs only, or "
             "return None from step_form, and the bundle has no step"
         )
-    _inline_functions(program.model, exported)
-    _prefix_inner_names(program.model.graph)
+    _finish(program.model, exported)
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
     program.save(str(path), external_data=False)
     return step
@@ -261,33 +260,37 @@ def _quiet() -> Iterator[None]:
         logging.disable(level)
 
 
+def _finish(model: Any, exported: nn.Module) -> None:
+    _inline_functions(model, exported)
+    # With all names of a weight that modules share, because the exporter keeps one of them.
+    parameters = exported.named_parameters(remove_duplicate=False)
+    buffers = exported.named_buffers(remove_duplicate=False)
+    make_canonical(model, {name for name, _ in (*parameters, *buffers)})
+
+
 def _inline_functions(model: Any, exported: nn.Module) -> None:
     """Put the ONNX functions that modules call (attribute `onnx_function`) in the place of the calls."""
-    functions: set[Any] = {module.onnx_function for module in exported.modules() if hasattr(module, "onnx_function")}
+    functions: dict[Any, None] = dict.fromkeys(
+        module.onnx_function for module in exported.modules() if hasattr(module, "onnx_function")
+    )
     if not functions:
         return
     import onnx_ir
     from onnx_ir.passes.common import InlinePass
 
+    identifiers = []
     for function in functions:
-        stored: Any = onnx_ir.from_proto(function.to_function_proto())
+        message = function.to_function_proto()
+        sort_carried_values(message.node)
+        stored: Any = onnx_ir.from_proto(message)
+        identifiers.append(stored.identifier())
         model.functions[stored.identifier()] = stored
         model.opset_imports.setdefault(stored.domain, 1)
     InlinePass()(model)
+    for identifier in identifiers:
+        model.functions.pop(identifier, None)  # one that no node calls is still there
     for function in functions:
         model.opset_imports.pop(function.opset.domain, None)
-
-
-def _prefix_inner_names(graph: Any) -> None:
-    """Begin all names but those of inputs and outputs with a slash.
-
-    The exporter names values like `embedding`, which could be the name of a field too.
-    """
-    outer = {*graph.inputs, *graph.outputs}
-    inner = [value for node in graph for value in node.outputs if value not in outer]
-    for value in [*inner, *graph.initializers.values()]:
-        if value.name:
-            value.name = f"/{value.name}"
 
 
 def _name_axes(graph: Any, fields: Collection[str]) -> None:

@@ -1,0 +1,152 @@
+"""One form of an ONNX graph for all exports of one network, so that their files are equal byte for byte.
+
+PyTorch's exporter writes facts of the process into the file: paths of the installation, lines of the source, and
+counters that go on from one export to the next. onnxscript orders what a loop carries by the hash of its names.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+    import onnx_ir
+
+NUMBER = re.compile(r"(_*\d+)+$")
+LOOP_COUNTERS = 2  # inputs of a Loop and of its body that are no carried values: iteration and condition
+
+
+def make_canonical(model: onnx_ir.Model, weights: Collection[str]) -> None:
+    """Drop records of the export from a model, and order and name what is in it by what it computes.
+
+    Names of inputs and outputs stay. All others begin with a slash, because a field may have any name: initializers
+    in `weights` keep theirs behind it, and all others keep theirs without the exporter's number.
+    """
+    _drop_records(model)
+    _sort_nodes(model.graph)
+    _rename(model.graph, weights)
+
+
+def sort_carried_values(nodes: Any) -> None:
+    """Order what each loop carries by name. `nodes`: those of a function or graph, as protobuf messages.
+
+    onnxscript takes it from a set, whose order differs between processes.
+    """
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                sort_carried_values(attribute.g.node)
+                if node.op_type == "Loop":
+                    _sort_carried(node, attribute.g)
+
+
+def _sort_carried(loop: onnx.NodeProto, body: onnx.GraphProto) -> None:
+    carried = body.input[LOOP_COUNTERS:]
+    order = sorted(range(len(carried)), key=lambda place: NUMBER.sub("", carried[place].name))
+    for values, begin in ((loop.input, LOOP_COUNTERS), (body.input, LOOP_COUNTERS), (body.output, 1), (loop.output, 0)):
+        end = begin + len(order)
+        sorted_values = [*values[:begin], *(values[begin + place] for place in order), *values[end:]]
+        del values[:]  # protobuf lists can't be assigned to
+        values.extend(sorted_values)
+
+
+def _drop_records(model: onnx_ir.Model) -> None:
+    nodes = list(_all_nodes(model.graph))
+    graphs = [model.graph, *(body for node in nodes for body in _bodies(node))]
+    values = [value for node in nodes for value in node.outputs]
+    for graph in graphs:
+        values += [*graph.inputs, *graph.outputs, *graph.initializers.values()]
+    parts: list[Any] = [model, *graphs, *nodes, *values]
+    for part in parts:
+        part.metadata_props.clear()
+        part.doc_string = None
+
+
+def _bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
+    """Return the graphs that a node runs, such as the body of a loop."""
+    bodies: list[onnx_ir.Graph] = []
+    for attribute in node.attributes.values():
+        if attribute.type.name == "GRAPH":
+            bodies.append(attribute.as_graph())
+        elif attribute.type.name == "GRAPHS":
+            bodies.extend(attribute.as_graphs())
+    return bodies
+
+
+def _all_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
+    """Yield the nodes of a graph, each before those of its bodies."""
+    for node in graph:
+        yield node
+        for body in _bodies(node):
+            yield from _all_nodes(body)
+
+
+def _read_values(node: onnx_ir.Node) -> list[Any]:
+    """Return the inputs of a node and all that its bodies read, values of the bodies themselves included."""
+    read = list(node.inputs)
+    for body in _bodies(node):
+        for inner in _all_nodes(body):
+            read.extend(inner.inputs)
+        read.extend(body.outputs)
+    return [value for value in read if value is not None]
+
+
+def _sort_nodes(graph: onnx_ir.Graph) -> None:
+    """Put the nodes in the order in which the outputs need them, whatever order they were in."""
+    for node in graph:
+        for body in _bodies(node):
+            _sort_nodes(body)
+    # Nodes that no output needs come last.
+    roots = [*(value.producer() for value in graph.outputs), *graph]
+    done: dict[onnx_ir.Node, None] = {}
+    stack = [(node, False) for node in reversed(roots) if node is not None]
+    while stack:
+        node, is_ready = stack.pop()
+        if is_ready:
+            done[node] = None
+        elif node not in done:
+            stack.append((node, True))
+            needed = [value.producer() for value in _read_values(node)]
+            stack += [(other, False) for other in reversed(needed) if other is not None and other.graph is graph]
+    graph.extend(done)
+
+
+def _rename(graph: onnx_ir.Graph, weights: Collection[str]) -> None:
+    outer = {*graph.inputs, *graph.outputs}
+    used = {*(value.name for value in outer), *(f"/{name}" for name in weights)}
+    node_names: set[str] = set()
+    _order_initializers(graph)
+    initializers: list[Any] = list(graph.initializers.values())
+    # Out of the graph, in which a new name could be the former name of another one.
+    graph.initializers.clear()
+    for value in initializers:
+        if value not in outer:
+            value.name = f"/{value.name}" if value.name in weights else _new_name(value.name, used)
+    for node in _all_nodes(graph):
+        node.name = _new_name(node.name or node.op_type, node_names).removeprefix("/")
+        inner = [value for body in _bodies(node) for value in (*body.inputs, *body.initializers.values())]
+        for value in (*node.outputs, *inner):
+            if value.name and value not in outer:
+                value.name = _new_name(value.name, used)
+    for value in initializers:
+        graph.initializers[value.name] = value
+
+
+def _order_initializers(graph: onnx_ir.Graph) -> None:
+    """Put the initializers in the order of their first use."""
+    read = (value for node in graph for value in _read_values(node) if value.is_initializer())
+    ordered = dict.fromkeys([*(value for value in read if value.graph is graph), *graph.initializers.values()])
+    graph.initializers.clear()
+    for value in ordered:
+        graph.initializers[value.name] = value
+
+
+def _new_name(name: Any, used: set[Any]) -> str:
+    """Return a name like `name`, with the first number that makes it unlike all that are `used`, and add it to them."""
+    base = f"/{NUMBER.sub('', name.removeprefix('/')) or 'value'}"
+    new = next(new for new in itertools.chain([base], (f"{base}_{n}" for n in itertools.count(1))) if new not in used)
+    used.add(new)
+    return new
