@@ -27,6 +27,7 @@ OPTIONS = {
     "walkthrough": "seqclf.inspection.options.WalkthroughConfig",
 }
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
+FIRST = {"README.md", "quickstart.md"}  # the pages that newcomers follow
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 
 
@@ -91,7 +92,7 @@ def test_python_blocks_compile(page):
     "page",
     [
         # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them.
-        pytest.param(page, marks=pytest.mark.slow if page.name == "README.md" else pytest.mark.soak, id=name(page))
+        pytest.param(page, marks=pytest.mark.slow if page.name in FIRST else pytest.mark.soak, id=name(page))
         for page in filter(is_run, pages())
     ],
 )
