@@ -17,8 +17,6 @@ PROJECT = tomllib.loads((HOME.parent / "pyproject.toml").read_text(encoding="utf
 NOT_OF_USERS = {"dev", "docs", "peers"}  # extras that an installation for use does not have
 # Import names that no one has to declare, as the package is imported only where it is loaded already.
 LOADED_BEFORE = {"IPython"}  # `system.progress` draws in a notebook, which is IPython
-# Distributions that are there for another package, which imports them.
-USED_BY_OTHERS = {"onnx"}  # `torch.onnx.export` and onnxscript write models by it
 # Distribution of the same import → the one that users install.
 SUBSTITUTES = {"mlflow-skinny": "mlflow"}
 
@@ -65,7 +63,7 @@ def test_every_import_is_declared(imports):
 
 
 def test_every_dependency_is_imported(imports):
-    assert set(RUN_TIME) - set().union(*imports.values()) == USED_BY_OTHERS
+    assert set(RUN_TIME) - set().union(*imports.values()) == set()
 
 
 def test_imports_in_functions_and_for_types_count():
