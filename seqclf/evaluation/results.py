@@ -15,8 +15,16 @@ from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibr
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
+from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
-from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.evaluation.slices import (
+    LengthSlice,
+    Predictions,
+    SliceMetrics,
+    length_buckets,
+    slice_metrics,
+    slices_by_length,
+)
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -51,16 +59,22 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
+    `length_decline`: the longest sequences, where their recall is lower than that of shorter ones beyond chance.
     `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they flatter it.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {"intervals", "used_for"}
+    OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
+        "intervals",
+        "length_decline",
+        "used_for",
+    }
 
     by_length: list[LengthSlice]
     truncated: SliceMetrics | None
     intervals: MetricIntervals | None = None
     alarms: list[Alarm]
     majority: MajorityMetrics
+    length_decline: LengthDecline | None = None
     used_for: list[str] | None = None
 
 
@@ -171,8 +185,11 @@ def evaluate_split(
         labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
-    intervals = None
+    intervals = decline = None
     if with_intervals:
+        only = None if positive is None else classes.index(positive)
+        buckets = length_buckets(outputs.lengths)
+        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
@@ -183,6 +200,7 @@ def evaluate_split(
         # With a target, a lower accuracy than that of the majority class is intended.
         alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax", auroc=auroc),
         majority=majority_metrics(metrics, len(labels)),
+        length_decline=decline,
         used_for=used_for,
     )
 

@@ -25,11 +25,13 @@ NEXT = "Next: "
 class Verdict(NamedTuple):
     """Sentences of a verdict. Those that do not apply are None.
 
-    `caution`: the rows also made choices about the model. `promise`: whether the targets of the decision are backed.
-    `counts`: the rows that it rests on, a sentence of its own for tables.
+    `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices about
+    the model. `promise`: whether the targets of the decision are backed. `counts`: the rows that the verdict rests on, a
+    sentence of its own for tables.
     """
 
     result: str
+    lengths: str | None
     caution: str | None
     comparison: str | None
     promise: str | None
@@ -46,6 +48,7 @@ class Verdict(NamedTuple):
         """All sentences but the result, by the question that each answers."""
         answers = {
             "Does it beat the baseline?": self.comparison,
+            "Does the length matter?": self.lengths,
             "Does the promise hold?": self.promise,
             "Are the scores independent?": self.caution,
             "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
@@ -73,6 +76,7 @@ def verdict_of(
     result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
         result=result,
+        lengths=length_result(metrics),
         caution=dependence(metrics, split),
         comparison=comparison_result(baseline, no_baseline),
         promise=promise(decision, metrics, split),
@@ -128,6 +132,19 @@ def class_result(metrics: SplitMetrics) -> str:
         return f"{result}: it finds all sequences of each class."
     of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
     return f"{result}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
+
+
+def length_result(metrics: SplitMetrics) -> str | None:
+    """The range of long sequences whose recall is lower, None where the length is not shown to matter."""
+    decline = metrics.length_decline
+    if decline is None:
+        return None
+    name = "recall" if metrics.positive is None else f"recall of {shortened(metrics.positive.label, LONGEST_LABEL)}"
+    return (
+        f"Its {name} falls with the length: {decline.recall:.3f} on the {decline.rows:,} sequences of {decline.low:,} "
+        f"to {decline.high:,} tokens, {decline.recall_of_shorter:.3f} on shorter ones (lower by at least "
+        f"{-decline.difference_high:.3f})."
+    )
 
 
 def row_counts(metrics: SplitMetrics, split: str) -> str:

@@ -1,0 +1,105 @@
+"""Whether the recall of long sequences is lower than that of shorter ones, beyond chance."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from seqclf.system.json_result import JsonResult
+
+CONFIDENCE = 0.95  # that no decline is found where there is none, over all ranges of lengths that are compared
+FEWEST_ROWS = 20  # compared rows on either side, below which nothing is said
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthDecline(JsonResult):
+    """Sequences of `low` to `high` tokens, the longest ones, whose recall is lower than that of all shorter ones.
+
+    `rows`: their number. `recall`, `recall_of_shorter`: means of the recalls of the classes that both ranges hold, with
+    equal weights of the classes on both sides. `difference`: between these, negative, with `difference_low` and
+    `difference_high` as its confidence interval, which is corrected for the number of ranges.
+    """
+
+    low: int
+    high: int
+    rows: int
+    recall: float
+    recall_of_shorter: float
+    difference: float
+    difference_low: float
+    difference_high: float
+
+
+def find_length_decline(
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    lengths: np.ndarray,
+    buckets: Sequence[tuple[int, int]],
+    only: int | None = None,
+) -> LengthDecline | None:
+    """Return the range of the longest sequences whose recall is lowest beyond chance, None if there is none.
+
+    Each range from the start of a bucket (but the first) to the longest sequence is compared with all shorter
+    sequences. Recalls are compared within classes, so that a class that is both longer and harder does not count. The
+    interval assumes independent rows.
+
+    Args:
+        labels, predicted: (N,) class numbers.
+        lengths: (N,) tokens.
+        buckets: ranges of lengths, both ends included, from short to long (see `slices.length_buckets`).
+        only: the number of the class whose recall matters; None: all classes.
+
+    Reference: X. Yan, X. G. Su, "Stratified Wilson and Newcombe confidence intervals for multiple binomial
+    proportions", Statistics in Biopharmaceutical Research 2 (2010).
+    """
+    from scipy.stats import norm
+
+    starts = [low for low, _ in buckets[1:]]
+    if not starts:
+        return None
+    # One-sided, as only a decline is reported.
+    z = float(norm.ppf(1 - (1 - CONFIDENCE) / len(starts)))
+    found = [
+        decline
+        for start in starts
+        if (decline := _compare(labels, predicted, lengths, start, only, z)) is not None and decline.difference_high < 0
+    ]
+    return min(found, key=lambda decline: decline.difference_high, default=None)
+
+
+def _compare(
+    labels: np.ndarray, predicted: np.ndarray, lengths: np.ndarray, start: int, only: int | None, z: float
+) -> LengthDecline | None:
+    """Compare the rows from `start` tokens on with the shorter ones, None where too few share a class."""
+    is_long = lengths >= start
+    classes = int(labels.max()) + 1
+    rows, hits = (
+        np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)])
+        for chosen in (np.ones(len(labels), bool), labels == predicted)
+    )  # each (2, C): long and shorter sequences
+    shared = (rows > 0).all(axis=0) & (np.arange(classes) == only if only is not None else True)
+    rows, hits = rows[:, shared], hits[:, shared]
+    if not rows.size or rows.sum(axis=1).min() < FEWEST_ROWS:
+        return None
+    # Weights of Mantel and Haenszel: a class counts as far as both sides can be compared.
+    weights = rows.prod(axis=0) / rows.sum(axis=0)
+    weights = weights / weights.sum()
+    shares = hits / rows
+    recall, shorter = (shares @ weights).tolist()
+    centre = (hits + z**2 / 2) / (rows + z**2)
+    half = z * np.sqrt(shares * (1 - shares) * rows + z**2 / 4) / (rows + z**2)
+    below = ((shares - (centre - half)) * weights) ** 2
+    above = ((centre + half - shares) * weights) ** 2
+    difference = recall - shorter
+    return LengthDecline(
+        low=start,
+        high=int(lengths.max()),
+        rows=int(is_long.sum()),
+        recall=recall,
+        recall_of_shorter=shorter,
+        difference=difference,
+        difference_low=difference - float(np.sqrt(below[0].sum() + above[1].sum())),
+        difference_high=difference + float(np.sqrt(above[0].sum() + below[1].sum())),
+    )
