@@ -1,4 +1,4 @@
-"""Whether the recall of long sequences is lower than that of shorter ones, beyond chance."""
+"""Comparison of the recall of long sequences with that of shorter ones."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ NEXT = "Next: "
 class Verdict(NamedTuple):
     """Sentences of a verdict. Those that do not apply are None.
 
-    `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices about
-    the model. `promise`: whether the targets of the decision are backed. `counts`: the rows that the verdict rests on, a
-    sentence of its own for tables.
+    `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices
+    about the model. `promise`: whether the targets of the decision are backed. `counts`: the rows that the verdict
+    rests on, a sentence of its own for tables.
     """
 
     result: str
