@@ -8,7 +8,6 @@ was killed. This also works across containers, where process ids mean nothing.
 from __future__ import annotations
 
 import errno
-import fcntl
 import glob
 import os
 import shutil
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
+from seqclf.system.file_locks import lock
 
 SUFFIX = ".part"
 # A disk that is full, read-only, over its quota or not ours: errors that only the user can fix, wherever they occur.
@@ -33,7 +33,7 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     sweep(path.parent, f".{glob.escape(path.name)}.*{SUFFIX}")
-    unfinished, lock = _create_locked(path)
+    unfinished, held = _create_locked(path)
     try:
         yield unfinished
         _flush(unfinished)
@@ -41,7 +41,7 @@ def atomic_replace(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
-        os.close(lock)
+        os.close(held)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -79,12 +79,12 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, f"{glob.escape(prefix)}*")
-    folder, lock = _create_locked_folder(parent, prefix)
+    folder, held = _create_locked_folder(parent, prefix)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(lock)
+        os.close(held)
 
 
 def sweep(folder: Path, pattern: str) -> None:
@@ -99,7 +99,7 @@ def _delete_unlocked(path: Path) -> None:
     """Delete a file or folder, unless a live process holds its lock."""
     handle = os.open(path, os.O_RDONLY)
     try:
-        if not _try_lock(handle):
+        if not lock(handle):
             return
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
@@ -115,7 +115,7 @@ def _create_locked(path: Path) -> tuple[Path, int]:
         unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         try:
-            if _try_lock(handle) is not False and unfinished.exists():  # otherwise another process is deleting it
+            if lock(handle) is not False and unfinished.exists():  # otherwise another process is deleting it
                 return unfinished, handle
         except BaseException:
             os.close(handle)
@@ -131,20 +131,9 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
             continue  # another process deleted it before it was locked
-        if _try_lock(handle) is not False and folder.exists():
+        if lock(handle) is not False and folder.exists():
             return folder, handle
         os.close(handle)
-
-
-def _try_lock(handle: int) -> bool | None:
-    """Lock without waiting. Return False if another process holds the lock, None if the file system has no locks."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
 
 
 def _flush(path: Path) -> None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TextIO, TypeVar
 
+from seqclf.system.file_locks import call_in_child
 from seqclf.system.progress_line import notebook_width, progress_line, summary_line
 
 Item = TypeVar("Item")
@@ -310,4 +311,4 @@ def _forget_parent() -> None:
 
 
 DISPLAY = Display()
-os.register_at_fork(after_in_child=_forget_parent)
+call_in_child(_forget_parent)

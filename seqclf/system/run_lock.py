@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from seqclf.errors import InputError
 from seqclf.system.atomic_files import SUFFIX, sweep
+from seqclf.system.file_locks import call_in_child, lock
 
 LOCK = ".lock"
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
@@ -107,7 +107,9 @@ def _lock(path: Path) -> int:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
         try:
-            _try_lock(handle)
+            # Without locks, two runs in one folder go unnoticed.
+            if lock(handle) is False:
+                raise BlockingIOError
             if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
                 os.truncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
@@ -116,15 +118,6 @@ def _lock(path: Path) -> int:
             os.close(handle)
             raise
         os.close(handle)  # another run ended, and removed the file, after we opened and before we locked it
-
-
-def _try_lock(handle: int) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise
-    except OSError:
-        return  # a file system without locks, where two runs in one folder go unnoticed
 
 
 def _holder(path: Path) -> str:
@@ -144,4 +137,4 @@ def _close_in_child() -> None:
     _HELD.clear()
 
 
-os.register_at_fork(after_in_child=_close_in_child)
+call_in_child(_close_in_child)

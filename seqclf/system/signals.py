@@ -15,7 +15,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+# Windows has no SIGHUP.
+SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name))
 
 
 class Terminated(SystemExit):
@@ -96,7 +97,7 @@ def reinstall() -> None:
 
 def _is_installed() -> bool:
     # Lightning replaces the handler of SIGTERM.
-    return signal.getsignal(signal.SIGINT) is _receive or signal.getsignal(signal.SIGHUP) is _receive
+    return any(signal.getsignal(number) is _receive for number in SIGNALS if number != signal.SIGTERM)
 
 
 def _receive(number: int, frame: Any) -> None:

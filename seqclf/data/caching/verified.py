@@ -5,7 +5,6 @@ They are kept in the folder itself, or in a folder of the user if it is read-onl
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 
 from seqclf.data.reading.sources import FileState, file_state
 from seqclf.system.atomic_files import write_bytes
+from seqclf.system.file_locks import lock
 
 STATES = "states.json"
 RECORDS = "seqclf-verified"  # folder of the user
@@ -61,7 +61,7 @@ def one_at_a_time(folder: Path, marker: str) -> Iterator[None]:
     for user_folder in _user_folders(create=True):
         with suppress(OSError):
             handle = os.open(user_folder / f"{_key(folder, marker)}.lock", os.O_CREAT | os.O_RDWR, 0o600)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, wait=True)
             break
     try:
         yield
@@ -82,14 +82,15 @@ def _user_folders(create: bool = False) -> list[Path]:
     A folder that somebody else can write to is left out, because a record there might vouch for a damaged file.
     """
     cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
+    user = os.getuid() if hasattr(os, "getuid") else 0  # on Windows, the owner of every file is 0
     usable = []
-    for path in (cache / RECORDS, Path(tempfile.gettempdir()) / f"{RECORDS}-{os.getuid()}"):
+    for path in (cache / RECORDS, Path(tempfile.gettempdir()) / f"{RECORDS}-{user}"):
         with suppress(OSError, RuntimeError):  # RuntimeError: a user without a home folder
             path = path.expanduser()
             if create:
                 path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = path.lstat()
-            if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
+            if stat.S_ISDIR(status.st_mode) and status.st_uid == user and not status.st_mode & 0o022:
                 usable.append(path)
     return usable
 

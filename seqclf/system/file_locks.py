@@ -1,0 +1,38 @@
+"""Locks on open files and folders, which end with the process that holds them.
+
+They are those of POSIX (`flock`). Where Python has none, as on Windows, nothing is locked: two runs in one folder go
+unnoticed there, and temporary files of killed runs stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+
+def lock(handle: int, wait: bool = False) -> bool | None:
+    """Lock a file or folder for this process alone.
+
+    Returns False if another process holds the lock and `wait` is false, None if the system or the file system has no
+    locks.
+    """
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def call_in_child(function: Callable[[], None]) -> None:
+    """Call a function in every process that is forked from this one. Windows forks none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=function)
