@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seqclf.training.change_structure import change_structure
     from seqclf.training.module import SequenceTask, load_task
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = [
     "Classifier",
     "InputError",
