@@ -26,8 +26,8 @@ OPTIONS = {
     "search": "seqclf.tuning.options.SearchConfig",
     "walkthrough": "seqclf.inspection.options.WalkthroughConfig",
 }
-# Pages whose blocks are run. The commands of the others are checked against the configuration.
 FIRST = {"README.md", "quickstart.md"}  # the pages that newcomers follow
+# Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 
 

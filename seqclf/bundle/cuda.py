@@ -13,7 +13,7 @@ import onnxruntime
 
 PROVIDER = "CUDAExecutionProvider"
 INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
-NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # as the dynamic loader of Linux writes it
+NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # the error text of the dynamic loader of Linux
 DRIVER = "libcuda.so"
 
 

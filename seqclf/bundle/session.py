@@ -19,7 +19,7 @@ from seqclf.errors import InputError, first_line
 
 DEVICES = ("auto", "cpu", "cuda")
 CPU = "CPUExecutionProvider"
-ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # in errors of a card: no memory, or cuDNN is missing
+ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # words in the errors of a card without memory or cuDNN
 
 
 def thread_count(threads: int | None) -> int:
@@ -58,7 +58,7 @@ def open_session(path: Path, device: str = "auto", threads: int = 1) -> ModelSes
     if device == "cpu":
         return _open_on_cpu(path, threads)
     session, obstacle = _open_on_cuda(path, threads)
-    session = session or _open_on_cpu(path, threads)  # first, as a damaged model is no matter of the device
+    session = session or _open_on_cpu(path, threads)  # first, because a damaged model is damaged on every device
     if obstacle is not None and device == "cuda":
         raise InputError(f"device=cuda: {obstacle}")
     session.no_cuda = obstacle if has_card() else None

@@ -1,4 +1,4 @@
-"""Comparison of the recall of long sequences with that of shorter ones."""
+"""Comparison of the recalls of long and of shorter sequences."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import numpy as np
 
 from seqclf.system.json_result import JsonResult
 
-CONFIDENCE = 0.95  # that no decline is found where there is none, over all ranges of lengths that are compared
-FEWEST_ROWS = 20  # compared rows on either side, below which nothing is said
+CONFIDENCE = 0.95  # probability that no range of lengths is named where the length does not matter
+MIN_ROWS = 20  # rows on either side; with fewer, a range is not compared
 
 
 @dataclass(frozen=True, kw_only=True)
 class LengthDecline(JsonResult):
-    """Sequences of `low` to `high` tokens, the longest ones, whose recall is lower than that of all shorter ones.
+    """A range of the longest sequences, `low` to `high` tokens, whose recall is lower than the recall of shorter ones.
 
-    `rows`: their number. `recall`, `recall_of_shorter`: means of the recalls of the classes that both ranges hold, with
-    equal weights of the classes on both sides. `difference`: between these, negative, with `difference_low` and
-    `difference_high` as its confidence interval, which is corrected for the number of ranges.
+    `rows`: sequences in the range. `recall`, `recall_of_shorter`: means of the recalls of the classes that occur on
+    both sides; a class has the same weight on both. `difference`: `recall - recall_of_shorter`, negative.
+    `difference_low`, `difference_high`: confidence limits of the difference. Each limit alone holds with a confidence
+    of 95 % for all compared ranges together.
     """
 
     low: int
@@ -51,6 +52,13 @@ def find_length_decline(
         buckets: ranges of lengths, both ends included, from short to long (see `slices.length_buckets`).
         only: the number of the class whose recall matters; None: all classes.
 
+    Example:
+        >>> labels, lengths = np.zeros(200, int), np.repeat([5, 50], 100)
+        >>> predicted = np.where((lengths == 50) & (np.arange(200) % 2 == 0), 1, 0)  # half of the long ones are missed
+        >>> decline = find_length_decline(labels, predicted, lengths, [(5, 5), (6, 50)])
+        >>> decline.low, decline.rows, decline.recall, decline.recall_of_shorter
+        (6, 100, 0.5, 1.0)
+
     Reference: X. Yan, X. G. Su, "Stratified Wilson and Newcombe confidence intervals for multiple binomial
     proportions", Statistics in Biopharmaceutical Research 2 (2010).
     """
@@ -59,14 +67,14 @@ def find_length_decline(
     starts = [low for low, _ in buckets[1:]]
     if not starts:
         return None
-    # One-sided, as only a decline is reported.
+    # One-sided, as only a decline is reported, and Bonferroni's correction for the ranges.
     z = float(norm.ppf(1 - (1 - CONFIDENCE) / len(starts)))
-    found = [
+    declines = [
         decline
         for start in starts
         if (decline := _compare(labels, predicted, lengths, start, only, z)) is not None and decline.difference_high < 0
     ]
-    return min(found, key=lambda decline: decline.difference_high, default=None)
+    return min(declines, key=lambda decline: decline.difference_high, default=None)
 
 
 def _compare(
@@ -81,7 +89,7 @@ def _compare(
     )  # each (2, C): long and shorter sequences
     shared = (rows > 0).all(axis=0) & (np.arange(classes) == only if only is not None else True)
     rows, hits = rows[:, shared], hits[:, shared]
-    if not rows.size or rows.sum(axis=1).min() < FEWEST_ROWS:
+    if not rows.size or rows.sum(axis=1).min() < MIN_ROWS:
         return None
     # Weights of Mantel and Haenszel: a class counts as far as both sides can be compared.
     weights = rows.prod(axis=0) / rows.sum(axis=0)

@@ -17,14 +17,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
-from seqclf.evaluation.slices import (
-    LengthSlice,
-    Predictions,
-    SliceMetrics,
-    length_buckets,
-    slice_metrics,
-    slices_by_length,
-)
+from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, slice_metrics, slices_by_length
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -185,16 +178,17 @@ def evaluate_split(
         labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
+    by_length = slices_by_length(predictions, outputs.lengths)
     intervals = decline = None
     if with_intervals:
         only = None if positive is None else classes.index(positive)
-        buckets = length_buckets(outputs.lengths)
+        buckets = [(part.low, part.high) for part in by_length]
         decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
         **vars(metrics),
-        by_length=slices_by_length(predictions, outputs.lengths),
+        by_length=by_length,
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
         intervals=intervals,
         # With a target, a lower accuracy than that of the majority class is intended.

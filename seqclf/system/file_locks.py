@@ -1,7 +1,7 @@
 """Locks on open files and folders, which end with the process that holds them.
 
-They are those of POSIX (`flock`). Where Python has none, as on Windows, nothing is locked: two runs in one folder go
-unnoticed there, and temporary files of killed runs stay.
+The locks are POSIX `flock` locks. Windows has none, so nothing is locked there: two runs in one folder go unnoticed,
+and temporary files of killed runs stay.
 """
 
 from __future__ import annotations

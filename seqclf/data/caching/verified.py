@@ -61,8 +61,10 @@ def one_at_a_time(folder: Path, marker: str) -> Iterator[None]:
     for user_folder in _user_folders(create=True):
         with suppress(OSError):
             handle = os.open(user_folder / f"{_key(folder, marker)}.lock", os.O_CREAT | os.O_RDWR, 0o600)
-            lock(handle, wait=True)
-            break
+            if lock(handle, wait=True):
+                break
+            os.close(handle)  # a file system without locks
+            handle = None
     try:
         yield
     finally:

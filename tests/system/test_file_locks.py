@@ -1,0 +1,40 @@
+"""Locks on files, and systems without them."""
+
+import psutil
+import pytest
+
+from seqclf.data.caching import verified
+from seqclf.system import file_locks
+from seqclf.system.atomic_files import sweep, write_output
+from seqclf.system.run_lock import locked
+
+
+def test_nothing_is_locked_where_there_are_no_locks(tmp_path, monkeypatch):
+    monkeypatch.setattr(file_locks, "fcntl", None)
+    with locked(tmp_path):
+        write_output(tmp_path / "a.json", "{}")
+        (tmp_path / ".b.json.0123.part").touch()
+        sweep(tmp_path, ".*.part")
+    # The temporary file may be that of a live process.
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".b.json.0123.part", "a.json"]
+
+
+@pytest.mark.parametrize("with_locks", [0, 1, None])
+def test_a_folder_without_locks_is_left_for_the_next(tmp_path, monkeypatch, with_locks):
+    """Folders of the user may lie on different file systems. No handle stays open."""
+    folders = [tmp_path / "first", tmp_path / "second"]
+    for folder in folders:
+        folder.mkdir()
+    tried = []
+
+    def lock(handle, wait):
+        tried.append(handle)
+        return True if with_locks == len(tried) - 1 else None
+
+    monkeypatch.setattr(verified, "_user_folders", lambda create: folders)
+    monkeypatch.setattr(verified, "lock", lock)
+    (tmp_path / "marker").touch()
+    before = psutil.Process().num_fds()
+    with verified.one_at_a_time(tmp_path, "marker"):
+        assert psutil.Process().num_fds() == before + (with_locks is not None)
+    assert len(tried) == (1 if with_locks == 0 else 2) and psutil.Process().num_fds() == before
