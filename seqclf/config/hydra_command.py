@@ -184,6 +184,8 @@ def _disk_text(error: OSError) -> str:
     """Name the file or, where a write to an open file failed and no name is known, the folders that are full."""
     where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders())
     remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
+    if where and Path(where).absolute() in (run_folder().absolute(), *run_folder().absolute().parents):
+        remedy = f"{remedy} with hydra.run.dir=FOLDER"
     return f"{where or 'a file'}: {error.strerror}; {remedy}"
 
 

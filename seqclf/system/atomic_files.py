@@ -2,7 +2,8 @@
 
 A temporary file is in the folder of its target, so that the final rename never crosses file systems. Its writer holds
 an exclusive lock (`flock`) on it, which ends with the process: a temporary file without a lock was left by a run that
-was killed. This also works across containers, where process ids mean nothing.
+was killed. This also works across containers, where process ids mean nothing. Windows has no such lock, and renames no
+open file: nothing is held there, and nothing is swept.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
-from seqclf.system.file_locks import lock
+from seqclf.system.file_locks import has_locks, lock
 
 SUFFIX = ".part"
 # A disk that is full, read-only, over its quota or not ours: errors that only the user can fix, wherever they occur.
@@ -41,7 +42,7 @@ def atomic_replace(path: Path) -> Iterator[Path]:
         _flush(path.parent)
     finally:
         unfinished.unlink(missing_ok=True)
-        os.close(held)
+        _release(held)
 
 
 def write_bytes(path: Path, content: bytes | memoryview) -> None:
@@ -84,11 +85,13 @@ def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        os.close(held)
+        _release(held)
 
 
 def sweep(folder: Path, pattern: str) -> None:
     """Delete the temporary files and folders in `folder` that no live process holds."""
+    if not has_locks():
+        return
     with suppress(OSError):  # a folder that cannot be read is reported by the code that writes to it
         for path in list(folder.glob(pattern)):
             with suppress(OSError):
@@ -109,11 +112,19 @@ def _delete_unlocked(path: Path) -> None:
         os.close(handle)
 
 
-def _create_locked(path: Path) -> tuple[Path, int]:
-    """Create a temporary file for `path`. Return it and the handle that locks it."""
+def _release(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
+
+
+def _create_locked(path: Path) -> tuple[Path, int | None]:
+    """Create a temporary file for `path`. Return it and the handle that locks it, None on a system without locks."""
     while True:
         unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
+        if not has_locks():
+            os.close(handle)
+            return unfinished, None
         try:
             if lock(handle) is not False and unfinished.exists():  # otherwise another process is deleting it
                 return unfinished, handle
@@ -123,10 +134,12 @@ def _create_locked(path: Path) -> tuple[Path, int]:
         os.close(handle)
 
 
-def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
-    """Create a folder. Return it and the handle that locks it."""
+def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int | None]:
+    """Create a folder. Return it and the handle that locks it, None on a system without locks."""
     while True:
         folder = Path(tempfile.mkdtemp(dir=parent, prefix=prefix))
+        if not has_locks():
+            return folder, None
         try:
             handle = os.open(folder, os.O_RDONLY)
         except FileNotFoundError:
@@ -138,11 +151,13 @@ def _create_locked_folder(parent: Path, prefix: str) -> tuple[Path, int]:
 
 def _flush(path: Path) -> None:
     """Wait until the content of a file, or the list of a folder, is on the disk."""
-    handle = os.open(path, os.O_RDONLY)
+    is_folder = path.is_dir()
     try:
-        os.fsync(handle)
-    except OSError as error:
-        if not path.is_dir():  # some file systems cannot sync folders
-            raise error
-    finally:
-        os.close(handle)
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows syncs no file opened for reading
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError:
+        if not is_folder:  # some file systems cannot sync folders, and Windows opens none
+            raise

@@ -15,6 +15,11 @@ except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
 
 
+def has_locks() -> bool:
+    """Return whether the system has locks. A file system may still lack them."""
+    return fcntl is not None
+
+
 def lock(handle: int, wait: bool = False) -> bool | None:
     """Lock a file or folder for this process alone.
 
