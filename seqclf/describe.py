@@ -39,7 +39,7 @@ def output_paths(output: str | None) -> tuple[Path | None, Path | None]:
         return None, path
     if path.suffix.lower() not in PAGE_ENDINGS:
         raise InputError(
-            f"output={output}: unknown kind of file; end it in .html (a page and its data) or .json (data)"
+            f"output={output}", "unknown kind of file", "end it in .html (a page and its data) or .json (data)"
         )
     return path, path.with_suffix(DATA_ENDING)
 

@@ -45,9 +45,9 @@ def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
-        raise InputError(f"bundle={folder}: {existing} is not a folder; name another")
+        raise InputError(f"bundle={folder}", f"{existing} is not a folder", "name another")
     if existing == folder and not (folder / manifest.NAME).is_file() and any(folder.iterdir()):
-        raise InputError(f"bundle={folder}: exists and is not a bundle; name another folder")
+        raise InputError(f"bundle={folder}", "exists and is not a bundle", "name another folder")
     dataset = task.hparams["dataset"]
     # Both may come from anywhere, and checking them is quick. The export is not.
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
@@ -121,8 +121,10 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
     if not result.passed:
         worst = max(result.cells, key=lambda cell: result.cells[cell])
         raise InputError(
+            None,
             f"the exported model differs from PyTorch by {result.max_error:.2g} (allowed {result.tolerance:.0e}, "
-            f"worst in {worst}); the checkpoint stays usable, please report this with it"
+            f"worst in {worst})",
+            "the checkpoint stays usable, please report this with it",
         )
     return result
 

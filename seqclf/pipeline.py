@@ -138,7 +138,7 @@ def train(
         trained_s = time.perf_counter() - started
         checkpoint = hooks.best.best_model_path or hooks.last.best_model_path or resumed  # last: nothing was validated
         if not checkpoint:
-            raise InputError("trainer: the limits leave no epoch to train; raise max_epochs, max_steps or max_time")
+            raise InputError("trainer", "the limits leave no epoch to train", "raise max_epochs, max_steps or max_time")
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Read back from its file: what is evaluated and exported is what anyone else will load.
@@ -221,8 +221,9 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
     for name, vectors in dataset.vectors().items():
         if not hasattr(network, "load_vectors"):
             raise InputError(
-                f"data.fields.{name}.vectors: {config['model']['_target_']} has no method load_vectors(name, vectors); "
-                "add one, or remove vectors"
+                f"data.fields.{name}.vectors",
+                f"{config['model']['_target_']} has no method load_vectors(name, vectors)",
+                "add one, or remove vectors",
             )
         task.model.load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # raises on impossible settings before anything is written
@@ -246,14 +247,15 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
         raise _trainer_error(error) from None
     if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
         raise InputError(
-            f"trainer.strategy={settings['strategy']}: its processes are forks, whose training is lost to this one; "
-            "use trainer.strategy=ddp"
+            f"trainer.strategy={settings['strategy']}",
+            "its processes are forks, whose training is lost to this one",
+            "use trainer.strategy=ddp",
         )
     return trainer
 
 
 def _trainer_error(error: Exception) -> InputError:
-    return InputError(f"trainer: {first_line(error)}")
+    return InputError("trainer", first_line(error))
 
 
 def _model_warnings(task: SequenceTask, export: bool, splits: Mapping[str, Split]) -> list[str]:

@@ -88,11 +88,13 @@ class ExplainedFile(PredictedFile):
 def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence, or a file."""
     if (config.sequence is None) == (config.input is None):
-        raise InputError("give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
+        raise InputError(None, "give either input=FILE output=FILE, or sequence=TEXT_OR_JSON")
     if config.csv_guard and Path(str(config.output)).suffix.lower() != ".csv":
-        raise InputError(f"csv_guard=true: is for a .csv file, not output={config.output}")
+        raise InputError("csv_guard=true", f"is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
-        raise InputError("output is not set; give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+        raise InputError(
+            None, "output is not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet"
+        )
     with signals.reported_outputs(config.output):
         return _predict(config)
 
@@ -159,7 +161,7 @@ def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> Pre
 
     label, probability, probabilities = result["prediction"], result["probability"], result["probabilities"]
     if label is None or probability is None or probabilities is None:
-        raise InputError(f"sequence={text}: {result['error']}")
+        raise InputError(f"sequence={text}", result["error"])
     console = Console(stderr=True, highlight=False)
     for name, share in sorted(probabilities.items(), key=lambda item: -item[1]):
         console.print(f"{share:8.4f}  {name}")
@@ -247,7 +249,7 @@ def _first(stream: Iterator[Item], source: Source) -> Item:
     first = next(stream, None)
     if first is None:
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-        raise InputError(f"{source}: has no rows{hint}; give a file with a row per sequence")
+        raise InputError(source, f"has no rows{hint}", "give a file with a row per sequence")
     return first
 
 
@@ -261,7 +263,7 @@ def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]
     source = Source(str(config.input), "input", **{**trained_on, **typed})
     require_files(source)
     if output.resolve() in [path.resolve() for path in local_files(source)]:
-        raise InputError(f"output={output}: is the input too; name another file")
+        raise InputError(f"output={output}", "is the input too", "name another file")
     return source, output
 
 

@@ -39,7 +39,9 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     # A wrong argument must not come up after hours of preparation.
     if config.debug.ends_early and config.checkpoint is not None:
         raise InputError(
-            f"checkpoint={config.checkpoint}: debug={config.debug.name} starts from new weights; remove one of the two"
+            f"checkpoint={config.checkpoint}",
+            f"debug={config.debug.name} starts from new weights",
+            "remove one of the two",
         )
     with progress.stage("loading PyTorch"):
         from seqclf.models.encoder import check_fields

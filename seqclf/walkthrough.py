@@ -71,10 +71,10 @@ def _check(config: WalkthroughConfig, written: set[str]) -> None:
 
     named = [f"{name}={getattr(config, name)}" for name in ("input", "sequence", "split") if getattr(config, name)]
     if len(named) > 1:
-        raise InputError(f"{named[0]} and {named[1]}: both say what to show; remove one of them")
+        raise InputError(f"{named[0]} and {named[1]}", "both say what to show", "remove one of them")
     if config.output is not None:
         if Path(config.output).suffix.lower() not in (".html", ".htm"):
-            raise InputError(f"output={config.output}: is no page; end it in .html")
+            raise InputError(f"output={config.output}", "is no page", "end it in .html")
         check_output_path(Path(config.output))
     if config.input is not None:
         source = Source(config.input, "input")
@@ -87,17 +87,21 @@ def _check(config: WalkthroughConfig, written: set[str]) -> None:
     if of_training:
         key = max((key for key in of_training if key.startswith(of_training[0])), key=len)
         raise InputError(
-            f"{key}: is of a training or its data, and checkpoint={config.checkpoint} is trained; remove one of the two"
+            key,
+            f"is of a training or its data, and checkpoint={config.checkpoint} is trained",
+            "remove one of the two",
         )
     if not named:
-        raise InputError(f"checkpoint={config.checkpoint}: name rows to show; add input=FILE or sequence=TEXT_OR_JSON")
+        raise InputError(
+            f"checkpoint={config.checkpoint}", "name rows to show", "add input=FILE or sequence=TEXT_OR_JSON"
+        )
 
 
 def _check_training(config: WalkthroughConfig) -> None:
     if config.debug.ends_early:
-        raise InputError(f"debug={config.debug.name}: leaves no model to show; remove it, or use seqclf train")
+        raise InputError(f"debug={config.debug.name}", "leaves no model to show", "remove it, or use seqclf train")
     if config.trainer["fast_dev_run"]:
-        raise InputError("trainer.fast_dev_run: leaves no model to show; set trainer.max_epochs=1 instead")
+        raise InputError("trainer.fast_dev_run", "leaves no model to show", "set trainer.max_epochs=1 instead")
 
 
 def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
@@ -160,7 +164,7 @@ def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
     dataset = prepare(config.data)  # from the cache, as it was trained on
     split = config.split or list(dataset.splits)[-1]
     if split not in dataset.splits:
-        raise InputError(f"split={split}: the data has none; choose {' or '.join(dataset.splits)}")
+        raise InputError(f"split={split}", "the data has none", f"choose {' or '.join(dataset.splits)}")
     return reader.of_split(dataset.splits[split], dataset.classes, config.rows)
 
 

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.config.composition import Composition, compose_config
-from seqclf.config.hydra_command import check_config, error_text
+from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.instantiate import Config
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in
@@ -46,10 +46,12 @@ class TrainingSetup:
         try:
             yield
         except InputError as error:
-            text = str(error)
-            for path, argument in self.arguments.items():
-                text = text.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
-            raise InputError(text) from None
+            raise InputError(*map(self._with_arguments, (error.where, error.problem, error.remedy))) from None
+
+    def _with_arguments(self, part: str | None) -> str | None:
+        for path, argument in self.arguments.items():
+            part = part and part.replace(f"data.{argument}={path}", argument).replace(str(path), argument)
+        return part
 
 
 def training_setup(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> TrainingSetup:
@@ -102,10 +104,12 @@ def load_config(overrides: Sequence[str] = ()) -> Config:
 
 def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) -> tuple[Composition, Config]:
     if isinstance(overrides, str) or not all(isinstance(text, str) for text in overrides):
-        raise InputError(f'overrides={overrides!r}: must be a list of texts, such as ["model=gru", "seed=1"]')
+        raise InputError(f"overrides={overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]')
     for text in overrides:
         if text.startswith("-"):
-            raise InputError(f"overrides: {text}: is an option of the command line; for several runs, call in a loop")
+            raise InputError(
+                f"overrides: {text}", "is an option of the command line", "for several runs, call in a loop"
+            )
     given = {_key(name): name for name, source in sources.items() if source is not None}
     if label is not None:
         given["label"] = "label"
@@ -113,7 +117,7 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
         key = text.lstrip("+").partition("=")[0]
         if key.startswith("data.") and key.removeprefix("data.") in given:
             argument = given[key.removeprefix("data.")]
-            raise InputError(f"overrides: {text}: is what the argument {argument} sets; remove one of the two")
+            raise InputError(f"overrides: {text}", f"is what the argument {argument} sets", "remove one of the two")
     group = [] if not sources or any(text.startswith("data=") for text in overrides) else ["data=files"]
     typed = TypedArguments(COMMAND, [*group, *overrides], OPTIONS)
     try:
@@ -121,7 +125,7 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
         composition = compose_config(COMMAND, typed.for_hydra())
         return composition, composition.plain()
     except (HydraException, OmegaConfBaseException) as error:
-        raise InputError(error_text(error, typed)) from None
+        raise user_error(error, typed) from None
 
 
 def _named_columns(data: DataOptions) -> set[str]:
@@ -134,6 +138,7 @@ def _path(source: Any, argument: str) -> str:
     if isinstance(source, (str, os.PathLike)):
         return os.fspath(source)
     raise InputError(
-        f"{argument}: is of type {type(source).__name__}; give a data frame of pandas or polars, an Arrow table, or a "
-        "path"
+        argument,
+        f"is of type {type(source).__name__}",
+        "give a data frame of pandas or polars, an Arrow table, or a path",
     )

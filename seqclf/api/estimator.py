@@ -66,7 +66,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         classes, codes = np.unique(_labels(y), return_inverse=True)
         table = _table(X)
         if len(codes) != table.num_rows:
-            raise InputError(f"y: has {len(codes)} labels for the {table.num_rows} rows of X; give one per row")
+            raise InputError("y", f"has {len(codes)} labels for the {table.num_rows} rows of X", "give one per row")
         texts = _texts(classes)
         label = _free_name(table.column_names)
         labelled = table.append_column(label, pa.array(texts).take(pa.array(codes)))
@@ -78,7 +78,7 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
                     raise
                 raise KeyboardInterrupt("stopped; set folder to keep checkpoints that can be resumed") from None
             if run.bundle is None:
-                raise InputError("overrides: export=false leaves no classifier to predict with; remove it")
+                raise InputError("overrides", "export=false leaves no classifier to predict with", "remove it")
             self.metrics_ = run.metrics
             self.bundle_ = {
                 path.relative_to(run.bundle).as_posix(): path.read_bytes()
@@ -138,24 +138,28 @@ class SequenceClassifier(ClassifierMixin, BaseEstimator):
         predictions = self.classifier_.predict(table)
         if predictions.num_rows != table.num_rows:
             raise InputError(
-                f"X: its {table.num_rows} rows gave {predictions.num_rows} sequences (data.group_by, data.query); "
-                "use seqclf.fit and Run.predict for such data"
+                "X",
+                f"its {table.num_rows} rows gave {predictions.num_rows} sequences (data.group_by, data.query)",
+                "use seqclf.fit and Run.predict for such data",
             )
         errors = predictions.column("error").to_pylist()
         refused = [row for row, error in enumerate(errors) if error is not None]
         if refused:
             raise InputError(
-                f"X: row {refused[0]}: {errors[refused[0]]} ({len(refused)} of {len(errors)} rows are refused); remove "
-                "such rows"
+                f"X: row {refused[0]}",
+                f"{errors[refused[0]]} ({len(refused)} of {len(errors)} rows are refused)",
+                "remove such rows",
             )
         return predictions
 
     def _overrides(self, cache: Path | None) -> list[str]:
         if isinstance(self.overrides, str):
-            raise InputError(f'overrides={self.overrides!r}: must be a list of texts, such as ["model=gru", "seed=1"]')
+            raise InputError(
+                f"overrides={self.overrides!r}", 'must be a list of texts, such as ["model=gru", "seed=1"]'
+            )
         keys = {text.lstrip("+~").partition("=")[0] for text in self.overrides}
         if "data.group_by" in keys:
-            raise InputError("data.group_by: a row of X is a sequence here; use seqclf.fit for tables of events")
+            raise InputError("data.group_by", "a row of X is a sequence here", "use seqclf.fit for tables of events")
         usual = USUAL if cache is None else {**USUAL, "data.cache_dir": f"data.cache_dir='{cache}'"}
         return [*(text for key, text in usual.items() if key not in keys), *self.overrides]
 
@@ -178,10 +182,10 @@ def _labels(y: Any) -> np.ndarray:
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
     if labels.ndim != 1:
-        raise InputError(f"y: has the shape {labels.shape}; give one label per row")
+        raise InputError("y", f"has the shape {labels.shape}", "give one label per row")
     missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
-        raise InputError(f"y: the label of row {missing[0]} is missing; remove such rows")
+        raise InputError("y", f"the label of row {missing[0]} is missing", "remove such rows")
     return labels
 
 
@@ -196,7 +200,7 @@ def _texts(classes: np.ndarray) -> list[str]:
     """Return each class as the text that the run calls it: `data.positive=True`."""
     texts = [str(label) for label in classes.tolist()]
     if len(set(texts)) < len(texts):
-        raise InputError(f"y: two labels are alike as texts: {', '.join(texts)}; rename one")
+        raise InputError("y", f"two labels are alike as texts: {', '.join(texts)}", "rename one")
     return texts
 
 
@@ -206,7 +210,7 @@ def _table(X: Any) -> pa.Table:  # noqa: N803
         table = to_arrow(X, "X")
         return table.read_all() if isinstance(table, pa.RecordBatchReader) else table
     if isinstance(X, (str, bytes, Mapping)) or not hasattr(X, "__len__"):
-        raise InputError(f"X: is of type {type(X).__name__}; give a data frame or a list of sequences")
+        raise InputError("X", f"is of type {type(X).__name__}", "give a data frame or a list of sequences")
     rows = X.to_list() if hasattr(X, "to_list") else list(X)
     if rows and all(isinstance(row, Mapping) for row in rows):
         return pa.Table.from_pylist([dict(row) for row in rows])

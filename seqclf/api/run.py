@@ -37,7 +37,7 @@ class Run:
     def __init__(self, folder: str | PathLike[str]):
         self.folder = Path(folder).expanduser()
         if not (self.folder / "config.yaml").is_file():
-            raise InputError(f"{self.folder}: holds no run; give the folder with its config.yaml and metrics.json")
+            raise InputError(self.folder, "holds no run", "give the folder with its config.yaml and metrics.json")
 
     @property
     def bundle(self) -> Path | None:
@@ -55,9 +55,9 @@ class Run:
         """Content of metrics.json: `metrics["test"]["recall"]`. Raises InputError for a run that was not scored."""
         path = self.folder / "metrics.json"
         if (self.folder / DEBUG_RESULT).is_file():
-            raise InputError(f"{path}: is missing, as the run was for debugging; read {self.folder / DEBUG_RESULT}")
+            raise InputError(path, "is missing, as the run was for debugging", f"read {self.folder / DEBUG_RESULT}")
         if not path.is_file():
-            raise InputError(f"{path}: is missing, so the run did not end; train again, or resume its last checkpoint")
+            raise InputError(path, "is missing, so the run did not end", "train again, or resume its last checkpoint")
         return json.loads(path.read_text(encoding="utf-8"))
 
     @cached_property
@@ -68,8 +68,9 @@ class Run:
         if self.bundle is None:
             checkpoint = self.folder / "checkpoints" / "best.ckpt"
             raise InputError(
-                f"{self.folder}: has no bundle; export one: python -m seqclf.export checkpoint={checkpoint} "
-                f"bundle={self.folder / 'bundle'}"
+                self.folder,
+                "has no bundle",
+                f"export one: python -m seqclf.export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
             )
         return Classifier(self.bundle)
 

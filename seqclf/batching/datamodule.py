@@ -99,7 +99,7 @@ class SequenceDataModule(pl.LightningDataModule):
     ):
         super().__init__()
         if not isinstance(splits, Mapping):
-            raise InputError(f"splits: is of type {type(splits).__name__}; give Dataset.splits")
+            raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
         if seed is None or not BatchingOptions.model_fields.keys() <= batching.keys():
             from seqclf.config.composition import train_defaults  # loads Hydra
 
@@ -194,7 +194,7 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
-            raise InputError(f"splits: there is no {name} split, only {', '.join(self.splits)}; add it")
+            raise InputError("splits", f"there is no {name} split, only {', '.join(self.splits)}", "add it")
         return self.splits[name]
 
     def _threaded(self) -> bool:

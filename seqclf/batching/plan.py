@@ -61,7 +61,7 @@ def plan_batches(
     """
     if max_tokens < 1 or (max_sequences is not None and max_sequences < 1):
         raise InputError(
-            f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}: must be at least 1"
+            f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}", "must be at least 1"
         )
     costs = np.asarray(lengths) if edges is None else round_up(np.asarray(lengths), edges)
     limit = max_sequences or len(costs)

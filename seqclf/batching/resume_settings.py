@@ -43,8 +43,9 @@ def check_same_batches(origin: str, state: Mapping[str, Any], settings: Mapping[
     changed = changed_settings(state, settings)
     if changed and state.get("trained", 0) > 0:
         raise InputError(
-            f"{origin}: was written inside an epoch, whose rows were batched with {' '.join(changed)}; "
-            "set the same to resume, or choose a checkpoint from the end of an epoch"
+            origin,
+            f"was written inside an epoch, whose rows were batched with {' '.join(changed)}",
+            "set the same to resume, or choose a checkpoint from the end of an epoch",
         )
     return changed
 

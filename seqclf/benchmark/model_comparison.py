@@ -138,7 +138,7 @@ def compare_models(
     for workload in workloads:
         result = _compare_on(workload, settings, rounds)
         if not result.models:
-            raise InputError(f"models: none can run; {reference}: {result.errors[reference]}")
+            raise InputError("models", "none can run", f"{reference}: {result.errors[reference]}")
         results.append(result)
         on_result(result, reference)
     machine = describe_machine(of_reference.device, of_reference.precision)

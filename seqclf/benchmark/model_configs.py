@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.benchmark.options import ALL_MODELS, BenchConfig
 from seqclf.config.command_line import typed_command
-from seqclf.config.hydra_command import check_config, error_text, typed_overrides
+from seqclf.config.hydra_command import check_config, typed_overrides, user_error
 from seqclf.config.instantiate import Config
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.config.typed_arguments import TypedArguments
@@ -35,9 +35,7 @@ def configs_by_model(config: BenchConfig) -> dict[str, tuple[Config, set[str]]]:
     keys = {_key(text): text for text in typed}
     for key in OF_MODES:
         if key in keys:
-            raise InputError(
-                f"{keys[key]}: has no effect beside models, which are timed in the mode dynamic; remove it"
-            )
+            raise InputError(keys[key], "has no effect beside models, which are timed in the mode dynamic", "remove it")
     names = _names(config, keys)
     rest = [text for text in typed if _key(text) not in ("model", "models")]
     return {name: _compose([f"model={name}", "models=null", *rest]) for name in names}
@@ -56,11 +54,11 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
     names = list(config.models or ())
     for name in names:
         if name not in choices:
-            raise InputError(f"models={name}: {must_be_one_of(name, choices)}")
+            raise InputError(f"models={name}", *must_be_one_of(name, choices))
         if names.count(name) > 1:
-            raise InputError(f"models: names {name} twice")
+            raise InputError("models", f"names {name} twice")
     if "model" in typed_keys and chosen not in names:
-        raise InputError(f"model={chosen}: has no effect beside models; name it there")
+        raise InputError(f"model={chosen}", "has no effect beside models", "name it there")
     return names
 
 
@@ -77,5 +75,4 @@ def _compose(overrides: list[str]) -> tuple[Config, set[str]]:
         plain: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
         return check_config(COMMAND, OPTIONS, plain, overrides, groups).model_dump(), written_with(overrides)
     except (InputError, HydraException, OmegaConfBaseException) as error:
-        text = error_text(error, TypedArguments(COMMAND, overrides, OPTIONS))
-        raise InputError(f"{overrides[0]}: {text}") from None
+        raise user_error(error, TypedArguments(COMMAND, overrides, OPTIONS)).within(overrides[0]) from None

@@ -22,7 +22,7 @@ ALL_MODELS = "all"
 def require_both_graphs(modes: list[str]) -> list[str]:
     """Refuse modes that leave nothing to compare."""
     if not {"dynamic", "static"} <= set(modes):
-        raise InputError("modes: must hold dynamic and static, which are compared")
+        raise InputError("modes", "must hold dynamic and static, which are compared")
     return modes
 
 

@@ -28,7 +28,7 @@ def build_settings(config: Mapping[str, Any], written: Collection[str]) -> Bench
     _check_network(config["model"])
     device = _choose_device(config["device"])
     if config["precision"] == "16-mixed" and device == "cpu":
-        raise InputError("precision=16-mixed: needs an NVIDIA device; set precision=bf16-mixed")
+        raise InputError("precision=16-mixed", "needs an NVIDIA device", "set precision=bf16-mixed")
     if config["runtime"]["threads"]:
         torch.set_num_threads(config["runtime"]["threads"])
     # As in training, or the denormal gradients of long sequences would be timed.
@@ -53,31 +53,31 @@ def model_without_noise(model_config: Mapping[str, Any]) -> Config:
 
 def _check_choices(config: Mapping[str, Any]) -> None:
     if config["precision"] not in PRECISIONS:
-        raise InputError(f"precision={config['precision']}: must be one of {', '.join(PRECISIONS)}")
+        raise InputError(f"precision={config['precision']}", f"must be one of {', '.join(PRECISIONS)}")
     if config["device"] not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device={config['device']}: must be auto, cpu or cuda")
+        raise InputError(f"device={config['device']}", "must be auto, cpu or cuda")
     for key, choices in (("modes", list(MODES)), ("lengths", list(LENGTH_DISTRIBUTIONS))):
         unknown = [name for name in config[key] if name not in choices]
         if unknown or not config[key]:
-            raise InputError(f"{key}={unknown[0] if unknown else '[]'}: must be some of {', '.join(choices)}")
+            raise InputError(f"{key}={unknown[0] if unknown else '[]'}", f"must be some of {', '.join(choices)}")
     if not {"dynamic", "static"} <= set(config["modes"]):
-        raise InputError("modes: must hold dynamic and static, which are compared")
+        raise InputError("modes", "must hold dynamic and static, which are compared")
 
 
 def _check_network(model: Mapping[str, Any]) -> None:
     """Raise InputError unless network and encoder are of this package, so that modes compute the same numbers."""
     network = locate(model["_target_"], "model._target_")
     if is_foreign(model["_target_"]) or not issubclass(network, SequenceClassifier):
-        raise InputError(f"model._target_={model['_target_']}: cannot be timed; {BUILT_IN}")
+        raise InputError(f"model._target_={model['_target_']}", "cannot be timed", BUILT_IN)
     encoder = model["encoder"]["_target_"]
     if is_foreign(encoder):
-        raise InputError(f"model.encoder._target_={encoder}: cannot be timed; {BUILT_IN}")
+        raise InputError(f"model.encoder._target_={encoder}", "cannot be timed", BUILT_IN)
 
 
 def _choose_device(name: str) -> str:
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
-        raise InputError("device=cuda: PyTorch sees no NVIDIA device; set device=cpu")
+        raise InputError("device=cuda", "PyTorch sees no NVIDIA device", "set device=cpu")
     if name == "auto":
         return "cuda" if available else "cpu"
     return name

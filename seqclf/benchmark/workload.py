@@ -93,7 +93,7 @@ def generate_workload(
     `trees`: the tokens are the nodes of random trees, see `random_parents`.
     """
     if length_distribution not in LENGTH_DISTRIBUTIONS:
-        raise InputError(f"lengths={length_distribution}: must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
+        raise InputError(f"lengths={length_distribution}", f"must be one of {', '.join(LENGTH_DISTRIBUTIONS)}")
     generator = np.random.default_rng(seed)
     lengths = LENGTH_DISTRIBUTIONS[length_distribution](generator, sequences).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
@@ -143,7 +143,7 @@ def _select_batches(split: Split, batch_size: int, count: int, seed: int) -> tup
     """
     lengths = split.sequences.lengths
     if len(lengths) < batch_size:
-        raise InputError(f"batch_size={batch_size}: there are only {len(lengths)} sequences; set a smaller one")
+        raise InputError(f"batch_size={batch_size}", f"there are only {len(lengths)} sequences", "set a smaller one")
     max_tokens = int(lengths.max()) * batch_size  # never the limit: batch_size rows of any length fit
     plan = plan_batches(lengths, max_tokens=max_tokens, max_sequences=batch_size, pool_batches=50, seed=seed, epoch=0)
     # A pool may end with a short batch, which no static shape fits.

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import onnxruntime
 
+from seqclf.errors import InputError
+
 PROVIDER = "CUDAExecutionProvider"
 INSTALL = 'pip install "onnxruntime-gpu[cuda,cudnn]"'
 NO_LIBRARY = re.compile(r"(\S+): cannot open shared object file")  # the error text of the dynamic loader of Linux
@@ -42,20 +44,24 @@ def missing_library() -> str | None:
     return None
 
 
-def cuda_obstacle() -> str | None:
+def cuda_obstacle() -> InputError | None:
     """Return why CUDA cannot be used and what to do about it, None if nothing is known to be in its way."""
     if not has_card():
-        return "no NVIDIA device file, such as /dev/nvidia0, is here; set device=cpu"
+        return InputError(None, "no NVIDIA device file, such as /dev/nvidia0, is here", "set device=cpu")
     if PROVIDER not in onnxruntime.get_available_providers():
-        return f"this onnxruntime has no {PROVIDER}; pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"
+        remedy = f"pip uninstall onnxruntime, then {INSTALL}, or set device=cpu"
+        return InputError(None, f"this onnxruntime has no {PROVIDER}", remedy)
     library = missing_library()
     if library is None:
         return None
     if library.startswith(DRIVER):
-        return f"{library} is missing; install NVIDIA's driver, run containers with --gpus all, or set device=cpu"
-    return f"{library} is missing; {INSTALL}, or set device=cpu"
+        remedy = "install NVIDIA's driver, run containers with --gpus all, or set device=cpu"
+    else:
+        remedy = f"{INSTALL}, or set device=cpu"
+    return InputError(None, f"{library} is missing", remedy)
 
 
-def not_started(reason: str) -> str:
+def not_started(reason: str) -> InputError:
     """Return the obstacle of a provider that has its libraries and yet does not start."""
-    return f"{PROVIDER} does not start ({reason}); see nvidia-smi for its driver and free memory, or set device=cpu"
+    remedy = "see nvidia-smi for its driver and free memory, or set device=cpu"
+    return InputError(None, f"{PROVIDER} does not start ({reason})", remedy)

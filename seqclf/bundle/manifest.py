@@ -89,17 +89,17 @@ def read_manifest(folder: Path) -> JsonObject:
     """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
     remedy = "copy the bundle again, or export it anew"
     if folder.is_file():
-        raise InputError(f"bundle={folder}: {_remedy_for_file(folder)}")
+        raise InputError(f"bundle={folder}", *_problem_of_file(folder))
     if not folder.is_dir():
         hint = similar_file(str(folder)) or f"give the folder that holds {NAME}"
-        raise InputError(f"bundle={folder}: no such folder; {hint}")
+        raise InputError(f"bundle={folder}", "no such folder", hint)
     path = folder / NAME
     if not path.is_file() and (folder / "bundle" / NAME).is_file():
-        raise InputError(f"bundle={folder}: is the run folder; write {argument('bundle', str(folder / 'bundle'))}")
+        raise InputError(f"bundle={folder}", "is the run folder", f"write {argument('bundle', str(folder / 'bundle'))}")
     if not path.is_file():
-        raise InputError(f"bundle={folder}: {NAME} is missing; {remedy}")
+        raise InputError(f"bundle={folder}", f"{NAME} is missing", remedy)
     if path.stat().st_size > MOST_BYTES:
-        raise InputError(f"bundle={folder}: {NAME} has {path.stat().st_size:,} bytes, which no manifest has; {remedy}")
+        raise InputError(f"bundle={folder}", f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has", remedy)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         # An edited manifest is refused before its values are read, so the error names the edit and not its effect.
@@ -107,10 +107,10 @@ def read_manifest(folder: Path) -> JsonObject:
     except (OSError, ValueError, AttributeError, RecursionError):  # JSON may be nested too deep, or no object
         intact = False
     if not intact:
-        raise InputError(f"bundle={folder}: {NAME} has changed since the export; {remedy}")
+        raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", remedy)
     if manifest.get("format") != FORMAT:
         raise InputError(
-            f"bundle={folder}: of format {manifest.get('format')}, this seqclf reads {FORMAT}; export it anew"
+            f"bundle={folder}", f"of format {manifest.get('format')}, this seqclf reads {FORMAT}", "export it anew"
         )
     with error_context(f"bundle={folder}: {NAME}", "export the bundle anew"):
         # A digest proves that nothing changed since the export, not that the exporter can be trusted.
@@ -118,20 +118,20 @@ def read_manifest(folder: Path) -> JsonObject:
         _check_files(manifest)
     for name, expected in manifest["files"].items():
         if not (folder / name).is_file():
-            raise InputError(f"bundle={folder}: {name} is missing; {remedy}")
+            raise InputError(f"bundle={folder}", f"{name} is missing", remedy)
         if _sha256(folder / name) != expected:
-            raise InputError(f"bundle={folder}: {name} has changed since the export; {remedy}")
+            raise InputError(f"bundle={folder}", f"{name} has changed since the export", remedy)
     return manifest
 
 
-def _remedy_for_file(path: Path) -> str:
+def _problem_of_file(path: Path) -> tuple[str, str]:
     """Return what a file is that was given as a bundle, and what to write instead."""
     if path.suffix == ".ckpt":
-        return f"is a checkpoint; export it: seqclf export {argument('checkpoint', str(path))} bundle=FOLDER"
+        return "is a checkpoint", f"export it: seqclf export {argument('checkpoint', str(path))} bundle=FOLDER"
     bundle = next((folder for folder in list(path.parents)[:2] if (folder / NAME).is_file()), None)
     if bundle is None:
-        return f"is a file; give the folder that holds {NAME}"
-    return f"is a file; write {argument('bundle', str(bundle))}"
+        return "is a file", f"give the folder that holds {NAME}"
+    return "is a file", f"write {argument('bundle', str(bundle))}"
 
 
 def check_content(manifest: Mapping[str, Any]) -> None:
@@ -142,10 +142,10 @@ def check_content(manifest: Mapping[str, Any]) -> None:
         _check_halting(manifest["halting"])
     classes, decision = manifest["classes"], manifest["decision"]
     if not classes or len(set(classes)) < len(classes):
-        raise InputError("classes must be different texts")
+        raise InputError(None, "classes must be different texts")
     for key, label in (("positive", manifest["positive"]), ("decision.positive", decision["positive"])):
         if label is not None and (label not in classes or len(classes) != 2):
-            raise InputError(f"{key} must be one of two classes")
+            raise InputError(None, f"{key} must be one of two classes")
     _check_decision(decision, classes)
     typed_labels(classes, Schema.from_dict(manifest["schema"]).label_type)
 
@@ -154,26 +154,26 @@ def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
     """Raise InputError unless a decision of the right shape is consistent with the classes."""
     unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
     if unknown:
-        raise InputError(f"decision.{min(unknown)} is no key of a decision")
+        raise InputError(None, f"decision.{min(unknown)} is no key of a decision")
     if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
-        raise InputError("decision.offsets must be a number for each class")
+        raise InputError(None, "decision.offsets must be a number for each class")
     positive, index = decision["positive"], decision.get("positive_index")
     if index is not None and (type(index) is not int or positive is None or index != classes.index(positive)):
-        raise InputError("decision.positive_index must be the number of the class decision.positive")
+        raise InputError(None, "decision.positive_index must be the number of the class decision.positive")
     if decision["threshold"] is not None and positive is None:
-        raise InputError("decision.threshold needs decision.positive")
+        raise InputError(None, "decision.threshold needs decision.positive")
     if decision["rule"] == "threshold" and (decision["threshold"] is None or index is None):
-        raise InputError("decision.rule=threshold needs decision.threshold and decision.positive_index")
+        raise InputError(None, "decision.rule=threshold needs decision.threshold and decision.positive_index")
     for position, target in enumerate(decision["targets"]):
         if target["label"] not in classes:
-            raise InputError(f"decision.targets[{position}].label must be one of the classes")
+            raise InputError(None, f"decision.targets[{position}].label must be one of the classes")
 
 
 def _check_halting(halting: Mapping[str, Any]) -> None:
     """Raise InputError unless a curve of the right shape has its operating point."""
     for split, points in halting["splits"].items():
         if halting["threshold"] not in [point["threshold"] for point in points]:
-            raise InputError(f"halting.splits.{split} must hold the point of halting.threshold")
+            raise InputError(None, f"halting.splits.{split} must hold the point of halting.threshold")
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:
@@ -184,12 +184,12 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
     models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
     for name in (*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
         if name not in files:
-            raise InputError(f"files has no hash of {name}")
+            raise InputError(None, f"files has no hash of {name}")
     for name in files:
         # Hashing such a file would read outside the bundle, or a device that never ends.
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
-            raise InputError(f"files.{name} is no path in the bundle")
+            raise InputError(None, f"files.{name} is no path in the bundle")
 
 
 def _sha256(path: Path) -> str:

@@ -45,18 +45,18 @@ WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
 def check_output(path: Path) -> None:
     """Raise InputError unless `path` can be written and its ending is known. Called before the work begins."""
     if path.suffix.lower() not in WRITERS:
-        raise InputError(f"output={path}: unknown kind of file; end it in .parquet, .csv, .jsonl or .arrow")
+        raise InputError(f"output={path}", "unknown kind of file", "end it in .parquet, .csv, .jsonl or .arrow")
     check_output_path(path)
 
 
 def check_output_path(path: Path) -> None:
     """Raise InputError unless a file can be created at `path`, with its folders."""
     if path.is_dir():
-        raise InputError(f"output={path}: is a folder; name a file in it")
+        raise InputError(f"output={path}", "is a folder", "name a file in it")
     # Missing folders are created later, so only the nearest existing one can be in the way.
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():
-        raise InputError(f"output={path}: {parent} is not a folder; name another")
+        raise InputError(f"output={path}", f"{parent} is not a folder", "name another")
 
 
 @contextmanager
@@ -68,4 +68,4 @@ def open_writer(path: Path, schema: pa.Schema) -> Iterator[Any]:
         with atomic_replace(path) as unfinished, closing(open_file(unfinished, schema)) as writer:
             yield writer
     except (OSError, pa.ArrowException) as error:
-        raise InputError(f"output={path}: cannot be written: {error}") from None
+        raise InputError(f"output={path}", f"cannot be written: {error}") from None

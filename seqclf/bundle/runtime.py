@@ -124,8 +124,9 @@ class Classifier:
             return UntilHalted(self._open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
         if budget is not None:
             raise InputError(
-                f"budget={budget}: the model of this bundle always reads whole sequences; remove budget, or train with "
-                "model=adaptive"
+                f"budget={budget}",
+                "the model of this bundle always reads whole sequences",
+                "remove budget, or train with model=adaptive",
             )
         session = open_session(self.folder / MODEL, self.device)
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
@@ -148,8 +149,10 @@ class Classifier:
     def _open_step(self, threshold: float | None) -> StepModel:
         if "step" not in self.manifest:
             raise InputError(
-                f"bundle={self.folder}: its model reads whole sequences only; recurrent ones do not, if trained with "
-                "model.bidirectional=false and model.members=1; export bundles of older versions anew"
+                f"bundle={self.folder}",
+                "its model reads whole sequences only",
+                "recurrent ones do not, if trained with model.bidirectional=false and model.members=1; export "
+                "bundles of older versions anew",
             )
         return open_step(self.folder, self.manifest, self.specs, device=self.device, threshold=threshold)
 
@@ -323,7 +326,7 @@ class Classifier:
                     if self.schema.id
                     else "the bundle was trained without data.id"
                 )
-                raise InputError(f"{source}: {reason}, by which the labels of {table.source} are joined")
+                raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
             require_columns(required, types, str(source))
             schema = replace(schema, label=label, id=id)
             total = None if schema.group_by else estimate_rows(reader)
@@ -394,8 +397,9 @@ def _rows(data: Any) -> list[Any]:
     """Return the rows of a list, an array or a column of a data frame. Raises InputError for a single value."""
     if isinstance(data, (str, bytes)) or not isinstance(data, Iterable):
         raise InputError(
-            f"predict: got {type(data).__name__}, which is not a table or a list of sequences; for one sequence, write "
-            "[sequence]"
+            "predict",
+            f"got {type(data).__name__}, which is not a table or a list of sequences",
+            "for one sequence, write [sequence]",
         )
     if isinstance(data, (pa.Array, pa.ChunkedArray)):
         return data.to_pylist()

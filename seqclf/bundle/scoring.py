@@ -84,7 +84,9 @@ def predict_labelled(
         # By probability and position: record batches have no order.
         mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MOST_MISTAKES]
     if not labels:
-        raise InputError(refused[0] if refused else f"{source}: has no rows; give a file with a row per sequence")
+        if refused:
+            raise InputError(None, refused[0])
+        raise InputError(source, "has no rows", "give a file with a row per sequence")
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
     outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)

@@ -27,7 +27,7 @@ def thread_count(threads: int | None) -> int:
     if threads is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if type(threads) is not int or threads < 1:
-        raise InputError(f"threads={threads}: must be a whole number of at least 1, or null")
+        raise InputError(f"threads={threads}", "must be a whole number of at least 1, or null")
     return threads
 
 
@@ -54,18 +54,18 @@ def open_session(path: Path, device: str = "auto", threads: int = 1) -> ModelSes
     cores better (see `sequence_reader`). Raises InputError, with what is missing, for cuda that cannot be had.
     """
     if device not in DEVICES:
-        raise InputError(f"device={device}: {must_be_one_of(device, DEVICES)}")
+        raise InputError(f"device={device}", *must_be_one_of(device, DEVICES))
     if device == "cpu":
         return _open_on_cpu(path, threads)
     session, obstacle = _open_on_cuda(path, threads)
     session = session or _open_on_cpu(path, threads)  # first, because a damaged model is damaged on every device
     if obstacle is not None and device == "cuda":
-        raise InputError(f"device=cuda: {obstacle}")
-    session.no_cuda = obstacle if has_card() else None
+        raise obstacle.within("device=cuda")
+    session.no_cuda = str(obstacle) if obstacle is not None and has_card() else None
     return session
 
 
-def _open_on_cuda(path: Path, threads: int) -> tuple[ModelSession | None, str | None]:
+def _open_on_cuda(path: Path, threads: int) -> tuple[ModelSession | None, InputError | None]:
     """Return a session, None if there is none, and why it does not run on CUDA, None if it does."""
     obstacle = cuda_obstacle()
     if obstacle is not None:
@@ -82,7 +82,7 @@ def _open_on_cpu(path: Path, threads: int) -> ModelSession:
     try:
         return _open(path, [CPU], threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{path}: cannot be loaded ({first_line(error)}); export the bundle anew") from None
+        raise InputError(path, f"cannot be loaded ({first_line(error)})", "export the bundle anew") from None
 
 
 def _open(path: Path, providers: Sequence[str], threads: int) -> ModelSession:
@@ -120,15 +120,17 @@ def check_model(
         widths[spec["name"]] = last if isinstance(last, int) else None
     inputs = {entry.name: (entry.type, len(entry.shape)) for entry in session.get_inputs()}
     if inputs != expected:
-        raise InputError(f"takes the inputs {', '.join(sorted(inputs))}, not {', '.join(sorted(expected))} as encoded")
+        raise InputError(
+            None, f"takes the inputs {', '.join(sorted(inputs))}, not {', '.join(sorted(expected))} as encoded"
+        )
     shapes = {entry.name: entry.shape for entry in session.get_inputs()}
     for name, width in widths.items():
         if width is not None and shapes[name][-1] != width:
             source = "the manifest" if name in numbers else "its encoder"
-            raise InputError(f"takes {shapes[name][-1]} channels of {name}, {source} gives {width}")
+            raise InputError(None, f"takes {shapes[name][-1]} channels of {name}, {source} gives {width}")
     outputs = {entry.name: entry.shape for entry in session.get_outputs()}
     if "logits" not in outputs or len(outputs["logits"]) != 2 or outputs["logits"][1] != classes:
-        raise InputError(f"does not return logits of {classes} classes")
+        raise InputError(None, f"does not return logits of {classes} classes")
 
 
 @contextmanager
@@ -140,4 +142,4 @@ def explain_run_errors(file: str) -> Iterator[None]:
         raise
     except Exception as error:  # no common base class; also outputs of another shape
         remedy = f"{INSTALL}, or set device=cpu" if ON_CARD.search(str(error)) else "export the bundle anew"
-        raise InputError(f"{file}: cannot be run ({first_line(error)}); {remedy}") from None
+        raise InputError(file, f"cannot be run ({first_line(error)})", remedy) from None

@@ -59,7 +59,7 @@ class StepModel:
         self.outputs = ["logits", *(["read", "halted"] if self.more else [])]
         self.outputs += [STATE_OUTPUT + state["name"] for state in states]
         if missing := set(self.outputs) - {entry.name for entry in session.get_outputs()}:
-            raise InputError(f"does not return {', '.join(sorted(missing))}")
+            raise InputError(None, f"does not return {', '.join(sorted(missing))}")
 
     def start(self, rows: int) -> list[np.ndarray]:
         """Return the states of rows of which nothing was read."""

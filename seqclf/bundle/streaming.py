@@ -60,12 +60,13 @@ class Stream:
             if not encoder.encodes_token_by_token:
                 kind = encoder.field.kind
                 raise InputError(
-                    f"stream: a token of the {kind} field {name} depends on other tokens of its sequence; use predict "
-                    "with whole sequences"
+                    "stream",
+                    f"a token of the {kind} field {name} depends on other tokens of its sequence",
+                    "use predict with whole sequences",
                 )
         if classifier.schema.max_length is not None:
             raise InputError(
-                "stream: the bundle limits sequences to data.max_length tokens; train without it, or use predict"
+                "stream", "the bundle limits sequences to data.max_length tokens", "train without it, or use predict"
             )
 
     def __len__(self) -> int:
@@ -79,7 +80,7 @@ class Stream:
         refused give a prediction with an error, and leave the sequence as it was.
         """
         if not isinstance(tokens, Mapping):
-            raise InputError(f"stream: got {type(tokens).__name__}; give the next tokens by the key of a sequence")
+            raise InputError("stream", f"got {type(tokens).__name__}", "give the next tokens by the key of a sequence")
         running = [key for key in tokens if key not in self.sequences or not self.sequences[key].prediction["halted"]]
         columns, value_errors = self.classifier.to_columns([tokens[key] for key in running])
         problems = check_rows(columns, self.classifier.schema, self.classifier.encoders, labelled=False)

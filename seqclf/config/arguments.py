@@ -75,14 +75,14 @@ def require_known(key: str, arguments: Collection[str], taken: Arguments) -> Non
         takes = f"it takes {', '.join(taken.names)}" if taken.names else "it takes none"
         habit = known_by_habit(unknown[0], taken.names)
         hint = did_you_mean(habit or unknown[0], taken.names) or takes
-        raise InputError(f"{key}.{unknown[0]}: no such argument of {taken.owner}; {hint}")
+        raise InputError(f"{key}.{unknown[0]}", f"no such argument of {taken.owner}", hint)
 
 
 def require_complete(key: str, arguments: Collection[str], taken: Arguments) -> None:
     """Raise InputError for the first required argument that is missing."""
     missing = [name for name in taken.required if name not in arguments]
     if missing:
-        raise InputError(f"{key}.{missing[0]}: is missing; {taken.owner} needs it")
+        raise InputError(f"{key}.{missing[0]}", "is missing", f"{taken.owner} needs it")
 
 
 def drop_unused(
@@ -122,4 +122,4 @@ def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
             require_finite(f"{key}.{name}", value)
         for entry in value if isinstance(value, (list, tuple)) else [value]:
             if isinstance(entry, float) and not math.isfinite(entry):
-                raise InputError(f"{key}.{name}={value}: must be a finite number")
+                raise InputError(f"{key}.{name}={value}", "must be a finite number")

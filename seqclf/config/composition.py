@@ -64,7 +64,7 @@ class Composition:
 
 
 def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
-    """Compose conf/`name`.yaml. Raises the errors of Hydra and OmegaConf (see `command.error_text`)."""
+    """Compose conf/`name`.yaml. Raises the errors of Hydra and OmegaConf (see `command.user_error`)."""
     with version_base():
         if not OmegaConf.has_resolver("now"):
             setup_globals()

@@ -114,7 +114,7 @@ def _topic(command: Command, topic: str, chosen: dict[str, str], width: int) -> 
         exact = [key for key in keys if key.path == name or key.path.startswith(f"{name}.")]
         shown = exact or [key for key in keys if key.path.endswith(f".{name}")]
         if not shown or name in command.groups:
-            raise InputError(f"--help {topic}: no such group, choice or key; {advise_topic(command, topic)}")
+            raise InputError(f"--help {topic}", "no such group, choice or key", advise_topic(command, topic))
         yield from _keys(shown, width)
 
 

@@ -29,7 +29,7 @@ from seqclf.config.documentation import CONF
 from seqclf.config.instantiate import Config, locate
 from seqclf.config.missing_package import missing_package
 from seqclf.config.typed_arguments import TypedArguments
-from seqclf.errors import InputError
+from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
 from seqclf.system.json_result import JsonResult
@@ -106,7 +106,7 @@ def check_config(
     # Config files may hold keys that the command does not read: an experiment's variables, or settings of training.
     unknown = (plain.keys() - model.model_fields.keys()) & _added_keys(name, overrides, set(groups))
     if unknown:
-        raise InputError(TypedArguments(name, overrides, options).unknown_key(min(unknown)))
+        raise TypedArguments(name, overrides, options).unknown_key(min(unknown))
     return parse_options(model, plain)
 
 
@@ -153,19 +153,19 @@ def sweep_name() -> str | None:
 
 def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:
     """Print one line for an error that the user can fix, and exit with code 2."""
-    print(f"error: {error_text(error, typed)}", file=sys.stderr)
+    print(f"error: {user_error(error, typed)}", file=sys.stderr)
     sys.exit(2)
 
 
-def error_text(error: BaseException, typed: TypedArguments) -> str:
-    """Return one line for an error that the user can fix. `typed`: the arguments that failed."""
+def user_error(error: BaseException, typed: TypedArguments) -> InputError:
+    """Return an error that the user can fix with its place and remedy. `typed`: the arguments that failed."""
+    if isinstance(error, InputError):
+        return typed.with_variable(error)
     while not str(error).strip() and error.__cause__ is not None:
         error = error.__cause__
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if isinstance(error, InputError):
-        return typed.with_variable(lines[0])
     if isinstance(error, OSError) and error.errno in DISK:
-        return _disk_text(error)
+        return _disk_error(error)
     # The texts of Hydra and OmegaConf, which have no separate type for these errors.
     if unknown := re.match(r"Could not (?:override|append to|delete) '(.+?)'", lines[0]):
         return typed.unknown_key(unknown[1])
@@ -177,16 +177,16 @@ def error_text(error: BaseException, typed: TypedArguments) -> str:
         return typed.bad_group_value()
     if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
         return typed.missing_key(missing[1])
-    return " ".join(lines[:8])
+    return InputError(None, " ".join(lines[:8]))
 
 
-def _disk_text(error: OSError) -> str:
+def _disk_error(error: OSError) -> InputError:
     """Name the file or, where a write to an open file failed and no name is known, the folders that are full."""
     where = str(error.filename2 or error.filename or "") or ", ".join(_full_folders())
     remedy = "free space or name another folder" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "name another"
     if where and Path(where).absolute() in (run_folder().absolute(), *run_folder().absolute().parents):
         remedy = f"{remedy} with hydra.run.dir=FOLDER"
-    return f"{where or 'a file'}: {error.strerror}; {remedy}"
+    return InputError(where or "a file", error.strerror or first_line(error), remedy)
 
 
 def _full_folders() -> list[str]:

@@ -46,8 +46,7 @@ def locate(target: Any, key: str = "_target_") -> Any:
         hint = did_you_mean(name, vars(module)) if module is not None and name else ""
         if isinstance(error, ModuleNotFoundError) and error.name == package_of(str(target)):
             hint = f"install the package {error.name}, or add the folder that holds it to PYTHONPATH"
-        suffix = f"; {hint}" if hint else ""
-        raise InputError(f"{key}={target}: cannot be imported ({error}){suffix}") from None
+        raise InputError(f"{key}={target}", f"cannot be imported ({error})", hint) from None
 
 
 def package_of(target: str) -> str:
@@ -83,7 +82,7 @@ def read_trust(value: Any) -> bool | tuple[str, ...]:
         return bool(value)
     packages = [value] if isinstance(value, str) else value
     if not isinstance(packages, (list, tuple)) or not all(_is_dotted(name) for name in packages):
-        raise InputError(f"trust={value}: must be a package, a list of packages, true or null")
+        raise InputError(f"trust={value}", "must be a package, a list of packages, true or null")
     return tuple(packages)
 
 
@@ -97,12 +96,14 @@ def require_trusted(key: str, target: str, usual: Iterable[str], trust: Trust) -
     if trust is not True and not any(target.startswith(f"{package}.") for package in allowed):
         package = package_of(target)
         raise InputError(
-            f"{key}={target}: would run code of the package {package}; if you trust it, set trust={package}"
+            f"{key}={target}", f"would run code of the package {package}", f"if you trust it, set trust={package}"
         )
 
 
-def build(config: Mapping[str, Any], kind: type, **extra: Any) -> Any:
+def build(config: Mapping[str, Any], kind: type, key: str = "", /, **extra: Any) -> Any:
     """Call `config["_target_"]` with the other keys and `extra`. Only a subclass of `kind` is ever called.
+
+    `key`: of the target, for errors.
 
     >>> from collections import Counter
     >>> build({"_target_": "collections.Counter", "apples": 2}, dict, pears=3)
@@ -110,14 +111,15 @@ def build(config: Mapping[str, Any], kind: type, **extra: Any) -> Any:
     """
     arguments = {key: value for key, value in config.items() if key != "_target_"}
     constructor = locate_subclass(config["_target_"], kind)
-    return _call(constructor, config["_target_"], {**arguments, **extra})
+    target = config["_target_"]
+    return _call(constructor, f"{key}={target}" if key else target, {**arguments, **extra})
 
 
 def locate_subclass(target: Any, kind: type, key: str = "_target_") -> type:
     """Return the class at a dotted path. Raises InputError, which names `key`, unless it is a subclass of `kind`."""
     located = locate(target, key)
     if not (isinstance(located, type) and issubclass(located, kind)):
-        raise InputError(f"{key}={target}: is not a {kind.__name__}")
+        raise InputError(f"{key}={target}", f"is not a {kind.__name__}")
     return located
 
 
@@ -130,10 +132,10 @@ def locate_generator(config: Mapping[str, Any]) -> Callable[..., Any]:
     target = config.get("_target_")
     key = f"data.generator._target_={target}"
     if package_of(str(target)) in sys.stdlib_module_names:
-        raise InputError(f"{key}: is of Python itself; name a function that writes a dataset")
+        raise InputError(key, "is of Python itself", "name a function that writes a dataset")
     function = locate(target, "data.generator._target_")
     if not inspect.isfunction(function) or "folder" not in inspect.signature(function).parameters:
-        raise InputError(f"{key}: is not a function that writes a dataset into its argument folder")
+        raise InputError(key, "is not a function that writes a dataset into its argument folder")
     check_arguments("data.generator", function, config.keys() - {"_target_"}, {"folder"})
     return function
 
@@ -146,10 +148,10 @@ def generate(config: Mapping[str, Any], folder: Path) -> None:
     _call(locate_generator(config), config["_target_"], {**arguments, "folder": folder})
 
 
-def _call(function: Callable[..., Any], target: str, arguments: dict[str, Any]) -> Any:
+def _call(function: Callable[..., Any], where: str, arguments: dict[str, Any]) -> Any:
     try:
         return function(**arguments)
     except InputError:
         raise
     except REFUSALS as error:
-        raise InputError(f"{target}: {error or type(error).__name__}") from error
+        raise InputError(where, str(error) or type(error).__name__) from error

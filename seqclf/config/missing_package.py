@@ -25,4 +25,4 @@ def missing_package(error: ModuleNotFoundError) -> InputError | None:
         return None
     if not module or package not in required:
         return None
-    return InputError(f"{package} is not installed, which this needs; pip install {package}")
+    return InputError(None, f"{package} is not installed, which this needs", f"pip install {package}")

@@ -16,6 +16,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.config.validation_errors import input_error
 from seqclf.config.yaml_text import label_text
+from seqclf.errors import RefusedValueError
 
 Model = TypeVar("Model", bound="Options")
 
@@ -67,14 +68,14 @@ def read_texts(value: Any) -> Any:
     """Turn one column name, a list of them or null into a tuple of texts."""
     entries = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
     if not all(isinstance(entry, (str, bool, int, float)) for entry in entries):
-        raise ValueError("must be a name or a list of names")
+        raise RefusedValueError("must be a name or a list of names")
     return tuple(label_text(entry) for entry in entries)
 
 
 def require_text(value: str) -> str:
     """Refuse the empty text."""
     if not value:
-        raise ValueError("must be a text of one character or more")
+        raise RefusedValueError("must be a text of one character or more")
     return value
 
 
@@ -83,7 +84,7 @@ def one_of(*names: str) -> AfterValidator:
 
     def check(value: str) -> str:
         if value not in names:
-            raise ValueError(must_be_one_of(value, names))
+            raise RefusedValueError(*must_be_one_of(value, names))
         return value
 
     return AfterValidator(check)
@@ -92,7 +93,7 @@ def one_of(*names: str) -> AfterValidator:
 def at_least_or_minus_one(value: int) -> int:
     """Refuse 0 and everything below -1, which stands for "no limit"."""
     if value < -1 or value == 0:
-        raise ValueError("must be at least 1, or -1 for no limit")
+        raise RefusedValueError("must be at least 1, or -1 for no limit")
     return value
 
 

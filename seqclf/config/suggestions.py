@@ -26,19 +26,18 @@ def did_you_mean(word: object, known: Iterable[str], ignoring: str = "") -> str:
     return f"did you mean '{ignoring}{near[0]}'?" if near else ""
 
 
-def must_be_one_of(word: object, known: Iterable[object]) -> str:
-    """Return the part of an error line that lists the allowed names, with a hint where `word` misspells one.
+def must_be_one_of(word: object, known: Iterable[object]) -> tuple[str, str]:
+    """Return the problem that lists the allowed names, and a hint where `word` misspells one, else "".
 
     >>> must_be_one_of("gpu", ["auto", "cpu", "cuda"])
-    "must be auto, cpu or cuda; did you mean 'cpu'?"
+    ('must be auto, cpu or cuda', "did you mean 'cpu'?")
     """
     names = list(dict.fromkeys(str(name) for name in known))
     if 1 < len(names) <= FEW:
         text = f"must be {', '.join(names[:-1])} or {names[-1]}"
     else:
         text = f"must be one of {', '.join(names)}" if len(names) > 1 else f"must be {names[0]}"
-    hint = did_you_mean(word, names)
-    return f"{text}; {hint}" if hint else text
+    return text, did_you_mean(word, names)
 
 
 def similar_file(path: str) -> str:

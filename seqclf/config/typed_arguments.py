@@ -34,7 +34,7 @@ FILE_KEYS = ("data.train", "data.validation", "data.test", "data.labels")
 # A quoted text after `{` or `,` and before `:`.
 QUOTED_KEY = re.compile(r"""(?P<before>[{,]\s*)(?P<mark>['"])(?P<key>(?:\\.|(?!(?P=mark))[^\\])*)(?P=mark)\s*:""")
 NUMBER = r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?"
-FIX_QUERY = "; fix the query"
+FIX_QUERY = "fix the query"
 GENERAL = "--help lists groups and keys"
 GROUP_VALUE = "a group takes the name of a choice"
 
@@ -43,7 +43,7 @@ class TypedArguments:
     """The arguments of a command, as they were typed. `options`: dotted path of the model of its config.
 
     >>> TypedArguments("train", ["lr=0.1"]).unknown_key("lr")
-    'lr: no such key; write optimizer.lr=0.1'
+    InputError('lr: no such key; write optimizer.lr=0.1')
     """
 
     def __init__(self, name: str, arguments: Sequence[str], options: str | None = None):
@@ -64,16 +64,16 @@ class TypedArguments:
             self._check_override(text, multirun=parsed.multirun)
         self._check_data_files(parsed.overrides)
 
-    def missing_key(self, path: str) -> str:
-        """Return the error line of a key that has to be set, with the comment that explains it in conf/.
+    def missing_key(self, path: str) -> InputError:
+        """Return the error of a key that has to be set, with the comment that explains it in conf/.
 
         >>> TypedArguments("export", []).missing_key("bundle")
-        'bundle: is not set; give it as bundle=VALUE (folder to write)'
+        InputError('bundle: is not set; give it as bundle=VALUE (folder to write)')
         """
         known = [*self.command.all_keys(self.chosen), *self.command.experiment_keys(self.chosen)]
         comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
         meaning = f" ({comments[-1]})" if comments else ""
-        return f"{path}: is not set; give it as {path}=VALUE{meaning}"
+        return InputError(path, "is not set", f"give it as {path}=VALUE{meaning}")
 
     def for_hydra(self) -> list[str]:
         """Return the options, then the overrides, with quotes around choices that Hydra would read as numbers.
@@ -96,58 +96,60 @@ class TypedArguments:
         choices = [name for name in self.command.choices(group) if not is_plain(name)]
         return f"{key}={','.join(quoted(name) if name in choices else name for name in value.split(','))}"
 
-    def unknown_key(self, key: str) -> str:
-        """Return the error line of a key that the command does not have."""
+    def unknown_key(self, key: str) -> InputError:
+        """Return the error of a key that the command does not have."""
         value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), None)
         known = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
         if key in known and value is not None:
-            return f"{key}: {self._refused_mapping(key, value, is_block=known[key].value is None)}"
+            return InputError(key, *self._refused_mapping(key, value, is_block=known[key].value is None))
         if key in self.command.groups:
-            return f"{key}: is a group; choose {' or '.join(f'{key}={name}' for name in self.command.choices(key))}"
+            choices = " or ".join(f"{key}={name}" for name in self.command.choices(key))
+            return InputError(key, "is a group", f"choose {choices}")
         if self._names_class(key.partition(".")[0]):
             # What its class takes beside the keys of the chosen file is known only once the class is imported.
             added = "VALUE" if value is None else value
-            return f"{key}: no such key; to add a new key, write {shell_word(f'+{key}={added}')}"
+            return InputError(key, "no such key", f"to add a new key, write {shell_word(f'+{key}={added}')}")
         advice = advise_key(self.command, key, value, self.chosen, self._declared(key))
-        return f"{key}: no such key; {advice or GENERAL}"
+        return InputError(key, "no such key", advice or GENERAL)
 
     def _names_class(self, group: str) -> bool:
         """True if the arguments name a class of another package in a group."""
         classes = [text for text in self.arguments if re.match(rf"\+*{re.escape(group)}\.([\w.]+\.)?_target_=", text)]
         return any(not text.partition("=")[2].startswith("seqclf.") for text in classes)
 
-    def unknown_choice(self, group: str, value: str) -> str:
-        """Return the error line of a choice that a group does not have."""
+    def unknown_choice(self, group: str, value: str) -> InputError:
+        """Return the error of a choice that a group does not have."""
         advice = advise_choice(self.command, group, value)
-        allowed = must_be_one_of("", self.command.choices(group))  # the advice has the nearest
-        return f"{group}={value}: {allowed}{f'; {advice}' if advice else ''}"
+        allowed, _ = must_be_one_of("", self.command.choices(group))  # the advice has the nearest
+        return InputError(f"{group}={value}", allowed, advice)
 
-    def with_variable(self, line: str) -> str:
-        """Return an error line about a query that names the variable of the experiment of which its paths are made."""
+    def with_variable(self, error: InputError) -> InputError:
+        """Return an error about a query that names the variable of the experiment of which its paths are made."""
         for name, comment in experiment_variables(self.command, self.chosen).items():
             value = next((text.partition("=")[2] for text in self.arguments if _key(text) == name), "")
-            if value and value in line and line.endswith(FIX_QUERY):
-                meaning = f" ({comment})" if comment else ""
-                return f"{line.removesuffix(FIX_QUERY)}; check {argument(name, value)}{meaning}"
-        return line
+            if value and error.remedy == FIX_QUERY and value in str(error):
+                return error.with_remedy(f"check {argument(name, value)}{f' ({comment})' if comment else ''}")
+        return error
 
-    def bad_group_value(self) -> str:
-        """Return the error line for a group that was set to a value that cannot name a choice, such as 3."""
+    def bad_group_value(self) -> InputError:
+        """Return the error for a group that was set to a value that cannot name a choice, such as 3."""
         for text in self.arguments:
             key, _, value = text.partition("=")
             if key in self.command.groups and value not in self.command.choices(key):
-                return f"{self.unknown_choice(key, value)}; --help {key} lists its keys"
-        return f"{GROUP_VALUE}: GROUP=CHOICE; {GENERAL}"
+                error = self.unknown_choice(key, value)
+                return error.with_remedy("; ".join(filter(None, [error.remedy, f"--help {key} lists its keys"])))
+        return InputError(None, f"{GROUP_VALUE}: GROUP=CHOICE", GENERAL)
 
-    def unmergeable(self, key: str) -> str:
-        """Return the error line for a list, or another value that is no mapping, in place of a mapping."""
+    def unmergeable(self, key: str) -> InputError:
+        """Return the error for a list, or another value that is no mapping, in place of a mapping."""
         value = next((text.partition("=")[2] for text in self.arguments if _key(text) == key and "=" in text), "")
         entries = {entry.path: entry for entry in self.command.all_keys(self.chosen)}
         inner = [path for path in entries if path.startswith(f"{key}.")]
         if inner:
-            return f"{key}={value}: is a block of keys; set one of them: {inner[0]}=VALUE (--help {key})"
+            remedy = f"set one of them: {inner[0]}=VALUE (--help {key})"
+            return InputError(f"{key}={value}", "is a block of keys", remedy)
         default = entries[key].value if key in entries else None
-        return f"{key}={value}: must be a mapping{f', such as {default}' if default else ''}"
+        return InputError(f"{key}={value}", f"must be a mapping{f', such as {default}' if default else ''}")
 
     def _declared(self, key: str) -> list[str]:
         """Return the keys that the options have beside those of the config, in the group of a key."""
@@ -161,7 +163,7 @@ class TypedArguments:
         parser = get_args_parser()
 
         def refuse(message: str) -> NoReturn:
-            raise InputError(f"{message}; --hydra-help lists the options")
+            raise InputError(None, message, "--hydra-help lists the options")
 
         parser.error = refuse  # type: ignore[method-assign]
         parsed, unknown = parser.parse_known_intermixed_args(self.arguments)
@@ -174,9 +176,9 @@ class TypedArguments:
             known = {key.path for key in self.command.all_keys(self.chosen)} | self.command.groups.keys()
             if name in known:
                 typed = shell_word(f"{name}={value or 'VALUE'}")
-                raise InputError(f"{option}: keys have no dashes; write {typed}")
+                raise InputError(option, "keys have no dashes", f"write {typed}")
             advice = advise_key(self.command, name.replace("-", "_"), value or None, self.chosen)
-            raise InputError(f"{option}: no such option; {advice or GENERAL}")
+            raise InputError(option, "no such option", advice or GENERAL)
         return parsed
 
     def _check_split_values(self, overrides: Sequence[str]) -> None:
@@ -184,21 +186,23 @@ class TypedArguments:
         for position, text in enumerate(overrides):
             if "=" in overrides[position + 1 : position + 2]:
                 value = "".join(overrides[position + 2 : position + 3])
-                raise InputError(f"{text} = {value}: has spaces around the =; write {_without_spaces(text, value)}")
+                raise InputError(
+                    f"{text} = {value}", "has spaces around the =", f"write {_without_spaces(text, value)}"
+                )
             if "=" in text and _open_brackets(text) > 0:
                 rest = list(_until_closed(overrides[position:]))
                 if len(rest) > 1 and _open_brackets(" ".join(rest)) == 0:
-                    raise InputError(f"{text}: the shell splits it at its spaces; write {shell_word(' '.join(rest))}")
-                raise InputError(f"{text}: has a bracket or brace that is not closed; close it, and quote the argument")
+                    raise InputError(text, "the shell splits it at its spaces", f"write {shell_word(' '.join(rest))}")
+                raise InputError(text, "has a bracket or brace that is not closed", "close it, and quote the argument")
 
     def _check_override(self, text: str, multirun: bool) -> None:
         key, equals, value = text.partition("=")
         if not equals and not text.startswith("~"):
-            raise InputError(f"{text}: is no KEY=VALUE; {self._for_value(text)}")
+            raise InputError(text, "is no KEY=VALUE", self._for_value(text))
         if value.isspace():
-            raise InputError(f"{text}: has a value of spaces without quotes; write {_without_spaces(key, value)}")
+            raise InputError(text, "has a value of spaces without quotes", f"write {_without_spaces(key, value)}")
         if key != key.rstrip() or value != value.lstrip():
-            raise InputError(f"{text}: has spaces around the =; write {_without_spaces(key, value)}")
+            raise InputError(text, "has spaces around the =", f"write {_without_spaces(key, value)}")
         try:
             override = OverridesParser.create().parse_override(text)
         except HydraException:
@@ -208,15 +212,15 @@ class TypedArguments:
                 remedy = "quote the parts that hold punctuation: key={a: 'b, c'}" if value else f"write {key}=VALUE"
             else:
                 remedy = f"put the value in quotes: {shell_word(f'{key}={quoted(value)}')}"
-            raise InputError(f"{text}: cannot be read; {remedy}") from None
+            raise InputError(text, "cannot be read", remedy) from None
         # Parsing takes milliseconds, and most arguments have no mapping.
         if "{" in text and (repeated := repeated_key(text)) is not None:
-            raise InputError(f"{text}: has the key {repeated} twice in one mapping; remove one of them")
+            raise InputError(text, f"has the key {repeated} twice in one mapping", "remove one of them")
         self._check_list(key, value)
         if key in self.command.groups and isinstance(override.value(), (list, dict)):
-            raise InputError(f"{text}: {GROUP_VALUE}; {GENERAL}")
+            raise InputError(text, GROUP_VALUE, GENERAL)
         if override.is_sweep_override() and not multirun and not key.startswith("hydra"):
-            raise InputError(f"{text}: several values are several runs, by -m; {self._one_value(key, value)}")
+            raise InputError(text, "several values are several runs, by -m", self._one_value(key, value))
 
     @cached_property
     def _lists(self) -> dict[str, str]:
@@ -229,10 +233,10 @@ class TypedArguments:
         lists, name = self._lists, key.lstrip("+~")
         above, _, below = name.rpartition(".")
         if name in lists and value.startswith("{"):
-            raise InputError(f"{name}: is a list; write {shell_word(f'{name}=[{value}]')}")
+            raise InputError(name, "is a list", f"write {shell_word(f'{name}=[{value}]')}")
         if above in lists and not below.isdecimal():
             example = f"[{{{below}: {value}}}]" if lists[above] == "[]" else lists[above]
-            raise InputError(f"{name}: {above} is a list; write {shell_word(f'{above}={example}')}")
+            raise InputError(name, f"{above} is a list", f"write {shell_word(f'{above}={example}')}")
 
     def _one_value(self, key: str, value: str) -> str:
         """Return the remedy for values joined by commas that were meant as one run."""
@@ -256,7 +260,7 @@ class TypedArguments:
             return
         typed = next((text for text in overrides if _key(text) in FILE_KEYS), None)
         if typed is not None:
-            raise InputError(f"{typed}: is a key of data=files; add data=files")
+            raise InputError(typed, "is a key of data=files", "add data=files")
 
     def _for_value(self, text: str) -> str:
         """Return the remedy for an argument without a key: its key, where it looks like a file, or its value."""
@@ -270,16 +274,16 @@ class TypedArguments:
             f"write {argument('bundle' if _is_bundle(text) and 'bundle' in known else 'input', text)}"
         )
 
-    def _refused_mapping(self, key: str, value: str, is_block: bool) -> str:
-        """Return the remedy for a mapping with keys that the key's mapping does not have."""
+    def _refused_mapping(self, key: str, value: str, is_block: bool) -> tuple[str, str]:
+        """Return the problem and the remedy for a mapping with keys that the key's mapping does not have."""
         if is_block:
             override: Any = OverridesParser.create().parse_override(f"{key}={value}").value()
             if not isinstance(override, dict):
-                return f"is a block of keys; set one of them: --help {key}"
+                return "is a block of keys", f"set one of them: --help {key}"
             added = " ".join(shell_word(f"+{key}.{name}={part}") for name, part in override.items())
-            return f"has other keys than {', '.join(map(str, override))}; to add them, write {added}"
+            return f"has other keys than {', '.join(map(str, override))}", f"to add them, write {added}"
         # Hydra merges mappings. One that brings other keys has to take the place of the first.
-        return f"is set already; to replace it, write {set_mapping(key, value, is_set=True)}"
+        return "is set already", f"to replace it, write {set_mapping(key, value, is_set=True)}"
 
 
 def repeated_key(text: str) -> str | None:

@@ -14,7 +14,7 @@ from typing_extensions import get_type_hints, is_typeddict
 from seqclf.config.habits import as_boolean
 from seqclf.config.suggestions import did_you_mean, must_be_one_of
 from seqclf.config.yaml_text import label_text
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError
 
 KINDS = {
     "bool_type": "true or false",
@@ -50,30 +50,29 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     same_key = [detail for detail in details if _path(detail, values)[: len(start)] == start]
     first = max(same_key, key=lambda detail: len(_path(detail, values)))
     cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, InputError):  # a validator that wrote its own line
+    if isinstance(cause, InputError):  # a validator that names its key
         return cause
     path = _path(first, values)
     key = ".".join(filter(None, [above, *path]))
     if first["type"] in ("missing", "union_tag_not_found"):
-        return InputError(f"{key}: is missing; do not remove it with ~, and name it in a config file of your own")
+        return InputError(key, "is missing", "do not remove it with ~, and name it in a config file of your own")
     if first["type"] == "extra_forbidden":
         owners = _types_at(model, path[:-1])
         if choices := _choices_with(owners, path[-1]):
             set_them = " or ".join(f"{'.'.join(path[:-1])}={name}" for name in choices)
-            return InputError(f"{key}: is a key of {set_them}; set that too, or remove {key}")
+            return InputError(key, f"is a key of {set_them}", f"set that too, or remove {key}")
         return unknown_key(key, [name for owner in owners for name in _annotations(owner)])
     same_value = [detail for detail in details if _path(detail, values) == path]
-    requirement = _requirement(same_value, cause)
-    if NoneType in _types_at(model, path) and "null" not in requirement:
-        allowed, separator, hint = requirement.partition("; ")
-        requirement = f"{allowed}, or null{separator}{hint}"
+    problem, remedy = _requirement(same_value, cause)
+    if NoneType in _types_at(model, path) and "null" not in problem:
+        problem += ", or null"
     if meant := as_boolean(str(first["input"])) if first["type"] == "bool_type" else None:
-        requirement += f"; write {key}={meant}"
+        remedy = "; ".join(filter(None, [remedy, f"write {key}={meant}"]))
     block = [name for owner in _types_at(model, path) for name in _annotations(owner)]
-    if block and requirement.startswith("must be a mapping"):
-        requirement = f"is a block of keys; set one of them: {key}.{block[0]}=VALUE (--help {key})"
+    if block and problem.startswith("must be a mapping"):
+        problem, remedy = "is a block of keys", f"set one of them: {key}.{block[0]}=VALUE (--help {key})"
     value = first["ctx"]["tag"] if first["type"] == "union_tag_invalid" else first["input"]
-    return InputError(f"{key}={_shown(value)}: {requirement}")
+    return InputError(f"{key}={_shown(value)}", problem, remedy)
 
 
 def _choices_with(owners: list[Any], name: str) -> list[str]:
@@ -87,7 +86,7 @@ def unknown_key(key: str, known: list[str]) -> InputError:
     above, dot, _ = key.rpartition(".")
     hint = did_you_mean(key, [f"{above}{dot}{name}" for name in known], ignoring=above + dot)
     topic = above.partition("[")[0]  # of an entry of a list
-    return InputError(f"{key}: no such key; {hint or f'--help {topic}'.rstrip() + ' lists the keys'}")
+    return InputError(key, "no such key", hint or f"--help {topic}".rstrip() + " lists the keys")
 
 
 def declared_keys(model: type[BaseModel], group: str) -> list[str]:
@@ -113,11 +112,13 @@ def _path(detail: ErrorDetails, values: Any) -> list[str]:
     return path
 
 
-def _requirement(details: list[ErrorDetails], cause: Any) -> str:
-    """Return what a value must be, by the errors that pydantic reports for it."""
+def _requirement(details: list[ErrorDetails], cause: Any) -> tuple[str, str | None]:
+    """Return what a value must be, and a remedy, by the errors that pydantic reports for it."""
     first = details[0]
+    if isinstance(cause, RefusedValueError):
+        return cause.problem, cause.remedy
     if isinstance(cause, ValueError):
-        return str(cause)
+        return str(cause), None
     choices = next((detail for detail in details if detail["type"] in ("literal_error", "union_tag_invalid")), None)
     if choices is not None:
         context = choices["ctx"]
@@ -126,29 +127,30 @@ def _requirement(details: list[ErrorDetails], cause: Any) -> str:
         names = [*scalars, *expected.replace("'", "").replace(" or ", ", ").split(", ")]
         return must_be_one_of(context.get("tag", first["input"]), names)
     if first["type"] == "too_short":
-        return "must have an entry"
+        return "must have an entry", None
     if first["type"] in BOUNDS:
         words, limit = BOUNDS[first["type"]]
         allowed = float(first["ctx"][limit])
-        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else ""
-        return f"must be {words} {allowed:.10g}{share}"
+        share = _percentage(first["input"]) if limit == "le" and allowed <= 1 else None
+        return f"must be {words} {allowed:.10g}", share
     kinds = dict.fromkeys(KINDS[detail["type"]] for detail in details if detail["type"] in KINDS)
     if "a number" in kinds:
         kinds.pop("a whole number", None)
-    share = _percentage(first["input"]) if "a number" in kinds else ""
-    return f"must be {' or '.join(kinds)}{share}" if kinds else first["msg"]
+    if not kinds:
+        return first["msg"], None
+    return f"must be {' or '.join(kinds)}", _percentage(first["input"]) if "a number" in kinds else None
 
 
-def _percentage(value: Any) -> str:
-    """Return how to write a percentage as a share, or "" for another value.
+def _percentage(value: Any) -> str | None:
+    """Return how to write a percentage as a share, None for another value.
 
     >>> _percentage("20%"), _percentage(20), _percentage("many")
-    ('; write 20 % as 0.2', '; write 20 % as 0.2', '')
+    ('write 20 % as 0.2', 'write 20 % as 0.2', None)
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(\s*%)?", label_text(value))
     if match is None or not (match[2] or LEAST_PERCENT <= float(match[1]) <= 100):
-        return ""
-    return f"; write {match[1]} % as {float(match[1]) / 100:g}"
+        return None
+    return f"write {match[1]} % as {float(match[1]) / 100:g}"
 
 
 def _types_at(model: type[BaseModel], path: list[str]) -> list[Any]:

@@ -106,10 +106,10 @@ def collect(
         staging.rows += len(reader.malformed)
     if staging.writer is None:
         reason = f": {reader.malformed[0]}" if reader.malformed else ""
-        raise InputError(f"{source}: has no rows{reason}; give a file with a row per sequence")
+        raise InputError(source, f"has no rows{reason}", "give a file with a row per sequence")
     staging.writer.close()
     if len(staging.refused) == staging.rows:
-        raise InputError(f"{staging.refused[0]} (all {staging.rows} rows of {source} are refused)")
+        raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
     quarantine.check_share(str(source), staging.rows, staging.refused)
     return Staged(
         source,

@@ -14,7 +14,7 @@ from seqclf.config.yaml_text import label_text
 from seqclf.data.reading.input_query import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError
 
 NAME = re.compile(r"\w[\w.-]*")
 
@@ -22,21 +22,21 @@ NAME = re.compile(r"\w[\w.-]*")
 def require_folder_name(value: str) -> str:
     """Refuse a name that is no plain folder name: the prepared data is cached under it."""
     if not NAME.fullmatch(value):
-        raise ValueError("names a folder; use letters, digits, - and _")
+        raise RefusedValueError("names a folder", "use letters, digits, - and _")
     return value
 
 
 def require_label(value: Any) -> Any:
     """Refuse a label column that is not set."""
     if value is None:
-        raise InputError("data.label is not set; name the column that holds the label: data.label=COLUMN")
+        raise InputError(None, "data.label is not set", "name the column that holds the label: data.label=COLUMN")
     return value
 
 
 def require_generator(value: dict[str, Any]) -> dict[str, Any]:
     """Refuse a generator without a function. `prepare` imports it before it reads any data."""
     if not isinstance(value.get("_target_"), str):
-        raise InputError("data.generator: must name a function: {_target_: mypackage.module.function}")
+        raise InputError("data.generator", "must name a function: {_target_: mypackage.module.function}")
     return value
 
 
@@ -46,7 +46,7 @@ def require_fields(value: Any) -> Any:
         return value
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
-    raise ValueError(f"must be a mapping; write {shell_word(f'data.fields={{{named}}}')}")
+    raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.fields={{{named}}}')}")
 
 
 class SplitOptions(Options):
@@ -115,13 +115,15 @@ class DataOptions(Options):
     def _check_split(self) -> DataOptions:
         """Compare keys that depend on each other."""
         if self.labels is not None and not self.group_by and self.id is None:
-            raise InputError("data.labels: is joined by data.id; name the id that both files have: data.id=COLUMN")
+            raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
         shares = self.split.shares(self.splits_with_file())
         assignment.check(self.split.by, self.split.column, shares, self.split.seed)
         if self.split.by == "fold":
             assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
         if shares.get("validation") == 0:
-            raise InputError("data.split.validation=0 leaves no validation; give data.validation=FILE or a share")
+            raise InputError(
+                None, "data.split.validation=0 leaves no validation", "give data.validation=FILE or a share"
+            )
         return self
 
     def splits_with_file(self) -> set[str]:

@@ -73,7 +73,9 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         check_fields(declared)  # generating may take as long as reading
     options = with_generated(options)
     if options.train is None:
-        raise InputError("data.train is not set; give a file, a glob, a URL or a .sql file: data.train=train.parquet")
+        raise InputError(
+            None, "data.train is not set", "give a file, a glob, a URL or a .sql file: data.train=train.parquet"
+        )
     sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
     with progress.stage("listing files"):
         states = states_of(options, sources)
@@ -86,14 +88,15 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         build_dataset(options, sources, scratch, check_fields)
         if (changed := changed_file(states, states_of(options, sources))) is not None:
             raise InputError(
-                f"{changed or sources['train']}: a file of the data changed while it was read; run again, on a copy if "
-                "it grows"
+                changed or sources["train"],
+                "a file of the data changed while it was read",
+                "run again, on a copy if it grows",
             )
     try:
         return open_dataset(entry.folder, options.positive, False, False)
     except DamagedError as error:
         raise InputError(
-            f"data.cache_dir={cache}: does not keep what is written to it ({error}); name another"
+            f"data.cache_dir={cache}", f"does not keep what is written to it ({error})", "name another"
         ) from None
 
 
@@ -235,11 +238,13 @@ def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
     distinct = pc.unique(labels)
     if len(distinct) <= FEW_LABELS:
         return
-    counts = f"{where} has {len(distinct):,} different values in {len(labels):,} rows"
+    counts = f"{len(distinct):,} different values in {len(labels):,} rows"
     if _are_measurements(distinct):
-        raise InputError(f"{counts}, which are fractions and not classes; name another column, or bin it in data.query")
+        problem = f"{where} has {counts}, which are fractions and not classes"
+        raise InputError(None, problem, "name another column, or bin it in data.query")
     if len(distinct) > NEARLY_ALL * len(labels):
-        raise InputError(f"{counts}, nearly one for each row; name the column of the classes: data.label=COLUMN")
+        problem = f"{where} has {counts}, nearly one for each row"
+        raise InputError(None, problem, "name the column of the classes: data.label=COLUMN")
 
 
 def _are_measurements(labels: pa.Array) -> bool:
@@ -259,8 +264,9 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[st
     classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
     if len(classes) < 2:
         raise InputError(
-            f"{where} has one class only ('{classes[0]}') in the training rows; "
-            "a classifier needs two or more: check data.label"
+            None,
+            f"{where} has one class only ('{classes[0]}') in the training rows",
+            "a classifier needs two or more: check data.label",
         )
     try:
         # As text, 10 would come before 2.

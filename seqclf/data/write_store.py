@@ -137,7 +137,7 @@ class StoreWriter:
         too_long = np.flatnonzero(self._too_long(batch) & in_split)
         if len(too_long) and self.schema.truncate == "error":
             reason = too_long_reason(batch.original_lengths, self.schema)
-            raise InputError(f"{refusal(int(too_long[0]), column, reason)} ({len(too_long)} such rows so far)")
+            raise refusal(int(too_long[0]), column, reason).error(f" ({len(too_long)} such rows so far)")
         for row in np.flatnonzero(~batch.usable() & in_split).tolist():
             if batch.original_lengths[row] == 0:
                 refused = refusal(row, column, EMPTY_REASON)
@@ -175,7 +175,7 @@ class StoreWriter:
             if not part.counts.used:
                 refusals = [*source.refused, *part.refused]
                 reason = refusals[-1] if refusals else ""
-                raise InputError(f"{source.source}: none of the rows for {name} can be used: {reason}")
+                raise InputError(source.source, f"none of the rows for {name} can be used: {reason}")
             part.counts.refused = len(part.refused) + (len(source.refused) if name == origin else 0)
             self.report[name] = part.counts
         self.quarantine.check_share(str(source.source), source.rows, [*source.refused, *late])

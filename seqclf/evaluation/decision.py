@@ -137,9 +137,9 @@ def override_threshold(
     except (TypeError, ValueError):
         probability = -1.0
     if not 0 <= probability <= 1:
-        raise InputError(f"threshold={threshold}: must be a probability of the positive label, argmax or null")
+        raise InputError(f"threshold={threshold}", "must be a probability of the positive label, argmax or null")
     if positive is None:
-        raise InputError(f"threshold={threshold}: needs two classes; set threshold=argmax or null")
+        raise InputError(f"threshold={threshold}", "needs two classes", "set threshold=argmax or null")
     # The margin of 0 or 1 is infinite, and JSON has no infinity. `choose` compares with `threshold` itself.
     inner = min(max(probability, CERTAIN), 1 - CERTAIN)
     margin = float(np.log(inner / (1 - inner)))
@@ -211,32 +211,33 @@ def parse_rule(
     """Rule of conf/decision and its target by label. Raises InputError where they do not fit the classes."""
     rules = [rule for rule in RULES if settings[rule] is not None]
     if len(rules) > 1:
-        raise InputError(f"decision.{rules[0]} and decision.{rules[1]}: set one of them")
+        raise InputError(f"decision.{rules[0]} and decision.{rules[1]}", "set one of them")
     if not rules:
         return "argmax", {}
     rule, value = rules[0], settings[rules[0]]
     by_label = {label_text(label): target for label, target in value.items()} if isinstance(value, Mapping) else None
     if by_label is not None and (unknown := sorted(set(by_label) - set(classes))):
-        raise InputError(f"decision.{rule}: no label '{unknown[0]}'; the labels are {', '.join(classes)}")
+        raise InputError(f"decision.{rule}", f"no label '{unknown[0]}'", f"the labels are {', '.join(classes)}")
     if positive is None and (by_label is None or rule in ("max_alerts", "cost")):
         hint = f"set targets by label: 'decision.{rule}={{{classes[0]}: {value}}}'"
         if rule in ("max_alerts", "cost"):
             hint = f"the data has {len(classes)}; use decision.min_recall or decision.min_precision"
-        raise InputError(f"decision.{rule}={value}: needs two classes; {hint}")
+        raise InputError(f"decision.{rule}={value}", "needs two classes", hint)
     if positive is None:
         targets = by_label or {}
     else:
         targets = {positive: value} if by_label is None else by_label
         if list(targets) != [positive]:
             raise InputError(
-                f"decision.{rule}: with two classes it is for the positive label, {positive}; "
-                "set data.positive to the label that matters"
+                f"decision.{rule}",
+                f"with two classes it is for the positive label, {positive}",
+                "set data.positive to the label that matters",
             )
     for label, target in targets.items():
         is_number = isinstance(target, (int, float)) and not isinstance(target, bool)
         if not is_number or target <= 0 or (rule != "cost" and target >= 1):
             limit = "above 0" if rule == "cost" else "above 0 and below 1"
-            raise InputError(f"decision.{rule}={target} for {label}: must be a number {limit}")
+            raise InputError(f"decision.{rule}={target} for {label}", f"must be a number {limit}")
     return rule, {label: float(target) for label, target in targets.items()}
 
 

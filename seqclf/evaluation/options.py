@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Options
 from seqclf.config.yaml_text import label_text
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError
 from seqclf.evaluation.decision import RULES
 
 
@@ -17,8 +17,8 @@ def require_share(value: float) -> float:
     """Refuse anything but a share between 0 and 1. A percentage is the usual slip."""
     if 0 < value < 1:
         return value
-    hint = f"; write {value:g} % as {value / 100:g}" if 1 < value < 100 else ""
-    raise ValueError(f"must be a number above 0 and below 1{hint}")
+    hint = f"write {value:g} % as {value / 100:g}" if 1 < value < 100 else None
+    raise RefusedValueError("must be a number above 0 and below 1", hint)
 
 
 def read_labels(value: Any) -> Any:
@@ -37,7 +37,7 @@ def require_threshold(value: Any) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if value is None or value == "argmax" or (is_number and 0 <= value <= 1):
         return value
-    raise ValueError("must be a probability of the positive label, argmax or null")
+    raise RefusedValueError("must be a probability of the positive label, argmax or null")
 
 
 ThresholdOption = Annotated[float | Literal["argmax"] | None, BeforeValidator(require_threshold)]
@@ -73,5 +73,5 @@ class DecisionOptions(Options):
     def _one_rule(self) -> DecisionOptions:
         rules = [rule for rule in RULES if getattr(self, rule) is not None]
         if len(rules) > 1:
-            raise InputError(f"decision.{rules[0]} and decision.{rules[1]}: set one of them")
+            raise InputError(f"decision.{rules[0]} and decision.{rules[1]}", "set one of them")
         return self

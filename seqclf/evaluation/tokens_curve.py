@@ -89,20 +89,23 @@ class TokensCurve(JsonResult):
             return math.inf if self.threshold is None else self.threshold
         if isinstance(budget, bool) or not isinstance(budget, Real):
             raise InputError(
-                f"budget={budget!r}: is of type {type(budget).__name__}; give a number, the share of tokens that may "
-                "be read"
+                f"budget={budget!r}",
+                f"is of type {type(budget).__name__}",
+                "give a number, the share of tokens that may be read",
             )
         if not 0 < float(budget) <= 1:
             raise InputError(
-                f"budget={budget}: must be above 0 and at most 1, the share of tokens that may be read; null reads as "
-                "many as the bundle recommends"
+                f"budget={budget}",
+                "must be above 0 and at most 1, the share of tokens that may be read",
+                "null reads as many as the bundle recommends",
             )
         if budget == 1:
             return math.inf
         if "validation" not in self.splits:
             raise InputError(
-                f"budget={budget}: the bundle was exported without the metrics of its run, which hold the curve of "
-                "tokens read; set budget=1 or null, or export the checkpoint inside of its run folder"
+                f"budget={budget}",
+                "the bundle was exported without the metrics of its run, which hold the curve of tokens read",
+                "set budget=1 or null, or export the checkpoint inside of its run folder",
             )
         points = self.splits["validation"]
         within = [point for point in points if point.tokens <= budget] or [points[0]]

@@ -79,7 +79,7 @@ def _decision(metrics: JsonObject) -> Decision:
         return Decision.from_dict(metrics["decision"])
     except (KeyError, TypeError, ValueError):
         raise InputError(
-            "metrics.json of the run: its decision cannot be read; remove the file, or train again"
+            "metrics.json of the run", "its decision cannot be read", "remove the file, or train again"
         ) from None
 
 

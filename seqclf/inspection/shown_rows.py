@@ -105,7 +105,7 @@ class RowReader:
         rows = self._encoded(columns, [str(row + 1) for row in range(len(sequences))], "row")
         for error in [*filter(None, errors), *rows.refused]:
             # Of a single sequence there is no row to name.
-            raise InputError(f"{name}: {error.removeprefix('row 1: ') if len(sequences) == 1 else error}")
+            raise InputError(name, error.removeprefix("row 1: ") if len(sequences) == 1 else error)
         return rows
 
     def of_file(self, path: str, most: int) -> ShownRows:
@@ -121,13 +121,13 @@ class RowReader:
             schema = replace(self.schema, label=label if label in types else None, id=id)
             columns = next((rows.columns for rows in reader.read(schema, rows=most)), None)
         if columns is None:
-            raise InputError(f"{source}: has no rows; give a file with a row per sequence")
+            raise InputError(source, "has no rows", "give a file with a row per sequence")
         columns = columns.slice(0, most)
         has_ids = ID in columns.schema.names
         named = columns.column(ID).to_pylist() if has_ids else range(1, columns.num_rows + 1)
         rows = self._encoded(columns, [str(name) for name in named], "id" if has_ids else "input row")
         if not len(rows):
-            raise InputError(f"{source}: none of the first {columns.num_rows} rows can be used: {rows.refused[0]}")
+            raise InputError(source, f"none of the first {columns.num_rows} rows can be used: {rows.refused[0]}")
         return rows
 
     def of_split(self, split: Split, classes: Sequence[str], most: int) -> ShownRows:

@@ -107,8 +107,10 @@ class AdaptiveClassifier(SequenceClassifier):
         self.register_buffer("gain", torch.zeros(()))
         if super().step_form() is None:
             raise InputError(
-                "model: an adaptive model reads each sequence once, from its start; set model.bidirectional=false, and "
-                "an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"
+                "model",
+                "an adaptive model reads each sequence once, from its start",
+                "set model.bidirectional=false, and an encoder that can read chunk by chunk, such as "
+                "seqclf.models.recurrent.Recurrent",
             )
         self.halting = HaltingHead(self.encoder.size)
 

@@ -10,7 +10,6 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.data.encoding.field_spec import FieldSpec
-from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.dropout import TokenDropout
 from seqclf.models.embedding import FieldEmbedding
@@ -75,7 +74,7 @@ class SequenceClassifier(nn.Module):
         # Inputs beside the tokens that the encoder reads by name.
         self.structure = tuple(getattr(self.encoder, "structure", ()))
         if set(self.structure) - {field["name"] for field in fields}:
-            raise InputError(no_trees({"encoder": encoder}, (field["name"] for field in fields)))
+            raise no_trees({"encoder": encoder}, (field["name"] for field in fields))
         self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)

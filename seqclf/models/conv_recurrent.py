@@ -120,13 +120,13 @@ class ConvRecurrent(SequenceEncoder):
 
 def _check(channels: int, kernel: int, strides: Sequence[int]) -> None:
     if not _is_count(channels):
-        raise InputError(f"model.channels={channels}: must be a whole number from 1")
+        raise InputError(f"model.channels={channels}", "must be a whole number from 1")
     if not isinstance(strides, (list, tuple)) or not strides or not all(map(_is_count, strides)):
-        raise InputError(f"model.strides={strides}: must be a list of whole numbers from 1, such as [4, 2]")
+        raise InputError(f"model.strides={strides}", "must be a list of whole numbers from 1, such as [4, 2]")
     if not _is_count(kernel) or kernel % 2 == 0:
-        raise InputError(f"model.kernel={kernel}: must be an odd number, of a token and as many on either side")
+        raise InputError(f"model.kernel={kernel}", "must be an odd number, of a token and as many on either side")
     if kernel < max(strides):
-        raise InputError(f"model.kernel={kernel}: skips tokens; set it to at least the largest of model.strides")
+        raise InputError(f"model.kernel={kernel}", "skips tokens", "set it to at least the largest of model.strides")
 
 
 def _is_count(value: object) -> bool:

@@ -95,13 +95,13 @@ def check_fields(
     """
     if reads_trees(model) and all(encoder.tags is None for encoder in encoders.values()):
         columns = [encoder.field.columns[0] for encoder in encoders.values() if isinstance(encoder, Encoder)]
-        raise InputError(no_trees(model, encoders, columns[0] if len(columns) == 1 else "COLUMN", dataset))
+        raise no_trees(model, encoders, columns[0] if len(columns) == 1 else "COLUMN", dataset)
 
 
 def no_trees(
     model: Mapping[str, Any], fields: Iterable[str], column: str = "COLUMN", dataset: str | None = None
-) -> str:
-    """Return the error line of a model that reads trees, on data with other fields.
+) -> InputError:
+    """Return the error of a model that reads trees, on data with other fields.
 
     `column`: that may hold trees. `dataset`: the name of the data. A choice of the same name with `_trees` at its end
     has the same rows as trees.
@@ -110,9 +110,10 @@ def no_trees(
     remedy = (
         f"data={as_trees}" if (CONF / "data" / f"{as_trees}.yaml").is_file() else f"'data.fields={{{column}: tree}}'"
     )
-    return (
-        f"{_as_written(model)}: reads trees, and the data has none (fields: {', '.join(fields)}); "
-        f"set {remedy} or choose another model, such as model=lstm"
+    return InputError(
+        _as_written(model),
+        f"reads trees, and the data has none (fields: {', '.join(fields)})",
+        f"set {remedy} or choose another model, such as model=lstm",
     )
 
 
@@ -138,7 +139,7 @@ def build_encoder(
     the dict comes before both. Raises InputError, which names the key, on an argument that the encoder does not take.
     """
     if "_target_" not in encoder:
-        raise InputError("model.encoder: names no class; set model.encoder._target_")
+        raise InputError("model.encoder", "names no class", "set model.encoder._target_")
     located = locate_subclass(encoder["_target_"], nn.Module, "model.encoder._target_")
     settings = {name: value for name, value in encoder.items() if name != "_target_"}
     parameters = set(arguments_of(located).names)
@@ -151,6 +152,8 @@ def build_encoder(
     built = build(encoder, nn.Module, input_size=input_size, **extra)
     if not isinstance(getattr(built, "size", None), int):
         raise InputError(
-            f"model.encoder._target_={encoder['_target_']}: has no attribute size; set it to the channels of an output"
+            f"model.encoder._target_={encoder['_target_']}",
+            "has no attribute size",
+            "set it to the channels of an output",
         )
     return built

@@ -58,7 +58,9 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     networks = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         target = model["_target_"]
-        raise InputError(f"model._target_={target}: has lazy modules, which a checkpoint cannot hold; give their sizes")
+        raise InputError(
+            f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
+        )
     if hasattr(networks[0], "at_thresholds"):
         refuse_members(len(networks))
     return networks[0] if len(networks) == 1 else Ensemble(networks)

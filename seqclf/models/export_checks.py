@@ -43,7 +43,7 @@ def check_logits(
     logits = _run(network, inputs, key)
     shape = (len(inputs["lengths"]), num_classes)
     if not isinstance(logits, torch.Tensor) or logits.shape != shape or not logits.is_floating_point():
-        raise InputError(f"{key}: returns {describe_value(logits)} for {shape[0]} sequences; return logits {shape}")
+        raise InputError(key, f"returns {describe_value(logits)} for {shape[0]} sequences", f"return logits {shape}")
 
 
 def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, shortest: int = 1) -> None:
@@ -65,18 +65,17 @@ def check_exportable(network: nn.Module, fields: Sequence[FieldSpec], key: str, 
             except InputError as error:
                 if lengths.min() >= shortest:
                     raise
-                raise InputError(
-                    f"{error}; the data has at least {shortest} tokens a sequence, but an exported network takes any "
-                    "number: pad shorter sequences in forward, or set export=false"
-                ) from error
+                remedy = (
+                    f"the data has at least {shortest} tokens a sequence, but an exported network takes any number: "
+                    "pad shorter sequences in forward, or set export=false"
+                )
+                raise error.within(None, remedy) from error
             try:
                 logits = session.run(["logits"], inputs)[0]
             except Exception as error:  # ONNX Runtime's exceptions have no common base class
-                raise InputError(
-                    f"{key}: the exported network fails on {shape}: {first_line(error)}; {REMEDY}"
-                ) from error
+                raise InputError(key, f"the exported network fails on {shape}: {first_line(error)}", REMEDY) from error
             if logits.shape != expected.shape or logit_error(logits, expected) > TOLERANCE:
-                raise InputError(f"{key}: the exported network has other logits on {shape}; {REMEDY}")
+                raise InputError(key, f"the exported network has other logits on {shape}", REMEDY)
 
 
 def padding_error(network: nn.Module, fields: Sequence[FieldSpec], key: str = "model", shortest: int = 1) -> float:
@@ -124,7 +123,7 @@ def _finite_logits(network: nn.Module, inputs: dict[str, np.ndarray], key: str) 
     broken = inputs["lengths"][~np.isfinite(logits).all(axis=-1)]
     if len(broken):
         length = f"{broken[0]} token{'s' if broken[0] > 1 else ''}"
-        raise InputError(f"{key}: the logits of a sequence of {length} are not finite; {NOT_FINITE}")
+        raise InputError(key, f"the logits of a sequence of {length} are not finite", NOT_FINITE)
     return logits
 
 
@@ -144,7 +143,7 @@ def _run(network: nn.Module, inputs: dict[str, np.ndarray], key: str) -> Any:
         raise
     except Exception as error:  # the code of another package may raise anything
         shape = f"{len(lengths)} sequences of {', '.join(map(str, lengths))} tokens"
-        raise InputError(f"{key}: fails on {shape} ({type(error).__name__}: {first_line(error)})") from error
+        raise InputError(key, f"fails on {shape} ({type(error).__name__}: {first_line(error)})") from error
     finally:
         for module, training in modes.items():
             module.training = training
@@ -157,4 +156,4 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
-        raise InputError(f"{key}: the exported network cannot be loaded: {first_line(error)}; {REMEDY}") from error
+        raise InputError(key, f"the exported network cannot be loaded: {first_line(error)}", REMEDY) from error

@@ -101,11 +101,11 @@ def export_onnx(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path, 
             replace_modules(exported)
             program = _export(exported, tensors)
         except Exception as error:  # the code of a module may raise anything
-            obstacle: str | None = explain_failure(exported, error)
+            obstacle: InputError | None = explain_failure(exported, error)
         else:
             obstacle = _fixed_axis(exported, tensors, program)
-    if obstacle:
-        raise InputError(f"{key}: cannot be exported to ONNX: {obstacle}")
+    if obstacle is not None:
+        raise InputError(key, f"cannot be exported to ONNX: {obstacle.reason}", obstacle.remedy)
     _finish(program.model, exported)
     program.save(str(path), external_data=False)
 
@@ -147,14 +147,16 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
             )
         except Exception as error:  # an encoder of another package may raise anything
             raise InputError(
-                f"model.encoder: its step_form cannot be exported to ONNX ({type(error).__name__}: "
-                f"{first_line(error)}); return None from step_form, and the bundle has no step"
+                "model.encoder",
+                f"its step_form cannot be exported to ONNX ({type(error).__name__}: {first_line(error)})",
+                "return None from step_form, and the bundle has no step",
             ) from error
     shapes = [list(value.shape) for value in program.model.graph.inputs if value.name in set(tensors) - {"lengths"}]
     if any(isinstance(size, int) for shape in shapes for size in shape[:2]):
         raise InputError(
-            "model.encoder: its step_form fixes the number of sequences or tokens; use sizes of its inputs only, or "
-            "return None from step_form, and the bundle has no step"
+            "model.encoder",
+            "its step_form fixes the number of sequences or tokens",
+            "use sizes of its inputs only, or return None from step_form, and the bundle has no step",
         )
     _finish(program.model, exported)
     _name_axes(program.model.graph, set(tensors) - {"lengths"})
@@ -180,8 +182,9 @@ def _copy(classifier: nn.Module, tensors: Mapping[str, Tensor], key: str) -> Any
             return copy.deepcopy(classifier)
     except Exception as error:  # the code of a module may raise anything
         raise InputError(
-            f"{key}: cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {error}); keep "
-            "what cannot be copied, such as locks and files, out of its attributes"
+            key,
+            f"cannot be exported to ONNX: the network cannot be copied ({type(error).__name__}: {error})",
+            "keep what cannot be copied, such as locks and files, out of its attributes",
         ) from None
 
 
@@ -235,7 +238,7 @@ def _export(exported: nn.Module, tensors: Mapping[str, Tensor]) -> Any:
     )
 
 
-def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any) -> str | None:
+def _fixed_axis(exported: nn.Module, tensors: Mapping[str, Tensor], program: Any) -> InputError | None:
     """Return the module that fixed an axis, None if all are free.
 
     The exporter itself drops a free axis silently, and the model would then take sequences of one length only.

@@ -18,14 +18,14 @@ REMEDY = "give that module an onnx_form (see docs/extending.md), or set export=f
 WRAPPER = "classifier."  # prefix of module names in the exported network
 
 
-def explain_failure(network: nn.Module, error: BaseException) -> str:
+def explain_failure(network: nn.Module, error: BaseException) -> InputError:
     """Return the module of `network` in which the exporter failed, the reason, and the remedy."""
     causes = list(_causes(error))
     for cause in causes:
         if isinstance(cause, InputError):
-            return str(cause)
+            return cause
     location = _innermost_module(network, causes)
-    return f"{location or 'the network'} {_reason(causes[-1])}; {REMEDY}"
+    return InputError(None, f"{location or 'the network'} {_reason(causes[-1])}", REMEDY)
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
@@ -94,7 +94,7 @@ class _FixedAxisFinder:
 
 def explain_fixed_axis(
     network: nn.Module, fields: Mapping[str, Tensor], lengths: Tensor, shapes: Any, axis: str
-) -> str:
+) -> InputError:
     """Return the module of `network` that fixes an axis of its input to the size of the example."""
     finder = _FixedAxisFinder(network)
 
@@ -115,4 +115,4 @@ def explain_fixed_axis(
     culprit = finder.culprit
     name = finder.names[culprit] if culprit is not None else ""
     location = describe(name, culprit) if name else "the network"
-    return f"{location} fixes the number of {axis}, as a Python loop over them does; {REMEDY}"
+    return InputError(None, f"{location} fixes the number of {axis}, as a Python loop over them does", REMEDY)

@@ -11,7 +11,7 @@ from typing_extensions import TypedDict
 from seqclf.config.instantiate import is_foreign
 from seqclf.config.options import Count, NonNegative, ZeroOrMore
 from seqclf.config.suggestions import must_be_one_of
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError
 
 TRANSFORMER = "seqclf.models.transformer.Transformer"
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"
@@ -26,9 +26,10 @@ def check_pooling(value: str) -> str:
     names = value.split("+")
     unknown = [name for name in names if name not in POOLING_NAMES]
     if unknown:
-        raise ValueError(f"{must_be_one_of(unknown[0], POOLING_NAMES)}; several are joined by +")
+        problem, hint = must_be_one_of(unknown[0], POOLING_NAMES)
+        raise RefusedValueError(problem, "; ".join(filter(None, [hint, "several are joined by +"])))
     if len(set(names)) < len(names):
-        raise ValueError("names one twice")
+        raise RefusedValueError("names one twice")
     return value
 
 
@@ -63,8 +64,9 @@ def check_residual(layers: int, residual_layers: int) -> None:
     """
     if not 0 <= residual_layers < layers:
         raise InputError(
-            f"model.residual_layers={residual_layers}: must be at least 0 and less than model.layers={layers}; the "
-            "first layer cannot be residual"
+            f"model.residual_layers={residual_layers}",
+            f"must be at least 0 and less than model.layers={layers}",
+            "the first layer cannot be residual",
         )
 
 
@@ -176,8 +178,9 @@ def check_adaptive(model: Any) -> Any:
         return model
     if {**model, **model.get("encoder", {})}.get("bidirectional"):
         raise InputError(
-            "model.bidirectional=true: an adaptive model reads each sequence once, from its start; set "
-            "model.bidirectional=false"
+            "model.bidirectional=true",
+            "an adaptive model reads each sequence once, from its start",
+            "set model.bidirectional=false",
         )
     refuse_members(model.get("members", 1))
     return model
@@ -187,8 +190,9 @@ def refuse_members(members: int) -> None:
     """Raise InputError for several members of an adaptive model."""
     if members != 1:
         raise InputError(
-            f"model.members={members}: an adaptive model is one network, as members would halt at different tokens; "
-            "set model.members=1"
+            f"model.members={members}",
+            "an adaptive model is one network, as members would halt at different tokens",
+            "set model.members=1",
         )
 
 

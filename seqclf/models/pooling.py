@@ -52,9 +52,9 @@ class Pooling(nn.Module):
         super().__init__()
         self.kinds = kind.split("+")
         if not set(self.kinds) <= set(POOLINGS):
-            raise InputError(f"model.pooling={kind}: must be one of {', '.join(POOLINGS)}, or several joined by +")
+            raise InputError(f"model.pooling={kind}", f"must be one of {', '.join(POOLINGS)}, or several joined by +")
         if len(set(self.kinds)) < len(self.kinds):
-            raise InputError(f"model.pooling={kind}: names a kind twice; remove one")
+            raise InputError(f"model.pooling={kind}", "names a kind twice", "remove one")
         self.size = size * len(self.kinds)
         self.forward_size = size - backward_size
         self.score = nn.Linear(size, 1) if "attention" in self.kinds else None

@@ -68,11 +68,11 @@ class Recurrent(SequenceEncoder):
     ):
         super().__init__()
         if cell not in CELLS:
-            raise InputError(f"model.cell={cell}: must be one of {', '.join(CELLS)}")
+            raise InputError(f"model.cell={cell}", f"must be one of {', '.join(CELLS)}")
         if layout not in LAYOUTS:
-            raise InputError(f"model.layout={layout}: must be one of {', '.join(LAYOUTS)}")
+            raise InputError(f"model.layout={layout}", f"must be one of {', '.join(LAYOUTS)}")
         if hidden_size < 1 or layers < 1:
-            raise InputError(f"model.hidden_size={hidden_size}, model.layers={layers}: must be at least 1")
+            raise InputError(f"model.hidden_size={hidden_size}, model.layers={layers}", "must be at least 1")
         check_residual(layers, residual_layers)
         self.cell = cell
         self.layout = layout

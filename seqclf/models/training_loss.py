@@ -39,8 +39,9 @@ def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
         return torch.func.vmap(lambda row, label: loss(row[None], label[None]))(logits, labels)
     except RuntimeError as error:
         raise InputError(
-            f"loss: model=adaptive needs the loss of each row, and {type(loss).__name__} gives none "
-            f"({first_line(error)}); add a method row_costs(logits, labels)"
+            "loss",
+            f"model=adaptive needs the loss of each row, and {type(loss).__name__} gives none ({first_line(error)})",
+            "add a method row_costs(logits, labels)",
         ) from None
 
 

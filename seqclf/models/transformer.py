@@ -166,9 +166,9 @@ class Transformer(SequenceEncoder):
             "expansion": expansion,
         }.items():
             if count < 1:
-                raise InputError(f"model.{name}={count}: must be at least 1")
+                raise InputError(f"model.{name}={count}", "must be at least 1")
         if feed_forward not in FEED_FORWARDS:
-            raise InputError(f"model.feed_forward={feed_forward}: must be {' or '.join(FEED_FORWARDS)}")
+            raise InputError(f"model.feed_forward={feed_forward}", f"must be {' or '.join(FEED_FORWARDS)}")
         check_heads(hidden_size, heads)
         self.size = hidden_size
         self.head_size = hidden_size // heads

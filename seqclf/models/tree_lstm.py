@@ -91,7 +91,7 @@ class TreeLSTM(SequenceEncoder):
     def __init__(self, input_size: int, *, composition: str, hidden_size: int):
         super().__init__()
         if composition not in CELLS:
-            raise InputError(f"model.composition={composition}: {must_be_one_of(composition, list(CELLS))}")
+            raise InputError(f"model.composition={composition}", *must_be_one_of(composition, list(CELLS)))
         self.size = hidden_size
         self.composition = composition
         self.input = nn.Linear(input_size, 4 * hidden_size)  # input, output and update gates, then the forget gate

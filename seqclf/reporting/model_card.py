@@ -40,8 +40,9 @@ def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> s
     # The run's metrics.json may be of another version or edited, so any key may be missing or of another type.
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
         raise InputError(
-            f"metrics.json of the run: is not as this version writes it ({type(error).__name__}: {error}); remove it, "
-            "and the bundle has no scores"
+            "metrics.json of the run",
+            f"is not as this version writes it ({type(error).__name__}: {error})",
+            "remove it, and the bundle has no scores",
         ) from error
 
 

@@ -69,7 +69,7 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputError(f"{path}: cannot be written ({error.strerror or error}); {REMEDY}") from None
+        raise InputError(path, f"cannot be written ({error.strerror or error})", REMEDY) from None
 
 
 @contextmanager

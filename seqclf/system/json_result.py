@@ -47,7 +47,7 @@ class JsonResult:
         except ValidationError as error:
             first = error.errors()[0]
             key = ".".join(map(str, first["loc"])) or cls.__name__
-            raise InputError(f"{key}: {first['msg']}") from None
+            raise InputError(key, first["msg"]) from None
 
 
 def _to_json(value: Any) -> Any:

@@ -65,8 +65,9 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
             last = run / "checkpoints" / "last.ckpt"
             resume = f"resume it (checkpoint={last}), " if last.is_file() else ""
             raise InputError(
-                f"hydra.run.dir={run}: holds a run already ({', '.join(results)}); name another folder, {resume}"
-                "or replace it (overwrite=true)"
+                f"hydra.run.dir={run}",
+                f"holds a run already ({', '.join(results)})",
+                f"name another folder, {resume}or replace it (overwrite=true)",
             )
         for folder in (run, run / "checkpoints"):
             sweep(folder, f".*{SUFFIX}")
@@ -87,10 +88,12 @@ def locked(folder: Path) -> Iterator[None]:
         handle = _lock(path)
     except BlockingIOError:
         raise InputError(
-            f"hydra.run.dir={folder}: another run holds this folder ({_holder(path)}); wait for its end or name another"
+            f"hydra.run.dir={folder}",
+            f"another run holds this folder ({_holder(path)})",
+            "wait for its end or name another",
         ) from None
     except OSError as error:
-        raise InputError(f"hydra.run.dir={folder}: cannot be written ({error.strerror}); name another") from None
+        raise InputError(f"hydra.run.dir={folder}", f"cannot be written ({error.strerror})", "name another") from None
     _HELD.add(handle)
     try:
         yield

@@ -72,7 +72,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
     """
     if isinstance(shape, Where):
         if not _fits(value, shape.shape) or not shape.check(value):
-            raise InputError(f"{key or 'it'} must be {shape.text}")
+            raise InputError(None, f"{key or 'it'} must be {shape.text}")
     elif isinstance(shape, Each):
         require(value, dict, key)
         for name, entry in value.items():
@@ -82,7 +82,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
         require(value, dict, key)
         for name, entry_shape in shape.items():
             if name not in value:
-                raise InputError(f"{_below(key, name)} is missing")
+                raise InputError(None, f"{_below(key, name)} is missing")
             require(value[name], entry_shape, _below(key, name))
     elif isinstance(shape, list):
         require(value, list, key)
@@ -94,7 +94,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
         if not any(_fits(value, option) for option in shape):
             require(value, shape[0], key)
     elif not _is_instance(value, shape):
-        raise InputError(f"{key or 'it'} must be {TYPES.get(shape, 'null')}")
+        raise InputError(None, f"{key or 'it'} must be {TYPES.get(shape, 'null')}")
 
 
 def _fits(value: Any, shape: Any) -> bool:
@@ -129,7 +129,7 @@ def error_context(where: object, remedy: str) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(f"{where}: {error}; {remedy}") from None
+        raise error.within(where, remedy) from None
 
 
 def read_json(path: Path) -> Any:
@@ -137,4 +137,4 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise InputError(f"is not readable JSON ({type(error).__name__})") from None
+        raise InputError(None, f"is not readable JSON ({type(error).__name__})") from None

@@ -73,14 +73,14 @@ def apply_change(
                 require_memory(config, fields, classes)
                 changed = change_network(task.model, config, fields, classes, seed)
             except InputError as error:  # of a constructor, which does not know the key
-                raise InputError(f"{key}: {error}") from None
+                raise error.within(key) from None
             if not any(weight.requires_grad for weight in changed.network.parameters()):
-                raise InputError(f"{key}: {NOTHING_LEARNS}")
+                raise InputError(key, *NOTHING_LEARNS)
             if optimizer is not None:
                 carry_optimizer(optimizer, before, changed.network, changed.axes)
             task.model, preserves = changed.network, changed.preserves
         elif not any(weight.requires_grad for weight in before.values()):
-            raise InputError(f"{key}: {NOTHING_LEARNS}")
+            raise InputError(key, *NOTHING_LEARNS)
     except InputError:
         for name, weight in before.items():
             weight.requires_grad_(states[name])
@@ -94,7 +94,7 @@ def apply_change(
     )
 
 
-NOTHING_LEARNS = "leaves no weight that learns; freeze fewer modules"
+NOTHING_LEARNS = ("leaves no weight that learns", "freeze fewer modules")
 
 
 def _set_frozen(network: Any, change: ModelChange, key: str) -> None:

@@ -64,7 +64,7 @@ def check_accelerator(name: str | None) -> None:
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     available = {"gpu": cuda or mps, "cuda": cuda, "mps": mps, "tpu": find_spec("torch_xla") is not None}
     if name is not None and not available.get(name, True):
-        raise InputError(f"trainer.accelerator={name}: PyTorch sees no such device; set trainer.accelerator=cpu")
+        raise InputError(f"trainer.accelerator={name}", "PyTorch sees no such device", "set trainer.accelerator=cpu")
 
 
 def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Config:
@@ -73,7 +73,7 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Conf
     taken = arguments_of(network)
     for name in OF_MODEL:
         if not taken.accepts(name):
-            raise InputError(f"model._target_={settings['_target_']}: must take the argument {name}")
+            raise InputError(f"model._target_={settings['_target_']}", f"must take the argument {name}")
     taken = taken.without(OF_MODEL)
     if issubclass(network, SequenceClassifier) and taken.takes_any:
         return _resolve_classifier(network, taken, settings, written)
@@ -85,13 +85,13 @@ def _resolve_classifier(
 ) -> Config:
     """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
-        raise InputError("model.encoder._target_: is missing; name the class of the encoder")
+        raise InputError("model.encoder._target_", "is missing", "name the class of the encoder")
     located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
     of_encoder = arguments_of(located)
     for name in OF_ENCODER:
         if not of_encoder.accepts(name):
             target = settings["encoder"]["_target_"]
-            raise InputError(f"model.encoder._target_={target}: must take the argument {name}")
+            raise InputError(f"model.encoder._target_={target}", f"must take the argument {name}")
     of_encoder = of_encoder.without(OF_ENCODER)
     # What the encoder requires may stand in its block or above it.
     block = _known("model.encoder", settings["encoder"], of_encoder, written, ignored=["_target_"])
@@ -124,7 +124,7 @@ def _without_repeats(
     repeated = [name for name in settings if name in block and name != "_target_" and name not in of_classifier]
     for name in repeated:
         if f"model.{name}" in written:
-            raise InputError(f"model.{name}: has no effect beside model.encoder.{name}; set that")
+            raise InputError(f"model.{name}", f"has no effect beside model.encoder.{name}", "set that")
     return {name: value for name, value in settings.items() if name not in repeated}
 
 
@@ -153,19 +153,16 @@ def _try_optimizer(settings: Config) -> None:
     """Raise InputError unless an optimizer can be made for the groups of `make_optimizer`, and make a step."""
     key = f"optimizer._target_={settings['_target_']}"
     matrix, vector = (nn.Parameter(torch.zeros(shape)) for shape in ((1, 1), (1,)))
-    try:
-        build(settings, torch.optim.Optimizer, params=[matrix])
-    except InputError as error:  # begins with the target
-        raise InputError(f"optimizer._target_={error}") from None
+    build(settings, torch.optim.Optimizer, "optimizer._target_", params=[matrix])
     try:
         optimizer = build(settings, torch.optim.Optimizer, params=[{"params": [matrix]}, {"params": [vector]}])
         if optimizer.__module__.startswith("torch."):  # others may need a GPU, or more of a model
             matrix.grad, vector.grad = torch.zeros_like(matrix), torch.zeros_like(vector)
             optimizer.step()
     except (InputError, RuntimeError) as error:
-        reason = first_line(error).removeprefix(f"{settings['_target_']}: ")
+        reason = error.problem if isinstance(error, InputError) else first_line(error)
         raise InputError(
-            f"{key}: cannot train all weights of a model ({reason}); choose another, such as torch.optim.AdamW"
+            key, f"cannot train all weights of a model ({reason})", "choose another, such as torch.optim.AdamW"
         ) from None
 
 

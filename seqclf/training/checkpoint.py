@@ -45,18 +45,18 @@ REPEATED = ("members", "layers")  # settings that repeat a part of the network, 
 
 def read_checkpoint(path: Any) -> Mapping[str, Any]:
     """Return the content of a checkpoint. Raises InputError unless it is a checkpoint of this package."""
-    message = f"checkpoint={path}: is not a seqclf checkpoint; give RUN/checkpoints/best.ckpt"
+    refused = InputError(f"checkpoint={path}", "is not a seqclf checkpoint", "give RUN/checkpoints/best.ckpt")
     if not Path(path).exists():
-        raise InputError(f"checkpoint={path}: no such file")
+        raise InputError(f"checkpoint={path}", "no such file")
     if not _is_plain_archive(Path(path)):
-        raise InputError(message)
+        raise refused
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
     except Exception:  # the unpickler may raise anything on a file that is no checkpoint
         state = None
     hyper = state.get("hyper_parameters") if isinstance(state, dict) else None
     if not isinstance(hyper, dict) or "dataset" not in hyper:
-        raise InputError(message)
+        raise refused
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train again, or choose another"):
         require(state, SHAPE)
         require(hyper.get("frozen", []), [str], "hyper_parameters.frozen")  # older checkpoints have none
@@ -80,12 +80,12 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         # Settings end up in the manifest, which is JSON: a tensor among them would fail only there.
         json.dumps(hyper)
     except (TypeError, ValueError, RecursionError):
-        raise InputError("hyper_parameters must be plain texts, numbers and lists") from None
+        raise InputError(None, "hyper_parameters must be plain texts, numbers and lists") from None
     counts, classes = hyper["dataset"]["class_counts"], hyper["dataset"]["classes"]
     if len(counts) != len(classes):
-        raise InputError("dataset.class_counts must be a number for each class")
+        raise InputError(None, "dataset.class_counts must be a number for each class")
     if hyper["dataset"]["positive"] not in (None, *classes):
-        raise InputError("dataset.positive must be one of its classes")
+        raise InputError(None, "dataset.positive must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
         if field["kind"] == "parents":
             code = Where(int, lambda code: -1 <= code < len(classes), "a class or -1")
@@ -99,7 +99,7 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     for key, block in blocks.items():
         for name in REPEATED:
             if isinstance(block.get(name), int) and block[name] > tensors:
-                raise InputError(f"{key}.{name}={block[name]} is more than the checkpoint has weights")
+                raise InputError(None, f"{key}.{name}={block[name]} is more than the checkpoint has weights")
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
@@ -113,8 +113,9 @@ def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:
             package = package_of(target)
             if not (package in sys.modules or (package and importlib.util.find_spec(package))):
                 raise InputError(
-                    f"checkpoint={path}: {key}={target}: the package {package} is not installed; install it, or add "
-                    "the folder that holds it to PYTHONPATH"
+                    f"checkpoint={path}: {key}={target}",
+                    f"the package {package} is not installed",
+                    "install it, or add the folder that holds it to PYTHONPATH",
                 )
 
 
@@ -122,11 +123,11 @@ def check_weights(weights: Mapping[str, Tensor], expected: Mapping[str, Tensor])
     """Raise unless the weights of a checkpoint have the names and shapes that its settings need."""
     for name, tensor in expected.items():
         if name not in weights:
-            raise InputError(f"has no weight {name}, which its settings need")
+            raise InputError(None, f"has no weight {name}, which its settings need")
         if weights[name].shape != tensor.shape:
-            raise InputError(f"weight {name} is {_sizes(weights[name])}, its settings need {_sizes(tensor)}")
+            raise InputError(None, f"weight {name} is {_sizes(weights[name])}, its settings need {_sizes(tensor)}")
     if unknown := sorted(set(weights) - set(expected)):
-        raise InputError(f"has the weight {unknown[0]}, which its settings do not know")
+        raise InputError(None, f"has the weight {unknown[0]}, which its settings do not know")
 
 
 def check_size(hyper: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:

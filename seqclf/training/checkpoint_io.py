@@ -26,7 +26,9 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             torch.save(checkpoint, buffer)
         except Exception as error:  # whatever the state of a callback raises; a buffer in memory raises nothing
             raise InputError(
-                f"a callback puts into checkpoints what cannot be saved ({error}); use plain values and tensors"
+                None,
+                f"a callback puts into checkpoints what cannot be saved ({error})",
+                "use plain values and tensors",
             ) from None
         _require_plain(buffer, checkpoint)
         write_checkpoint(Path(path), buffer.getbuffer())
@@ -44,11 +46,14 @@ def _require_plain(content: io.BytesIO, checkpoint: Mapping[str, Any]) -> None:
         torch.save(state, buffer)
         if objects := _objects(buffer):
             raise InputError(
-                f"trainer.callbacks: the state of {name} holds {objects[0]}, which a checkpoint cannot hold; "
-                "return plain values and tensors from its state_dict"
+                "trainer.callbacks",
+                f"the state of {name} holds {objects[0]}, which a checkpoint cannot hold",
+                "return plain values and tensors from its state_dict",
             )
     raise InputError(
-        f"a callback puts {_objects(content)[0]} into checkpoints, which cannot hold it; use plain values and tensors"
+        None,
+        f"a callback puts {_objects(content)[0]} into checkpoints, which cannot hold it",
+        "use plain values and tensors",
     )
 
 
@@ -65,4 +70,4 @@ def write_checkpoint(path: Path, content: bytes | memoryview) -> None:
     except OSError as error:
         last = path.with_name("last.ckpt")  # not the best one, which may be many epochs behind
         advice = f"; the one before is complete: resume with checkpoint={last}" if last.is_file() else ""
-        raise InputError(f"{path}: cannot be written ({error.strerror or error}); {REMEDY}{advice}") from None
+        raise InputError(path, f"cannot be written ({error.strerror or error})", f"{REMEDY}{advice}") from None

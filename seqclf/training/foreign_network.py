@@ -75,15 +75,16 @@ def check_loss(loss: nn.Module, num_classes: int, key: str = "loss") -> None:
     except Exception as error:  # the code of another package may raise anything
         shapes = f"logits {tuple(logits.shape)} and labels {tuple(labels.shape)}"
         raise InputError(
-            f"{key}: fails on {shapes} ({type(error).__name__}: {first_line(error)}); "
-            "name a loss of logits and class indices, as torch.nn.CrossEntropyLoss is"
+            key,
+            f"fails on {shapes} ({type(error).__name__}: {first_line(error)})",
+            "name a loss of logits and class indices, as torch.nn.CrossEntropyLoss is",
         ) from error
     finally:
         loss.load_state_dict(state)
     if not isinstance(cost, Tensor) or cost.dim() != 0 or not cost.is_floating_point():
-        raise InputError(f"{key}: returns {describe_value(cost)}; return the mean cost of the batch, a tensor ()")
+        raise InputError(key, f"returns {describe_value(cost)}", "return the mean cost of the batch, a tensor ()")
     if not cost.requires_grad:
-        raise InputError(f"{key}: returns a cost without a gradient; compute it by differentiable operations of logits")
+        raise InputError(key, "returns a cost without a gradient", "compute it by differentiable operations of logits")
 
 
 def _foreign_targets(settings: Any, key: str) -> list[str]:

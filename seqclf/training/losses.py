@@ -23,7 +23,7 @@ from seqclf.config.arguments import arguments_of
 from seqclf.config.instantiate import build, locate_subclass
 from seqclf.config.options import NonNegative
 from seqclf.config.yaml_text import label_text
-from seqclf.errors import InputError
+from seqclf.errors import InputError, RefusedValueError
 
 OFFERED = ("classes", "class_counts")  # arguments that a loss gets if its signature has them
 CLASS_WEIGHTS = ("balanced", "effective")
@@ -34,10 +34,10 @@ def require_class_weights(value: Any) -> Any:
     if value is None or (isinstance(value, str) and value in CLASS_WEIGHTS):
         return value
     if not isinstance(value, Mapping):
-        raise ValueError("must be null, balanced, effective or {label: weight}")
+        raise RefusedValueError("must be null, balanced, effective or {label: weight}")
     for label, weight in value.items():
         if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < float("inf"):
-            raise InputError(f"loss.class_weights.{label_text(label)}={weight}: must be a number of at least 0")
+            raise InputError(f"loss.class_weights.{label_text(label)}={weight}", "must be a number of at least 0")
     return {label_text(label): weight for label, weight in value.items()}
 
 
@@ -74,16 +74,16 @@ def weigh_classes(
         by_label = {label_text(label): float(weight) for label, weight in scheme.items()}
         unknown = set(by_label) - set(classes)
         if unknown:
-            raise InputError(f"loss.class_weights: no label '{min(unknown)}'; the labels are {', '.join(classes)}")
+            raise InputError("loss.class_weights", f"no label '{min(unknown)}'", f"the labels are {', '.join(classes)}")
         weights = torch.tensor([by_label.get(label, 1.0) for label in classes], dtype=torch.float64)
         if weights.min() < 0 or weights.max() == 0:
-            raise InputError("loss.class_weights: must be at least 0, and one of them above 0")
+            raise InputError("loss.class_weights", "must be at least 0, and one of them above 0")
     elif scheme == "balanced":
         weights = 1 / counts
     elif scheme == "effective":
         weights = (1 - beta) / (1 - beta**counts)
     else:
-        raise InputError(f"loss.class_weights={scheme}: must be null, balanced, effective or {{label: weight}}")
+        raise InputError(f"loss.class_weights={scheme}", "must be null, balanced, effective or {label: weight}")
     return (weights / ((weights * counts).sum() / counts.sum())).float()
 
 

@@ -70,7 +70,7 @@ class SequenceTask(pl.LightningModule):
     ):
         super().__init__()
         if not isinstance(dataset, Mapping):
-            raise InputError(f"dataset: is of type {type(dataset).__name__}; give Dataset.description()")
+            raise InputError("dataset", f"is of type {type(dataset).__name__}", "give Dataset.description()")
         model, loss, optimizer = (
             _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
         )
@@ -80,7 +80,7 @@ class SequenceTask(pl.LightningModule):
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
         if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
-            raise InputError(f"monitor={monitor}: must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")
+            raise InputError(f"monitor={monitor}", f"must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
         self.optimizer = optimizer
@@ -214,8 +214,10 @@ class SequenceTask(pl.LightningModule):
         metrics.reset()
         if not math.isfinite(result.scores["loss"]):
             raise InputError(
-                f"the {split} loss of epoch {self.current_epoch + 1} is not finite; lower optimizer.lr "
-                f"(now {self.optimizer['lr']}) or trainer.gradient_clip_val; debug=nan names the module and the rows"
+                None,
+                f"the {split} loss of epoch {self.current_epoch + 1} is not finite",
+                f"lower optimizer.lr (now {self.optimizer['lr']}) or trainer.gradient_clip_val; debug=nan names the "
+                "module and the rows",
             )
         self.epoch_scores[split] = result
         self._log_scores(split, result)
@@ -266,7 +268,7 @@ class SequenceTask(pl.LightningModule):
             for group, decay in zip(groups, (settings.pop("weight_decay", 0.0), 0.0), strict=True):
                 group["weight_decay"] = decay
         elif "weight_decay" in settings:
-            raise InputError(f"optimizer.weight_decay: no such argument of {taken.owner}; remove it")
+            raise InputError("optimizer.weight_decay", f"no such argument of {taken.owner}", "remove it")
         factor = schedule_factor(steps, elapsed, **schedule)
         optimizer = build(settings, torch.optim.Optimizer, params=groups)
         return optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
@@ -278,7 +280,8 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
         return _default(name)
     if not isinstance(settings, Mapping):
         raise InputError(
-            f'{name}={settings!r}: must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]'
+            f"{name}={settings!r}",
+            f'must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]',
         )
     return dict(settings) if "_target_" in settings else {**_default(name), **settings}
 
@@ -308,12 +311,12 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         if not any(is_foreign(target) for _, target in targets(hyper["model"], "model")):
             check_size(hyper, weights)
         if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
-            raise InputError(f"hyper_parameters.{min(unknown)} is not known")
+            raise InputError(None, f"hyper_parameters.{min(unknown)} is not known")
         task = SequenceTask(**hyper)
         check_weights(weights, task.state_dict())
         try:
             task.load_state_dict(weights)
         except (RuntimeError, TypeError) as error:
-            raise InputError(f"its weights cannot be loaded ({first_line(error)})") from None
+            raise InputError(None, f"its weights cannot be loaded ({first_line(error)})") from None
     task.trained_steps = state["global_step"]
     return task.eval()

@@ -19,7 +19,7 @@ def check_optimizer_state(optimizer: torch.optim.Optimizer, fresh: torch.optim.O
     So the state of a weight is compared with that of a trial step on zeros of its shape.
     """
     if not all(isinstance(weight, Tensor) for weight in optimizer.state) or not _has_numbers(optimizer, fresh):
-        raise InputError("optimizer_states: is of another optimizer")
+        raise InputError("optimizer_states", "is of another optimizer")
     expected: dict[tuple[int, torch.Size], Mapping[str, Any]] = {}
     for index, group in enumerate(optimizer.param_groups):
         for weight in group["params"]:
@@ -62,8 +62,8 @@ def _check_state(state: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raise InputError unless the state of a weight has the parts, and their sizes, of the expected one."""
     for name, value in expected.items():
         if name not in state:
-            raise InputError(f"optimizer_states: lacks {name} of a weight")
+            raise InputError("optimizer_states", f"lacks {name} of a weight")
         # A scalar may be a number or a tensor, by the version of PyTorch.
         is_number = isinstance(state[name], (int, float)) and isinstance(value, Tensor) and not value.ndim
         if isinstance(value, Tensor) and not is_number and getattr(state[name], "shape", None) != value.shape:
-            raise InputError(f"optimizer_states: {name} does not have the size of its weight")
+            raise InputError("optimizer_states", f"{name} does not have the size of its weight")

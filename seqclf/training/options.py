@@ -46,17 +46,17 @@ def require_checkpoint_file(value: str) -> str:
         saved = [*path.glob("checkpoints/best.ckpt"), *path.glob("best.ckpt"), *path.glob("checkpoints/last.ckpt")]
         saved = saved or [*path.parent.glob("checkpoints/best.ckpt")]  # of the run whose bundle was named
         remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else f"name a file, {CHECKPOINT_FILES}"
-        raise InputError(f"checkpoint={value}: is a folder; {remedy}")
+        raise InputError(f"checkpoint={value}", "is a folder", remedy)
     try:
         with path.open("rb"):
             pass
     except FileNotFoundError:
         remedy = similar_file(value) or f"give {CHECKPOINT_FILES}"
-        raise InputError(f"checkpoint={value}: no such file; {remedy}") from None
+        raise InputError(f"checkpoint={value}", "no such file", remedy) from None
     except OSError as error:
-        raise InputError(f"checkpoint={value}: cannot be read ({error.strerror}); name another file") from None
+        raise InputError(f"checkpoint={value}", f"cannot be read ({error.strerror})", "name another file") from None
     if not zipfile.is_zipfile(path):  # torch.save writes a zip archive
-        raise InputError(f"checkpoint={value}: is not a seqclf checkpoint; give {CHECKPOINT_FILES}")
+        raise InputError(f"checkpoint={value}", "is not a seqclf checkpoint", f"give {CHECKPOINT_FILES}")
     return value
 
 
@@ -176,7 +176,7 @@ def refuse_made_by_pipeline(trainer: Any) -> Any:
     """Refuse arguments of Lightning's Trainer that `pipeline` sets, and name the key to set instead."""
     taken = [name for name in MADE_BY_PIPELINE if isinstance(trainer, Mapping) and name in trainer]
     if taken:
-        raise InputError(f"trainer.{taken[0]}: is made by the training itself; {MADE_BY_PIPELINE[taken[0]]}")
+        raise InputError(f"trainer.{taken[0]}", "is made by the training itself", MADE_BY_PIPELINE[taken[0]])
     return trainer
 
 
@@ -211,6 +211,6 @@ class TrainConfig(CommandOptions):
         for key, epoch, _ in read_schedule(self.structure):
             if limit is not None and 0 <= limit < epoch:
                 raise InputError(
-                    f"{key}.epoch={epoch}: is beyond trainer.max_epochs={limit}; raise that, or remove the change"
+                    f"{key}.epoch={epoch}", f"is beyond trainer.max_epochs={limit}", "raise that, or remove the change"
                 )
         return self

@@ -83,21 +83,24 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
             saved, current = _with_defaults(saved), _with_defaults(current)
         if saved != current and part == "dataset" and _has_other_holdout(saved, current):
             raise InputError(
-                f"checkpoint={path}: was trained with another decision: its validation has "
-                f"{saved['rows']['validation']:,} rows, now it has {current['rows']['validation']:,}; set the same "
-                "decision.holdout, and a guarantee (decision.min_recall, min_precision or max_alerts) if its run had "
-                "one"
+                f"checkpoint={path}",
+                f"was trained with another decision: its validation has {saved['rows']['validation']:,} rows, now it "
+                f"has {current['rows']['validation']:,}",
+                "set the same decision.holdout, and a guarantee (decision.min_recall, min_precision or max_alerts) "
+                "if its run had one",
             )
         if saved != current:
             key = "data" if part == "dataset" else part
             raise InputError(
-                f"checkpoint={path}: was trained with another {key}{_differences(key, saved, current)}; "
-                f"set the same {key} as its run{_structure_remedy(config, state) if key == 'model' else ''}"
+                f"checkpoint={path}",
+                f"was trained with another {key}{_differences(key, saved, current)}",
+                f"set the same {key} as its run{_structure_remedy(config, state) if key == 'model' else ''}",
             )
     if state["hyper_parameters"].get("frozen", []) != task.hparams["frozen"]:
         raise InputError(
-            f"checkpoint={path}: was trained with other frozen weights; set the same structure as its run, up to the "
-            "epoch of the checkpoint"
+            f"checkpoint={path}",
+            "was trained with other frozen weights",
+            "set the same structure as its run, up to the epoch of the checkpoint",
         )
     _check_parts(state, task, path)
     position = state.get(type(batches).__qualname__)
@@ -108,7 +111,7 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     epochs, started = config["trainer"]["max_epochs"], _epochs_started(state)
     if epochs is not None and 0 <= epochs < started:
         raise InputError(
-            f"checkpoint={path}: has started epoch {started} already; raise trainer.max_epochs (now {epochs})"
+            f"checkpoint={path}", f"has started epoch {started} already", f"raise trainer.max_epochs (now {epochs})"
         )
 
 
@@ -171,7 +174,7 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))
             schedule.load_state_dict(copy.deepcopy(state["lr_schedulers"][0]))
         except Exception as error:  # PyTorch may raise anything on values of another kind
-            raise InputError(f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
+            raise InputError(None, f"its optimizer cannot resume ({type(error).__name__}: {error})") from None
         fresh, _ = task.make_optimizer(steps=1)
         check_optimizer_state(optimizer, fresh)
 
@@ -182,7 +185,7 @@ def _check_saver(name: str, state: Mapping[str, Any]) -> None:
     files = [state[key] for key in ("best_model_path", "kth_best_model_path", "last_model_path")]
     for file in [*files, *state["best_k_models"]]:
         if file and (not isinstance(file, str) or str(Path(file).parent) != state["dirpath"]):
-            raise InputError(f"callbacks.{name}: {file} is not in its folder {state['dirpath']}")
+            raise InputError(f"callbacks.{name}", f"{file} is not in its folder {state['dirpath']}")
 
 
 def _target(settings: Any) -> Any:

@@ -29,7 +29,7 @@ def schedule_factor(
     [0.09, 0.55, 1.0, 0.6, 0.2]
     """
     if decay not in DECAYS:
-        raise InputError(f"optimizer.schedule.decay={decay}: must be cosine, linear or none")
+        raise InputError(f"optimizer.schedule.decay={decay}", "must be cosine, linear or none")
     if not math.isfinite(steps) and elapsed is not None:
         steps = UNLIMITED_STEPS  # the clock alone counts
     warmup_steps = max(1.0, warmup * steps) if math.isfinite(steps) else 1.0

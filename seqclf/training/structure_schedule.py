@@ -71,15 +71,17 @@ class StructureSchedule(Callback):
         """Raise InputError for what would have to take over the new weights: other devices, and averages of weights."""
         if self.changes and not isinstance(trainer.strategy, SingleDeviceStrategy):
             raise InputError(
-                "structure: changes a model on one device only; set trainer.devices=1 trainer.strategy=auto, or remove "
-                "structure"
+                "structure",
+                "changes a model on one device only",
+                "set trainer.devices=1 trainer.strategy=auto, or remove structure",
             )
         averages = (WeightAveraging, StochasticWeightAveraging)
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             if isinstance(callback, averages) and any(change.change.of_model() for change in self.changes):
                 raise InputError(
-                    f"structure: {type(callback).__name__} of trainer.callbacks averages the weights of one structure; "
-                    "remove it, or structure"
+                    "structure",
+                    f"{type(callback).__name__} of trainer.callbacks averages the weights of one structure",
+                    "remove it, or structure",
                 )
 
     def on_train_batch_start(self, trainer: pl.Trainer, task: Any, batch: Batch, batch_idx: int) -> None:

@@ -18,7 +18,7 @@ def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
     for index, settings in enumerate(callbacks):
         key = f"trainer.callbacks[{index}]"
         if "_target_" not in settings:
-            raise InputError(f"{key}._target_: is missing; name the class of the callback")
+            raise InputError(f"{key}._target_", "is missing", "name the class of the callback")
         located = locate_subclass(settings["_target_"], Callback, f"{key}._target_")
         check_arguments(key, located, settings.keys() - {"_target_"}, provided=())
 
@@ -32,10 +32,8 @@ def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callb
     built: list[Callback] = []
     for index, settings in enumerate(callbacks or ()):
         try:
-            built.append(build(settings, Callback))
-        except InputError as error:  # begins with the target
-            raise InputError(f"trainer.callbacks[{index}]._target_={error}") from None
+            built.append(build(settings, Callback, f"trainer.callbacks[{index}]._target_"))
         except MisconfigurationException as error:
-            target = settings["_target_"]
-            raise InputError(f"trainer.callbacks[{index}]._target_={target}: {first_line(error)}") from None
+            where = f"trainer.callbacks[{index}]._target_={settings['_target_']}"
+            raise InputError(where, first_line(error)) from None
     return built

@@ -41,7 +41,9 @@ class SearchConfig(TrainConfig):
     def check_scores(self) -> SearchConfig:
         """Refuse trials that score nothing."""
         if self.debug.ends_early:
-            raise InputError(f"debug={self.debug.name}: leaves no scores to compare; remove it, or use seqclf train")
+            raise InputError(
+                f"debug={self.debug.name}", "leaves no scores to compare", "remove it, or use seqclf train"
+            )
         if self.trainer["fast_dev_run"]:
-            raise InputError("trainer.fast_dev_run: leaves no scores to compare; set trainer.max_epochs=1 instead")
+            raise InputError("trainer.fast_dev_run", "leaves no scores to compare", "set trainer.max_epochs=1 instead")
         return self

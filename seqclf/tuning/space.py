@@ -23,17 +23,17 @@ def check_space(space: Mapping[str, Any]) -> None:
         setting = f"search.space: {key}={values}"
         if key in NOT_SEARCHABLE:
             raise InputError(
-                f"{setting}: the rows that a guarantee rests on stay the same; set {key} outside of the space"
+                setting, "the rows that a guarantee rests on stay the same", f"set {key} outside of the space"
             )
         if isinstance(values, list):
             if not values:
-                raise InputError(f"{setting}: has no choice")
+                raise InputError(setting, "has no choice")
         elif not isinstance(values, Mapping) or not {"low", "high"} <= set(values) <= RANGE_KEYS:
-            raise InputError(f"{setting}: must be a list, or a range {{low: 1, high: 9}} with log: true or step: 2")
+            raise InputError(setting, "must be a list, or a range {low: 1, high: 9} with log: true or step: 2")
         elif not all(_is_number(values[end]) for end in ("low", "high")) or not values["low"] < values["high"]:
-            raise InputError(f"{setting}: low must be a number below high")
+            raise InputError(setting, "low must be a number below high")
         elif values.get("log") and (values["low"] <= 0 or values.get("step")):
-            raise InputError(f"{setting}: a range on a log scale is above 0 and has no step")
+            raise InputError(setting, "a range on a log scale is above 0 and has no step")
 
 
 def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     try:
         import optuna
     except ModuleNotFoundError:
-        raise InputError('seqclf.search needs Optuna: pip install "seqclf[sweep]"') from None
+        raise InputError(None, 'seqclf.search needs Optuna: pip install "seqclf[sweep]"') from None
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir(parents=True, exist_ok=True)
     study = optuna.create_study(
@@ -59,13 +59,15 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
     earlier_metric = study.user_attrs.get("metric")
     if earlier_metric not in (None, options.metric):
         raise InputError(
-            f"search.metric={options.metric}: the search in {folder} is for {earlier_metric}; name another folder"
+            f"search.metric={options.metric}", f"the search in {folder} is for {earlier_metric}", "name another folder"
         )
     earlier_overrides = study.user_attrs.get("overrides")
     if earlier_overrides is not None and earlier_overrides != sorted(overrides):
         earlier = " ".join(earlier_overrides) or "the defaults"
         raise InputError(
-            f"hydra.run.dir={folder}: holds trials of other settings ({earlier}); give the same, or name another folder"
+            f"hydra.run.dir={folder}",
+            f"holds trials of other settings ({earlier})",
+            "give the same, or name another folder",
         )
     study.set_user_attr("overrides", sorted(overrides))
     return study
@@ -115,7 +117,7 @@ def run_trials(
                 trial.set_user_attr("error", error)
                 study.tell(trial, state=states.FAIL)
                 if trial.number == 0 or failures == MAX_FAILURES:
-                    raise InputError(f"trial {trial.number} ({' '.join(settings)}): {error}")
+                    raise InputError(f"trial {trial.number} ({' '.join(settings)})", error)
             report(_trial(study.trials[-1]))
 
 
@@ -149,5 +151,5 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
     for part in name.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise InputError(f"search.metric={name}: metrics.json has no such number; e.g. validation.recall")
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
     return float(value)

@@ -8,7 +8,7 @@ from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
 from seqclf.config.composition import CONF, compose_config, train_defaults
-from seqclf.config.hydra_command import check_config, error_text
+from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.typed_arguments import TypedArguments
 from seqclf.config.written_keys import keys_written_in
 
@@ -71,7 +71,7 @@ def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
         composition = compose_config("train", [override])
         check_config("train", OPTIONS, composition.plain(), composition.overrides, composition.choices)
     typed = TypedArguments("train", [override], OPTIONS)
-    assert error_text(raised.value, typed).startswith(expected)
+    assert str(user_error(raised.value, typed)).startswith(expected)
 
 
 def test_defaults_are_those_of_conf_and_a_new_copy_each_time():

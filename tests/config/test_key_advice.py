@@ -80,8 +80,8 @@ def test_a_file_is_no_choice_of_data():
 
 
 def test_a_mapping_that_is_set_is_replaced_and_not_merged():
-    line = TypedArguments("train", ["data.fields={items: category}"]).unknown_key("data.fields")
-    assert line.endswith("write '~data.fields' '+data.fields={items: category}'")
+    error = TypedArguments("train", ["data.fields={items: category}"]).unknown_key("data.fields")
+    assert error.remedy.endswith("write '~data.fields' '+data.fields={items: category}'")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_mapping_that_is_set_is_replaced_and_not_merged():
 )
 def test_a_new_field_is_advised_in_the_form_that_the_data_takes(arguments, advised):
     typed = TypedArguments("train", [*arguments, "data.fields.words={kind: text, min_count: 2}"])
-    line = typed.unknown_key("data.fields.words")
+    line = str(typed.unknown_key("data.fields.words"))
     assert line == f"data.fields.words: no such key; fields are one mapping; write {advised}"
     fields = compose_config("train", [*arguments, *shlex.split(advised)]).config.data.fields
     assert fields == {"words": {"kind": "text", "min_count": 2}}
@@ -117,10 +117,8 @@ def test_a_choice_that_a_group_lacks_is_corrected(group, value, advice):
 def test_the_variable_of_an_experiment_is_named():
     assert advise_key(Command("train"), "data.path", "d", {"experiment": "trec"}) == "write path=d"
     typed = TypedArguments("train", ["experiment=trec", "path=/data"])
-    line = typed.with_variable("data.train: no file matches '/data/train_5500.label'; fix the query")
-    assert line == (
-        "data.train: no file matches '/data/train_5500.label'; check path=/data (folder that holds the files)"
-    )
+    error = InputError("data.train", "no file matches '/data/train_5500.label'", "fix the query")
+    assert typed.with_variable(error).remedy == "check path=/data (folder that holds the files)"
 
 
 @pytest.mark.parametrize(

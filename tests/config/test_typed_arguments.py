@@ -30,9 +30,10 @@ def test_a_quoted_key_is_answered_with_a_form_that_hydra_reads(value, mapping):
 def test_arguments_of_a_class_of_another_package_are_to_be_added(key):
     """`kernel` is a key of another model, which must not take the place of the class."""
     typed = TypedArguments("train", [f"{key}=acme.Gated", "model.kernel=7"])
-    assert typed.unknown_key("model.kernel") == "model.kernel: no such key; to add a new key, write +model.kernel=7"
+    error = typed.unknown_key("model.kernel")
+    assert str(error) == "model.kernel: no such key; to add a new key, write +model.kernel=7"
     own = TypedArguments("train", [f"{key}=seqclf.models.recurrent.Recurrent", "model.kernel=7"])
-    assert "model=conv_lstm" in own.unknown_key("model.kernel")
+    assert "model=conv_lstm" in own.unknown_key("model.kernel").remedy
 
 
 def test_a_value_with_punctuation_is_still_to_be_quoted():

@@ -79,6 +79,7 @@ class CacheEntry:
         is_file = isinstance(error, (FileExistsError, NotADirectoryError))  # where a folder is needed
         if (error.errno in DISK or is_file) and self.cache in (path, *path.parents):
             raise InputError(
-                f"data.cache_dir={self.cache}: cannot be written ({error.strerror or error}); "
-                "free space there, or name another folder"
+                f"data.cache_dir={self.cache}",
+                f"cannot be written ({error.strerror or error})",
+                "free space there, or name another folder",
             ) from None

@@ -58,6 +58,6 @@ def _write(table: Table, path: Path, where: str) -> None:
                 writer.write_batch(record_batch, row_group_size=ROW_GROUP)
     except pa.ArrowException as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{where}: cannot be written as Parquet ({reason}); convert or drop the column") from None
+        raise InputError(where, f"cannot be written as Parquet ({reason})", "convert or drop the column") from None
     if not rows:
-        raise InputError(f"{where}: has no rows; give a table with a row per sequence")
+        raise InputError(where, "has no rows", "give a table with a row per sequence")

@@ -101,9 +101,10 @@ class ListEncoder(Encoder):
             return self.elements_sql("NULL", kind)
         if not kind.endswith("]"):
             raise InputError(
-                f"{where}: column '{name}' holds {kind}, not lists (data.fields.{self.field.name}={self.field.kind}); "
+                where,
+                f"column '{name}' holds {kind}, not lists (data.fields.{self.field.name}={self.field.kind})",
                 "a row must be one sequence: put each sequence's values into one list, name another column, or, if a "
-                "row is one event, set data.group_by"
+                "row is one event, set data.group_by",
             )
         return self.elements_sql(column, kind)
 
@@ -118,8 +119,10 @@ class ListEncoder(Encoder):
     def event_sql(self, column: str, kind: str, where: str) -> str:
         if is_nested(kind):
             raise InputError(
-                f"{where}: column '{column}' holds {kind}, but with data.group_by a row is one event of one value "
-                f"(data.fields.{self.field.name}={self.field.kind}); leave out data.group_by, or name another column"
+                where,
+                f"column '{column}' holds {kind}, but with data.group_by a row is one event of one value "
+                f"(data.fields.{self.field.name}={self.field.kind})",
+                "leave out data.group_by, or name another column",
             )
         return self.value_sql(plain(column, kind), kind)
 
@@ -152,7 +155,7 @@ class ListEncoder(Encoder):
             try:
                 return json.loads(text)
             except ValueError as error:
-                raise InputError(f"sequence={text}: is not JSON ({error}); write {{FIELD: [tokens], …}}") from None
+                raise InputError(f"sequence={text}", f"is not JSON ({error})", "write {FIELD: [tokens], …}") from None
         separator = self.field.separator or (None if text.lstrip().startswith("[") else " ")
         return [self.parse_element(entry) for entry in split_cell(text.strip(), separator)]
 

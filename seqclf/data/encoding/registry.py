@@ -40,7 +40,7 @@ def _plugin_class(kind: str) -> type[Encoder] | None:
             return None
         located = load_plugin(entry)
         if not (isinstance(located, type) and issubclass(located, Encoder)):
-            raise InputError(f"{kind}: the plugin {entry.value} is no subclass of {Encoder.__module__}.Encoder")
+            raise InputError(kind, f"the plugin {entry.value} is no subclass of {Encoder.__module__}.Encoder")
         _plugins[kind] = located
     return _plugins[kind]
 
@@ -59,7 +59,7 @@ def encoder_class(kind: object, key: str = "kind") -> type[Encoder]:
         names = kind_names()
         hint = did_you_mean(str(kind), names)
         known = f"it must be one of {', '.join(names)}; kinds of other packages must be installed"
-        raise InputError(f"{key}: kind '{kind}' is unknown; {hint + ' ' if hint else ''}{known}")
+        raise InputError(key, f"kind '{kind}' is unknown", f"{hint + ' ' if hint else ''}{known}")
     return plugin
 
 

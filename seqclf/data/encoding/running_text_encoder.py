@@ -38,7 +38,7 @@ class RunningTextEncoder(Encoder):
         (column,) = self.field.columns
         kind = types[column]
         if kind.endswith("]"):
-            raise InputError(f"{where}: column '{column}' holds lists ({kind}), not text; {self.remedy_for_lists}")
+            raise InputError(where, f"column '{column}' holds lists ({kind}), not text", self.remedy_for_lists)
         return f"CAST({plain(column, kind)} AS VARCHAR)"
 
     def from_python(self, value: Any) -> Any:

@@ -19,7 +19,7 @@ def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[
     """
     file = Path(path).expanduser()
     if not file.is_file():
-        raise InputError(f"{key}={path}: no such file; give a .vec or .txt file of word vectors")
+        raise InputError(f"{key}={path}", "no such file", "give a .vec or .txt file of word vectors")
     vectors: dict[str, np.ndarray] = {}
     size = previous = None
     with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as lines:
@@ -33,12 +33,16 @@ def read_vectors(path: str, vocabulary: Container[str], key: str) -> tuple[list[
             try:
                 vector = np.array(rest.split(), np.float32)
             except ValueError:
-                raise InputError(f"{file}: line {number}: is not a word followed by numbers; fix it") from None
+                raise InputError(f"{file}: line {number}", "is not a word followed by numbers", "fix it") from None
             size = size or len(vector)
             if len(vector) != size or not np.isfinite(vector).all():
-                raise InputError(f"{file}: line {number}: has {len(vector)} numbers where {size} are expected; fix it")
+                raise InputError(
+                    f"{file}: line {number}", f"has {len(vector)} numbers where {size} are expected", "fix it"
+                )
             vectors[word] = vector
             previous = word
     if not vectors:
-        raise InputError(f"{key}={path}: has no vector for any word of the training texts; check file and lowercase")
+        raise InputError(
+            f"{key}={path}", "has no vector for any word of the training texts", "check file and lowercase"
+        )
     return list(vectors), np.stack(list(vectors.values()))

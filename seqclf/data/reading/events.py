@@ -233,8 +233,9 @@ def _require_constant(keys: pa.Array, starts: np.ndarray, ids: pa.Array) -> None
     changing = _changing_groups(keys, starts)
     if len(changing):
         raise InputError(
-            f"data.split.column: changes inside the sequence '{ids[int(changing[0])]}'; name a column that is the same "
-            "in all events of a sequence, or split by data.split.by=random or distinct"
+            "data.split.column",
+            f"changes inside the sequence '{ids[int(changing[0])]}'",
+            "name a column that is the same in all events of a sequence, or split by data.split.by=random or distinct",
         )
 
 

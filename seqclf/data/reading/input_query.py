@@ -52,14 +52,14 @@ def check_query(text: str, key: str = "data.query") -> str:
     """
     query = subquery(text, key)
     if not can_be_parsed(query):
-        raise InputError(f"{key}: is nested too deeply to be checked; write a shorter query")
+        raise InputError(key, "is nested too deeply to be checked", "write a shorter query")
     known = cte_names(query) | {INPUT}
     for entry in named_files(query):
         # WITH may name a file in one part of the query that another part reads, so names of files are refused anyway.
         if entry.function or entry.path.casefold() not in known or LIKE_A_FILE.search(entry.path):
-            raise InputError(f"{key}: reads '{entry.path}'; it can read the table {INPUT} only")
+            raise InputError(key, f"reads '{entry.path}'", f"it can read the table {INPUT} only")
     for function in unknown_table_functions(query):
-        raise InputError(f"{key}: calls {function}(); it can read the table {INPUT} only")
+        raise InputError(key, f"calls {function}()", f"it can read the table {INPUT} only")
     return query
 
 
@@ -72,7 +72,7 @@ def apply_query(
     them, they are null in every row. Raises InputError if the query does not fit the file.
     """
     if query_text(source) is not None:
-        raise InputError(f"{source.key}: is SQL already; give a file, and one query over input: data.query")
+        raise InputError(source.key, "is SQL already", "give a file, and one query over input: data.query")
     query = check_query(str(source.query))  # that of a bundle has not been through the config
     columns = describe_columns(connection, relation.sql)
     names = {name.casefold() for name in columns}
@@ -89,4 +89,4 @@ def apply_query(
             reason = reason or str(error).splitlines()[0].rstrip(" .")
     shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
     more = ", …" if len(columns) > SHOWN_COLUMNS else ""
-    raise InputError(f"{source}: data.query cannot be run on it: {reason}; its columns are {', '.join(shown)}{more}")
+    raise InputError(source, f"data.query cannot be run on it: {reason}", f"its columns are {', '.join(shown)}{more}")

@@ -52,14 +52,15 @@ class LabelTable:
         for row in repeated.tolist():
             if self.labels[row] != self.labels[row + 1]:
                 raise InputError(
-                    f"{self.source}: '{self.ids[row].decode()}' has two labels, '{self.labels[row]}' and "
-                    f"'{self.labels[row + 1]}'; keep one"
+                    self.source,
+                    f"'{self.ids[row].decode()}' has two labels, '{self.labels[row]}' and '{self.labels[row + 1]}'",
+                    "keep one",
                 )
 
     def look_up(self, ids: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         """(N,) label of each text id, null where the table does not have it, and (N,) split keys if it has those."""
         if not len(self.ids):
-            raise InputError(f"{self.source}: has no rows; give a row per sequence")
+            raise InputError(self.source, "has no rows", "give a row per sequence")
         searched = _bytes(pc.fill_null(ids, ""))
         positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
         missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)

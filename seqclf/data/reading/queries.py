@@ -41,16 +41,16 @@ def subquery(text: str, where: str) -> str:
         text.encode()
         statements = duckdb.extract_statements(text)
     except (duckdb.Error, UnicodeError) as error:
-        raise InputError(f"{where}: cannot be read: {first_line(error)}; fix the query") from None
+        raise InputError(where, f"cannot be read: {first_line(error)}", "fix the query") from None
     if not statements:
-        raise InputError(f"{where}: holds no query; write one SELECT")
+        raise InputError(where, "holds no query", "write one SELECT")
     if len(statements) > 1:
-        raise InputError(f"{where}: holds {len(statements)} statements; write one SELECT")
+        raise InputError(where, f"holds {len(statements)} statements", "write one SELECT")
     kind = statements[0].type.name
     if kind == "MULTI":
-        raise InputError(f"{where}: a PIVOT must list its columns: PIVOT … ON column IN ('a', 'b', …) …")
+        raise InputError(where, "a PIVOT must list its columns: PIVOT … ON column IN ('a', 'b', …) …")
     if kind != "SELECT":
-        raise InputError(f"{where}: is a statement of kind {kind}; write one SELECT, which only reads")
+        raise InputError(where, f"is a statement of kind {kind}", "write one SELECT, which only reads")
     return _without_end(statements[0].query)
 
 

@@ -34,7 +34,6 @@ from seqclf.data.reading.sources import (
     resolved,
 )
 from seqclf.data.schema.schema import Schema
-from seqclf.errors import InputError
 from seqclf.system import progress, signals
 
 BATCH_ROWS = 8192
@@ -177,7 +176,7 @@ class SourceReader:
             else [Refusal(str(path), None, "the file", reason) for path, reason in listing.refused]
         )
         if refusals and not self.keep_malformed:
-            raise InputError(str(refusals[0]))
+            raise refusals[0].error()
         self.malformed += refusals
 
 

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.reading.casts import FILE
 from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.errors import InputError
 
 
 class Refusal(NamedTuple):
@@ -28,10 +29,18 @@ class Refusal(NamedTuple):
     line: int | None = None
     events: int | None = None
 
+    @property
+    def where(self) -> str:
+        if self.line is not None:
+            return f"{self.file}: line {self.line}"
+        return self.file if self.row is None else f"{self.file}: row {self.row}"
+
     def __str__(self) -> str:
-        where = [f"row {self.row}"] if self.row is not None else []
-        where = [f"line {self.line}"] if self.line is not None else where
-        return ": ".join([self.file, *where, f"{self.column} {self.reason}"])
+        return f"{self.where}: {self.column} {self.reason}"
+
+    def error(self, note: str = "") -> InputError:
+        """Return the error of a command that stops at this row. `note`: follows the reason."""
+        return InputError(self.where, f"{self.column} {self.reason}{note}")
 
 
 class SourceRows(NamedTuple):

@@ -9,7 +9,7 @@ import duckdb
 from seqclf.data.reading.casts import quote_literal
 from seqclf.data.reading.formats.line_endings import original
 from seqclf.data.reading.record_batches import Refusal
-from seqclf.data.reading.source_errors import LINE_REMEDY, LONG_LINE, NOT_UTF8
+from seqclf.data.reading.source_errors import LINE_REMEDY, LONG_LINE, LONG_LINE_REMEDY, NOT_UTF8
 from seqclf.errors import InputError
 
 LINES_TABLE, SCANS_TABLE = "malformed_lines", "malformed_scans"
@@ -69,11 +69,12 @@ def _require_one_line(reject: _Reject) -> None:
     is_one_line = reject.text and len(reject.text) < SHOWN_CHARACTERS and "\n" not in reject.text.strip()
     if "unterminated quote" in reject.message and not is_one_line:
         raise InputError(
-            f"{where}: a quote is never closed and swallows the lines after it; fix the line, or set "
-            "data.quote='' to turn quoting off"
+            where,
+            "a quote is never closed and swallows the lines after it",
+            "fix the line, or set data.quote='' to turn quoting off",
         )
     if "line size" in reject.message.lower():
-        raise InputError(f"{where} {LONG_LINE}")
+        raise InputError(None, f"{where} {LONG_LINE}", LONG_LINE_REMEDY)
 
 
 def _reason(message: str, encoding: str) -> str:

@@ -93,12 +93,12 @@ def readable_files(source: Source) -> list[Path]:
         raise InputError(f"{source.key}={source.path}: {problem}; {remedy}")
     for path in paths:
         if path.is_dir():
-            raise InputError(f"{source.key}={source.path}: {path} is a folder; name its files: {path}/*.parquet")
+            raise InputError(f"{source.key}={source.path}", f"{path} is a folder", f"name its files: {path}/*.parquet")
         if path.stat().st_size == 0 and class_folder(source) is None:
-            raise InputError(f"{path}: the file is empty; give a file with a row per sequence")
+            raise InputError(path, "the file is empty", "give a file with a row per sequence")
         if suffix_of(path) != suffix_of(paths[0]):
             raise InputError(
-                f"{source.key}={source.path}: {paths[0]} and {path} are of two kinds; name one kind of file"
+                f"{source.key}={source.path}", f"{paths[0]} and {path} are of two kinds", "name one kind of file"
             )
     return paths
 
@@ -196,17 +196,18 @@ def read_sql_file(path: Path, where: str) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError(f"{where}: no such file; check the path (it is read from {Path.cwd()})") from None
+        raise InputError(where, "no such file", f"check the path (it is read from {Path.cwd()})") from None
     except (OSError, UnicodeError) as error:
-        raise InputError(f"{where}: is not utf-8 text ({error}); save the query as utf-8") from None
+        raise InputError(where, f"is not utf-8 text ({error})", "save the query as utf-8") from None
 
 
 def require_files(source: Source) -> None:
     """Raise InputError if the source is SQL: a bundle reads files only."""
     if query_text(source) is not None:
         raise InputError(
-            f"{source.key}={source.path}: is SQL, which only training reads; run it in DuckDB and give the file: "
-            "COPY (SELECT …) TO 'new.parquet'"
+            f"{source.key}={source.path}",
+            "is SQL, which only training reads",
+            "run it in DuckDB and give the file: COPY (SELECT …) TO 'new.parquet'",
         )
 
 
@@ -223,7 +224,7 @@ def suffix_of(path: str | Path) -> str:
 def _builtin(source: Source) -> Path:
     path = Path(str(files("seqclf.data.builtin").joinpath(source.path.removeprefix("builtin:"))))
     if not path.is_file():
-        raise InputError(f"{source.key}={source.path}: no such built-in file")
+        raise InputError(f"{source.key}={source.path}", "no such built-in file")
     return path
 
 

@@ -90,7 +90,7 @@ def _from_stream(data: Any, where: str, columns: Collection[str] | None) -> pa.T
             return data.select(names).to_arrow()
         return (data if isinstance(data, pa.Table) else pa.table(data)).select(names)
     except Exception as error:  # each library has its own for columns of Python objects
-        raise InputError(f"{where}: cannot be read as Arrow ({_first_line(error)}); convert or drop it") from None
+        raise InputError(where, f"cannot be read as Arrow ({_first_line(error)})", "convert or drop it") from None
 
 
 def like(table: pa.Table, data: Any, same_rows: bool) -> Any:
@@ -150,7 +150,7 @@ def cells_to_arrow(cells: Any, name: str, where: str, kind: str = "object") -> p
             return pa.array([_as_list(cell) for cell in cells], from_pandas=True)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise InputError(
-            f"{where}: column '{name}' (dtype {kind}) has no Arrow type ({_first_line(error)}); convert it, or drop it"
+            where, f"column '{name}' (dtype {kind}) has no Arrow type ({_first_line(error)})", "convert it, or drop it"
         ) from None
 
 
@@ -199,7 +199,7 @@ def _plain_column(column: Any, name: str, where: str) -> Any:
         return column if kind == column.type else column.cast(kind)
     except pa.ArrowException as error:
         raise InputError(
-            f"{where}: column '{name}' of type {column.type} cannot be read ({_first_line(error)}); convert or drop it"
+            where, f"column '{name}' of type {column.type} cannot be read ({_first_line(error)})", "convert or drop it"
         ) from None
 
 

@@ -41,16 +41,16 @@ def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | No
     for option, value in options.items():
         check_option(key, kind, option, value)
     if len(columns) > 1 and not kind_class.takes_several_columns:
-        raise InputError(f"{key}: a {kind} field has one column; several may be the channels of a number field only")
+        raise InputError(key, f"a {kind} field has one column", "several may be the channels of a number field only")
     if events and not kind_class.in_event_tables:
-        raise InputError(f"{key}: a {kind} field cannot be in an event table; name it category")
+        raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
     return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
 
 
 def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
     """Take the columns out of the options. A field without any is named like its column."""
     if "column" in options and "columns" in options:
-        raise InputError(f"data.fields.{name}: has both column and columns; keep one")
+        raise InputError(f"data.fields.{name}", "has both column and columns", "keep one")
     columns = options.pop("columns", None) or options.pop("column", name)
     return tuple(str(column) for column in (columns if isinstance(columns, (list, tuple)) else [columns]))
 
@@ -65,7 +65,9 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
         of_others = any(name in encoder_class(other).options for other in built_in_kinds())
         # Hydra merges a mapping into the one of the dataset, with the options of its kind.
         remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
-        raise InputError(f"{key}: a {kind} field has no option '{name}'; it takes {', '.join(sorted(options))}{remedy}")
+        raise InputError(
+            key, f"a {kind} field has no option '{name}'", f"it takes {', '.join(sorted(options))}{remedy}"
+        )
     option = options[name]
     if value is None and option.default is None:
         return
@@ -74,7 +76,7 @@ def check_option(key: str, kind: str, name: str, value: Any) -> None:
     except TypeError:  # a list, which cannot be looked up, where a text belongs
         is_allowed = False
     if not is_allowed:
-        raise InputError(f"{key}.{name}={value}: must be {option.expected}")
+        raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
 
 
 def stored_field(state: Mapping[str, Any], key: str) -> Field:
@@ -85,14 +87,14 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
     require(state, FIELD, key)
     kind, options = state["kind"], state["options"]
     if set(state) - set(FIELD):
-        raise InputError(f"{key}.{min(set(state) - set(FIELD))} is not known")
+        raise InputError(None, f"{key}.{min(set(state) - set(FIELD))} is not known")
     kind_class = encoder_class(kind, f"{key}.kind")
     for name, value in options.items():
         if name not in kind_class.options:
-            raise InputError(f"{key}.options.{name} is not known")
+            raise InputError(None, f"{key}.options.{name} is not known")
         check_option(f"{key}.options", kind, name, value)
     if len(state["columns"]) > 1 and not kind_class.takes_several_columns:
-        raise InputError(f"{key}.columns: a {kind} field has one column")
+        raise InputError(f"{key}.columns", f"a {kind} field has one column")
     return Field(**{**state, "columns": tuple(state["columns"])})
 
 
@@ -105,13 +107,15 @@ def check_together(fields: tuple[Field, ...]) -> None:
         kind = encoder.field.kind
         if encoder.stands_alone and len(fields) > 1:
             raise InputError(
-                f"data.fields: the {kind} field '{name}' is split into tokens by its encoder and must be the only "
-                "field; name one text field, or only fields whose cells are lists"
+                "data.fields",
+                f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
+                "name one text field, or only fields whose cells are lists",
             )
         if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
             raise InputError(
-                f"data.fields.{name}: is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an "
-                f"input of the model; rename it: {_renamed(encoder)}"
+                f"data.fields.{name}",
+                f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
+                f"rename it: {_renamed(encoder)}",
             )
         encoder.check_references()
 

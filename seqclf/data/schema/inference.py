@@ -40,8 +40,9 @@ def inferred_event_fields(
     if not fields:
         others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
         raise InputError(
-            f"{where}: cannot tell which columns are fields (columns other than group, label and id: {others}); "
-            f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=True)}"
+            where,
+            f"cannot tell which columns are fields (columns other than group, label and id: {others})",
+            f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=True)}",
         )
     return tuple(fields)
 
@@ -67,9 +68,10 @@ def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separat
         return (Field(_identifier(texts[0]), "text", (texts[0],)),)
     others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
     raise InputError(
-        f"{where}: cannot tell which columns hold the tokens (columns other than label and id: {others}); "
-        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=False)}; or, if a row is one event of "
-        "a sequence, set data.group_by=COLUMN"
+        where,
+        f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
+        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=False)}; or, if a row is one event "
+        "of a sequence, set data.group_by=COLUMN",
     )
 
 

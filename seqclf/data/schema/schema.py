@@ -82,10 +82,10 @@ class Schema:
         require(state, SCHEMA, "schema")
         # A key of a later version may change how data is read, so it is refused and not ignored.
         if set(state) - set(SCHEMA):
-            raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
+            raise InputError(None, f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
         fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
         if len({field.name for field in fields}) < len(fields):
-            raise InputError("schema.fields: two have the same name")
+            raise InputError("schema.fields", "two have the same name")
         # Encoders rely on these checks, and a stored schema may come from anywhere.
         check_together(fields)
         lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
@@ -102,7 +102,7 @@ def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str
         if column not in names:
             similar = difflib.get_close_matches(column, names, 1)
             hint = f"did you mean '{similar[0]}'?" if similar else f"its columns are {', '.join(names)}"
-            raise InputError(f"{where}: no column '{column}' ({key}); {hint}")
+            raise InputError(where, f"no column '{column}' ({key})", hint)
 
 
 def check_names(names: Sequence[str], where: str) -> None:
@@ -111,8 +111,9 @@ def check_names(names: Sequence[str], where: str) -> None:
     for name in names:
         if name.casefold() in seen:
             raise InputError(
-                f"{where}: columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count); "
-                "rename one of them"
+                where,
+                f"columns '{seen[name.casefold()]}' and '{name}' have the same name (case does not count)",
+                "rename one of them",
             )
         seen[name.casefold()] = name
 
@@ -147,7 +148,9 @@ def build_schema(
         # The model would read the answer.
         for entry in built:
             if label in entry.columns:
-                raise InputError(f"data.fields.{entry.name}: column '{label}' is the label; it cannot be a field too")
+                raise InputError(
+                    f"data.fields.{entry.name}", f"column '{label}' is the label", "it cannot be a field too"
+                )
     elif group_by:
         built = inferred_event_fields(sample, where, not_fields, order_by, list_separator)
     else:
@@ -158,7 +161,7 @@ def build_schema(
     schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
     if schema.truncation.cuts and not schema.may_be_cut:
         raise InputError(
-            f"data.truncate={truncate}: a tree cannot be cut; set data.truncate=error, or data.max_length=null"
+            f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
         )
     return schema
 
@@ -171,21 +174,21 @@ def _check_options(
     order_by: Sequence[str],
 ) -> None:
     if truncate not in SIDES:
-        raise InputError(f"data.truncate={truncate}: must be error, keep_first or keep_last")
+        raise InputError(f"data.truncate={truncate}", "must be error, keep_first or keep_last")
     if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
-        raise InputError(f"data.max_length={max_length}: must be a whole number from 1, or null")
+        raise InputError(f"data.max_length={max_length}", "must be a whole number from 1, or null")
     separator = text_option()
     if list_separator is not None and not separator.is_allowed(list_separator):
-        raise InputError(f"data.list_separator={list_separator}: must be {separator.expected}")
+        raise InputError(f"data.list_separator={list_separator}", f"must be {separator.expected}")
     if order_by and not group_by:
-        raise InputError("data.order_by: sorts the events of a group; name the group too: data.group_by=COLUMN")
+        raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
 
 
 def _named_fields(
     fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
 ) -> tuple[Field, ...]:
     if not isinstance(fields, Mapping):
-        raise InputError(f"data.fields={fields}: must say the kind of each: 'data.fields={{COLUMN: category}}'")
+        raise InputError(f"data.fields={fields}", "must say the kind of each: 'data.fields={COLUMN: category}'")
     for name, spec in fields.items():
         options = spec if isinstance(spec, Mapping) else {}
         columns = options.get("columns") or options.get("column") or name

@@ -15,27 +15,27 @@ GOLDEN_RATIO = (5**0.5 - 1) / 2
 def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> None:
     """Raise InputError unless the keys of data.split are valid. `shares`: name → fraction, of validation and test."""
     if by not in METHODS:
-        raise InputError(f"data.split.by={by}: must be one of {', '.join(METHODS)}")
+        raise InputError(f"data.split.by={by}", f"must be one of {', '.join(METHODS)}")
     if by in ("time", "group") and column is None:
-        raise InputError(f"data.split.by={by} needs data.split.column=COLUMN")
+        raise InputError(None, f"data.split.by={by} needs data.split.column=COLUMN")
     for name, share in shares.items():
         if not (isinstance(share, (int, float)) and 0 <= share <= 1):
-            raise InputError(f"data.split.{name}={share}: must be a share from 0 to 1")
+            raise InputError(f"data.split.{name}={share}", "must be a share from 0 to 1")
     if sum(shares.values()) >= 1:
         settings = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
-        raise InputError(f"{settings} leave nothing for train; their sum must be below 1")
+        raise InputError(None, f"{settings} leave nothing for train", "their sum must be below 1")
     if type(seed) is not int or seed < 0:
-        raise InputError(f"data.split.seed={seed}: must be a whole number from 0")
+        raise InputError(f"data.split.seed={seed}", "must be a whole number from 0")
 
 
 def check_fold(folds: int, fold: int, has_test_file: bool) -> None:
     """Raise InputError unless the keys of data.split.by=fold are valid."""
     if type(folds) is not int or folds < 2:
-        raise InputError(f"data.split.folds={folds}: must be a whole number from 2")
+        raise InputError(f"data.split.folds={folds}", "must be a whole number from 2")
     if type(fold) is not int or not 0 <= fold < folds:
-        raise InputError(f"data.split.fold={fold}: must be a whole number from 0 to {folds - 1}")
+        raise InputError(f"data.split.fold={fold}", f"must be a whole number from 0 to {folds - 1}")
     if has_test_file:
-        raise InputError("data.split.by=fold: makes the test of a fold of train; leave out data.test, or fold")
+        raise InputError("data.split.by=fold", "makes the test of a fold of train", "leave out data.test, or fold")
 
 
 def assign(
@@ -109,7 +109,7 @@ def check_filled(
         available = f"data.split.column={column} has {units} different value{'s' * (units != 1)}"
     if folds is not None and units < folds:
         remedy = f"set data.split.folds={units}" if units > 1 else "split by data.split.by=random"
-        raise InputError(f"data.split.folds={folds}: {available}; {remedy}, or give more data")
+        raise InputError(f"data.split.folds={folds}", available, f"{remedy}, or give more data")
     required = [name for position, name in enumerate(shares) if position == 0 or shares[name] > 0]
     empty = [name for name in required if not (splits == list(shares).index(name)).any()]
     if not empty:
@@ -122,7 +122,7 @@ def check_filled(
     elif keys is not None and by != "time":
         remedy = "train needs the other groups to have every class"
     file = "" if folds is not None and lacking == "test" else f", or give a file for it: data.{lacking}=FILE"
-    raise InputError(f"data.split.by={by} leaves none of {len(splits)} rows for {lacking}; {remedy}{file}")
+    raise InputError(None, f"data.split.by={by} leaves none of {len(splits)} rows for {lacking}", f"{remedy}{file}")
 
 
 def _stratified(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:

@@ -114,7 +114,7 @@ class SplitPolicy:
         try:
             assignment.check_filled(splits, shares, self.by, column, keys, folds)
         except InputError as error:
-            raise InputError(f"{source}: {error}") from None
+            raise error.within(source) from None
         return splits
 
     def rows_without_group(self, rows: SplitInputs) -> int:
@@ -146,8 +146,10 @@ class SplitPolicy:
         report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
-                f"{'; '.join(report.leaks_between_splits())}; split by data.split.by=distinct or "
-                "group, or set data.split.on_leak=drop to score only on what training has not seen, or warn"
+                None,
+                "; ".join(report.leaks_between_splits()),
+                "split by data.split.by=distinct or group, or set data.split.on_leak=drop to score only on what "
+                "training has not seen, or warn",
             )
         report = replace(report, without_group=self.rows_without_group(sources["train"]))
         if self.on_leak == "warn":
@@ -168,8 +170,9 @@ class SplitPolicy:
             return None
         if np.isnan(keys.astype(np.float64)).any():
             raise InputError(
-                f"{source}: data.split.column={self.column} has values that are not times; "
-                "fix them, or name another column"
+                source,
+                f"data.split.column={self.column} has values that are not times",
+                "fix them, or name another column",
             )
         return keys if self.by in ("distinct", "time") else assignment.fill_missing_keys(keys, rows.content_keys)
 
@@ -200,8 +203,9 @@ def _require_rows_left(before: np.ndarray, remaining: np.ndarray, on_leak: str) 
     for split, name in enumerate(SPLITS):
         if (before == split).any() and not (remaining == split).any():
             raise InputError(
-                f"data.split.on_leak={on_leak}: leaves no row for {name}, as all are in {other} split too; "
-                "split by data.split.by=distinct, or set data.split.on_leak=warn"
+                f"data.split.on_leak={on_leak}",
+                f"leaves no row for {name}, as all are in {other} split too",
+                "split by data.split.by=distinct, or set data.split.on_leak=warn",
             )
 
 

@@ -103,12 +103,12 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
     require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
     schema, states = Schema.from_dict(description["schema"]), description["encoders"]
     if set(states) != {field.name for field in schema.fields}:
-        raise InputError(f"encoders {', '.join(map(repr, states))} are not those of the fields")
+        raise InputError(None, f"encoders {', '.join(map(repr, states))} are not those of the fields")
     encoders = load_encoders(schema.fields, states.__getitem__)
     classes = description["classes"]
     # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
     if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
-        raise InputError("fields are not what the encoders give")
+        raise InputError(None, "fields are not what the encoders give")
     return encoders
 
 
@@ -164,6 +164,6 @@ def _positive(label: str | None, classes: list[str], labels: np.ndarray) -> str 
 def check_positive(label: str, classes: list[str]) -> None:
     """Raise InputError unless `label` is one of two classes."""
     if label not in classes:
-        raise InputError(f"data.positive={label}: no such label; the labels are {', '.join(classes)}")
+        raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
     if len(classes) != 2:
-        raise InputError(f"data.positive={label}: needs two classes; the data has {len(classes)}")
+        raise InputError(f"data.positive={label}", "needs two classes", f"the data has {len(classes)}")

@@ -18,9 +18,9 @@ class Quarantine:
 
     def __init__(self, on_bad_row: str, max_bad_share: float):
         if on_bad_row not in ("quarantine", "drop", "error"):
-            raise InputError(f"data.on_bad_row={on_bad_row}: must be quarantine, drop or error")
+            raise InputError(f"data.on_bad_row={on_bad_row}", "must be quarantine, drop or error")
         if not (isinstance(max_bad_share, (int, float)) and 0 <= max_bad_share <= 1):
-            raise InputError(f"data.max_bad_share={max_bad_share}: must be between 0 and 1")
+            raise InputError(f"data.max_bad_share={max_bad_share}", "must be between 0 and 1")
         self.on_bad_row = on_bad_row
         self.max_bad_share = max_bad_share
         self.refusals: list[Refusal] = []
@@ -28,15 +28,15 @@ class Quarantine:
     def add(self, refusals: list[Refusal]) -> None:
         """Collect refusals. Raises InputError for the first one if `on_bad_row` is `error`."""
         if refusals and self.on_bad_row == "error":
-            raise InputError(f"{refusals[0]} (data.on_bad_row=quarantine goes on without such rows)")
+            raise refusals[0].error(" (data.on_bad_row=quarantine goes on without such rows)")
         self.refusals += refusals
 
     def check_share(self, source: str, rows: int, refused: list[Refusal]) -> None:
         """Raise InputError if `refused` are too many of the `rows` of one source."""
         # The first refusal is quoted, as one cause often explains all.
         if refused and len(refused) > self.max_bad_share * rows:
-            raise InputError(
-                f"{refused[0]} ({len(refused)} of {rows} rows of {source} are refused, more than "
+            raise refused[0].error(
+                f" ({len(refused)} of {rows} rows of {source} are refused, more than "
                 f"data.max_bad_share={self.max_bad_share}; fix them or raise the share)"
             )
 

@@ -30,11 +30,13 @@ def carry_optimizer(
     that holds other weights, or keeps one state for all of them.
     """
     if isinstance(optimizer, torch.optim.LBFGS):
-        raise InputError("optimizer: LBFGS keeps one state for all weights; choose another optimizer to change a model")
+        raise InputError(
+            "optimizer", "LBFGS keeps one state for all weights", "choose another optimizer to change a model"
+        )
     weights = dict(network.named_parameters())
     groups = _groups(optimizer, before)
     if not any(groups):
-        raise InputError("optimizer: holds no weight of this network; give the optimizer that trains it")
+        raise InputError("optimizer", "holds no weight of this network", "give the optimizer that trains it")
     known = {name for names in groups for name in names}
     for name, weight in weights.items():
         if name not in before:

@@ -72,8 +72,10 @@ def require_memory(config: Config, fields: Sequence[FieldSpec], num_classes: int
     available = psutil.virtual_memory().total
     if needed > available:
         raise InputError(
+            None,
             f"the weights and their gradients need {needed / 1e9:,.0f} GB, and there are {available / 1e9:,.0f} GB of "
-            "memory; choose a smaller size"
+            "memory",
+            "choose a smaller size",
         )
 
 
@@ -122,7 +124,7 @@ def set_trainable(network: Any, modules: Sequence[str], trainable: bool, key: st
                 weight.grad = None
         if not found:
             state = "is not frozen" if trainable else "has no weight that learns"
-            raise InputError(f"{key}={name}: {state}; remove it")
+            raise InputError(f"{key}={name}", state, "remove it")
 
 
 def _module(network: nn.Module, name: str, key: str) -> nn.Module:
@@ -132,7 +134,7 @@ def _module(network: nn.Module, name: str, key: str) -> nn.Module:
         names = [known for known, module in network.named_modules() if known and any(True for _ in module.parameters())]
         top = ", ".join(known for known in names if "." not in known)
         hint = did_you_mean(name, names)
-        raise InputError(f"{key}={name}: no such module; {hint or f'write one of {top}, or a part of one'}") from None
+        raise InputError(f"{key}={name}", "no such module", hint or f"write one of {top}, or a part of one") from None
 
 
 def frozen_weights(network: nn.Module) -> list[str]:
@@ -145,5 +147,5 @@ def freeze_weights(network: nn.Module, names: Sequence[str]) -> None:
     weights = dict(network.named_parameters())
     for name in names:
         if name not in weights:
-            raise InputError(f"frozen: {name} is no weight of the model")
+            raise InputError("frozen", f"{name} is no weight of the model")
         weights[name].requires_grad_(False)

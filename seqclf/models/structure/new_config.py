@@ -56,9 +56,9 @@ def changed_config(model: Config, changes: Mapping[str, Any], key: str) -> Confi
         entry = f"{key}.{name}={label_text(value)}"
         block = _block(changed, name, entry)
         if value == block[name]:
-            raise InputError(f"{entry}: is the value already; remove it")
+            raise InputError(entry, "is the value already", "remove it")
         if name in WIDTHS and value < block[name]:
-            raise InputError(f"{entry}: must be above {block[name]}, its value; a model grows only")
+            raise InputError(entry, f"must be above {block[name]}, its value", "a model grows only")
         if name == "layers" and "cell" in OF_ENCODER[changed["encoder"]["_target_"]]:
             of_stack = {**changed, **changed["encoder"]}
             block["residual_layers"] = max(0, of_stack.get("residual_layers", 0) + value - of_stack["layers"])
@@ -78,7 +78,7 @@ def _block(model: Config, name: str, entry: str) -> Config:
         can = f"of model, it can change {', '.join(known)}; " if known else ""
         is_fixed = name in FIXED.get(model.get("_target_", ""), ())
         target = model["encoder"]["_target_"] if known and not is_fixed else model.get("_target_")
-        raise InputError(f"{entry}: cannot change in {target}; {can}freeze and unfreeze work for any model")
+        raise InputError(entry, f"cannot change in {target}", f"{can}freeze and unfreeze work for any model")
     return blocks[0]
 
 
@@ -95,6 +95,7 @@ def _check_head_size(model: Config, changed: Config, key: str) -> None:
     else:
         remedy = f"{key}.heads={after['hidden_size'] // size} beside it"
     raise InputError(
-        f"{key}: hidden_size={after['hidden_size']} and heads={after['heads']} change the {size} channels of a head; "
-        f"set {remedy}"
+        key,
+        f"hidden_size={after['hidden_size']} and heads={after['heads']} change the {size} channels of a head",
+        f"set {remedy}",
     )

@@ -77,18 +77,18 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
     """
     if not isinstance(entries, (list, tuple)):
         example = _written(entries) if isinstance(entries, Mapping) else "{epoch: 3, layers: 2}"
-        raise InputError(f"structure: must be a list of changes, such as [{example}]")
+        raise InputError("structure", f"must be a list of changes, such as [{example}]")
     changes = []
     for index, entry in enumerate(entries):
         key = f"structure[{index}]"
         if not isinstance(entry, Mapping):
-            raise InputError(f"{key}={entry}: must be a mapping, such as {{epoch: 3, layers: 2}}")
+            raise InputError(f"{key}={entry}", "must be a mapping, such as {epoch: 3, layers: 2}")
         if "epoch" not in entry:
             written = _written({"epoch": 3, **entry})
-            raise InputError(f"{key}.epoch: is missing; write {written} for the start of the third epoch")
+            raise InputError(f"{key}.epoch", "is missing", f"write {written} for the start of the third epoch")
         if isinstance(entry.get("model"), Mapping):
             flat = {name: value for name, value in entry.items() if name != "model"} | dict(entry["model"])
-            raise InputError(f"{key}.model: keys of model stand in the entry itself; write {_written(flat)}")
+            raise InputError(f"{key}.model", "keys of model stand in the entry itself", f"write {_written(flat)}")
         change = read_change(ScheduleEntry, entry, key)
         changes.append(ScheduledChange(key, change.epoch, change))
     return sorted(changes, key=lambda change: change.epoch)
@@ -103,10 +103,10 @@ def read_change(kind: type[Change], values: Mapping[str, Any], key: str) -> Chan
     for name in values:
         if name not in kind.model_fields:
             hint = did_you_mean(f"{key}.{name}", [f"{key}.{known}" for known in kind.model_fields], f"{key}.")
-            raise InputError(f"{key}.{name}: no such key; {hint or f'write {KEYS}'}")
+            raise InputError(f"{key}.{name}", "no such key", hint or f"write {KEYS}")
     change = parse_options(kind, dict(values), key)
     if not (change.of_model() or change.freeze or change.unfreeze):
-        raise InputError(f"{key}: changes nothing; add {KEYS}")
+        raise InputError(key, "changes nothing", f"add {KEYS}")
     return change
 
 

@@ -48,7 +48,7 @@ def _render_plugin(entry: EntryPoint, report: Report) -> tuple[float, RenderedSe
     try:
         plugin = load_plugin(entry)
         if not (isinstance(plugin, type) and issubclass(plugin, ReportSection)):
-            raise InputError(f"it is no {ReportSection.__module__}.{ReportSection.__name__}")
+            raise InputError(None, f"it is no {ReportSection.__module__}.{ReportSection.__name__}")
         section = plugin()
         return float(section.position), _render(section, report)
     except Exception as error:  # code of another package must not cost the page

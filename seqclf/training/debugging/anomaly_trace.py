@@ -94,16 +94,17 @@ class AnomalyTrace(Debugger):
                 known = ERROR.search(str(error))
                 if known is None:
                     raise
-                raise InputError(self._line(known[1], known[2])) from None
+                raise self._error(known[1], known[2]) from None
 
-    def _line(self, operation: str, position: str) -> str:
+    def _error(self, operation: str, position: str) -> InputError:
         title = self.titles.get(self.module or "", "")
         module = f" of {title}" if title else ""
         code = forward_line(self.traceback)
         called = f", called in {code}," if code else ""
-        return (
-            f"step {self.steps}: the operation {operation}{module}{called} gave NaN as the gradient of its input "
-            f"{position}; look at this operation, or see debug=nan for a value that was not finite before it"
+        return InputError(
+            f"step {self.steps}",
+            f"the operation {operation}{module}{called} gave NaN as the gradient of its input {position}",
+            "look at this operation, or see debug=nan for a value that was not finite before it",
         )
 
 

@@ -121,8 +121,9 @@ class FiniteCheck(Debugger):
             rows = affected_rows(values, batch.host_lengths, longest_of(batch))
             if rows is None or len(rows):
                 raise InputError(
-                    f"{self._position()}: the field {name} holds {_joined(kinds(values))} in {self._rows(rows)}; "
-                    "correct these values in the data, or remove the rows"
+                    self._position(),
+                    f"the field {name} holds {_joined(kinds(values))} in {self._rows(rows)}",
+                    "correct these values in the data, or remove the rows",
                 )
 
     def _check_weights(self, when: str, remedy: str) -> None:
@@ -130,17 +131,17 @@ class FiniteCheck(Debugger):
             if not is_finite(weight.detach()):
                 owner = self.hooks.title(name.rpartition(".")[0]) if self.hooks is not None else ""
                 raise InputError(
-                    f"{when}the weight {name} of {owner} holds {_joined(kinds(weight.detach()))}; {remedy}"
+                    None, f"{when}the weight {name} of {owner} holds {_joined(kinds(weight.detach()))}", remedy
                 )
 
     # The error line
 
     def _fail(self, finding: Finding) -> NoReturn:
         assert self.hooks is not None
-        text = f"{self._position()}: {self._place(finding)} {_joined(finding.kinds)}"
+        problem = f"{self._place(finding)} {_joined(finding.kinds)}"
         if finding.rows is not None and len(finding.rows):
-            text += f" in {self._rows(finding.rows)}"
-        raise InputError(f"{text}; {self._remedy(finding)}")
+            problem += f" in {self._rows(finding.rows)}"
+        raise InputError(self._position(), problem, self._remedy(finding))
 
     def _place(self, finding: Finding) -> str:
         assert self.hooks is not None

@@ -52,7 +52,9 @@ class LossCurve(Callback):
         if not math.isfinite(self.losses[-1]):
             step = len(self.losses)
             remedy = "lower optimizer.lr, or see debug=nan, which" if step > 1 else "debug=nan"
-            raise InputError(f"the loss of the batch is {self.losses[-1]} at step {step}; {remedy} names the module")
+            raise InputError(
+                None, f"the loss of the batch is {self.losses[-1]} at step {step}", f"{remedy} names the module"
+            )
         last = self.losses[-CONFIRMED:]
         trainer.should_stop = len(last) == CONFIRMED and max(last) <= self.enough
 

@@ -29,7 +29,7 @@ def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None
     try:
         return kind.open(settings, run, config)
     except ImportError:
-        raise InputError(f'logger={name}: not installed; pip install "seqclf[{name}]"') from None
+        raise InputError(f"logger={name}", "not installed", f'pip install "seqclf[{name}]"') from None
     except Exception as error:
         warn_without(kind.service, error)
         return None

@@ -106,18 +106,19 @@ class NumberEncoder(NumberColumn):
     def check_references(self) -> None:
         key = f"data.fields.{self.field.name}"
         if self.since not in (None, "tokens") and not isinstance(self.others.get(str(self.since)), TimeEncoder):
-            raise InputError(f"{key}.since={self.since}: must be tokens or the name of a time field")
+            raise InputError(f"{key}.since={self.since}", "must be tokens or the name of a time field")
         if self.by is not None and not isinstance(self.others.get(self.by), CategoryEncoder):
-            raise InputError(f"{key}.by={self.by}: must be the name of a category field")
+            raise InputError(f"{key}.by={self.by}", "must be the name of a category field")
         if self.since and self.missing == "refuse":
-            raise InputError(f"{key}.since: needs missing=last, mean or zero")
+            raise InputError(f"{key}.since", "needs missing=last, mean or zero")
         if self.by and self.scale == "sequence":
             raise InputError(
-                f"{key}.by={self.by}: contradicts scale=sequence, which scales each sequence by itself; remove one of "
-                "them"
+                f"{key}.by={self.by}",
+                "contradicts scale=sequence, which scales each sequence by itself",
+                "remove one of them",
             )
         if self.by and self.field.width != 1:
-            raise InputError(f"{key}.by: needs a field of one channel, this has {self.field.width}")
+            raise InputError(f"{key}.by", f"needs a field of one channel, this has {self.field.width}")
 
     @property
     def encodes_token_by_token(self) -> bool:  # type: ignore[override]
@@ -353,7 +354,7 @@ class NumberEncoder(NumberColumn):
         require(state, {"mean": list, "deviation": list})
         mean, deviation = self._stored_array(state, "mean"), self._stored_array(state, "deviation")
         if (deviation <= 0).any():  # would divide by 0
-            raise InputError("deviation must be numbers above 0")
+            raise InputError(None, "deviation must be numbers above 0")
         limits = None
         if "lowest" in state:
             require(state, {"lowest": list, "highest": list})
@@ -373,7 +374,7 @@ class NumberEncoder(NumberColumn):
         nulls = np.isnan(array) if null is not None else np.zeros(array.shape, bool)
         shapes = {(1, self.channels), (groups, self.channels)}
         if array.shape not in shapes or not np.isfinite(array[~nulls]).all():
-            raise InputError(f"{key} must be {groups} lists of {self.channels} numbers")
+            raise InputError(None, f"{key} must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
 
     @property

@@ -166,16 +166,18 @@ class SetEncoder(ListEncoder):
     def _single_values(self, kind: str) -> InputError:
         key = f"data.fields.{self.field.name}"
         return InputError(
-            f"{key}: the column holds {kind}, a value per token and not several; set {key}=category, or the separator "
-            f"of the values in a text: '{key}={{kind: set, separator: \";\"}}'"
+            key,
+            f"the column holds {kind}, a value per token and not several",
+            f"set {key}=category, or the separator of the values in a text: '{key}={{kind: set, separator: \";\"}}'",
         )
 
     def event_sql(self, column: str, kind: str, where: str) -> str:
         is_list = kind.endswith("]") and not is_nested(element_type(kind))
         if is_nested(kind) and not is_list:
             raise InputError(
-                f"{where}: column '{column}' holds {kind}, but with data.group_by a set is one list of values; name "
-                f"another column than data.fields.{self.field.name}"
+                where,
+                f"column '{column}' holds {kind}, but with data.group_by a set is one list of values",
+                f"name another column than data.fields.{self.field.name}",
             )
         if not is_list and kind not in (*TEXT_TYPES, '"NULL"') and self.option("separator") is None:
             raise self._single_values(kind)
@@ -303,8 +305,9 @@ def _require_separator(field: Field) -> None:
     if field.options.get("separator") is None:
         key = f"data.fields.{field.name}"
         raise InputError(
-            f"{key}: the values of a token are in one text; name what separates them: "
-            f"'{key}={{kind: set, separator: \";\"}}'"
+            key,
+            "the values of a token are in one text",
+            f"name what separates them: '{key}={{kind: set, separator: \";\"}}'",
         )
 
 

@@ -83,8 +83,9 @@ class TreeEncoder(RunningTextEncoder):
     def complete(cls, field: Field, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
         if len(field.columns) > len(LISTS):
             raise InputError(
-                f"data.fields.{field.name}: has {len(field.columns)} columns; a tree has one of bracketed text, or "
-                f"those of {', '.join(LISTS)}"
+                f"data.fields.{field.name}",
+                f"has {len(field.columns)} columns",
+                f"a tree has one of bracketed text, or those of {', '.join(LISTS)}",
             )
         tokens = sample.column(field.columns[0])
         is_split = len(field.columns) > 1 and is_text(tokens.type) and not looks_bracketed(tokens)
@@ -102,8 +103,10 @@ class TreeEncoder(RunningTextEncoder):
             kind = types[column]
             if kind not in (*TEXT_TYPES, NO_TYPE) and not kind.endswith("]"):
                 raise InputError(
-                    f"{where}: column '{column}' holds {kind}, not lists; data.fields.{self.field.name}.columns names "
-                    "the lists of the tokens and of their parents' indices"
+                    where,
+                    f"column '{column}' holds {kind}, not lists",
+                    f"data.fields.{self.field.name}.columns names the lists of the tokens and of their parents' "
+                    "indices",
                 )
             cells = plain(column, kind)
             parts.append(f"{name} := {self._part_sql(name, cells, kind)}")
@@ -161,7 +164,7 @@ class TreeEncoder(RunningTextEncoder):
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             example = ", ".join(f'"{column}": […]' for column in self.field.columns)
-            raise InputError(f"sequence={text}: is not JSON ({error}); write {{{example}}}") from None
+            raise InputError(f"sequence={text}", f"is not JSON ({error})", f"write {{{example}}}") from None
 
     def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
         super().check(columns, problems)

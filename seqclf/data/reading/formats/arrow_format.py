@@ -66,13 +66,15 @@ class ArrowFormat(Format):
                         writer = stack.enter_context(pa.ipc.new_file(str(target), file_schema))
                     if not record_batch.schema.equals(schema):
                         raise InputError(
-                            f"{path}: has the columns {_described(record_batch.schema)}, but {first_path} has "
-                            f"{_described(schema)}; give files of the same columns"
+                            path,
+                            f"has the columns {_described(record_batch.schema)}, but {first_path} has "
+                            f"{_described(schema)}",
+                            "give files of the same columns",
                         )
                     columns = [*record_batch.columns, pa.repeat(str(path), record_batch.num_rows)]
                     writer.write_batch(pa.record_batch(columns, schema=file_schema))
         if schema is None:
-            raise InputError(f"{', '.join(map(str, paths))}: has no rows; give a file with a row per sequence")
+            raise InputError(", ".join(map(str, paths)), "has no rows", "give a file with a row per sequence")
 
     def _record_batches(self, path: Path) -> Iterator[pa.RecordBatch]:
         """Read one file. Raises InputError if it is damaged, also where DuckDB would trust its buffers and crash."""
@@ -86,7 +88,7 @@ class ArrowFormat(Format):
         except Exception as error:  # code of another package, which may raise anything for a damaged file
             expected = isinstance(error, (ValueError, OSError))
             lines = (str(error) if expected else repr(error)).splitlines() or [repr(error)]
-            raise InputError(f"{path}: cannot be read: {lines[0].rstrip(' .')}; fix or replace the file") from error
+            raise InputError(path, f"cannot be read: {lines[0].rstrip(' .')}", "fix or replace the file") from error
 
 
 def _batches_of(table: pa.Table) -> list[pa.RecordBatch]:

@@ -49,7 +49,7 @@ def list_files(folder: Path) -> Listing:
             classes_with_files.add(parts[0])
     for path in classes:
         if path.name not in classes_with_files:
-            raise InputError(f"{path}: the folder of a class holds no file that can be read; fill it, or remove it")
+            raise InputError(path, "the folder of a class holds no file that can be read", "fill it, or remove it")
     return listing
 
 

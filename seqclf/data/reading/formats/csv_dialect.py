@@ -72,10 +72,10 @@ def detect_dialect(
     duckdb_encoding = _duckdb_encoding(encoding)
     quote = '"' if quote is None else quote
     if len(quote) > 1:
-        raise InputError(f"data.quote={quote}: must be one character, or '' to turn quoting off")
+        raise InputError(f"data.quote={quote}", "must be one character, or '' to turn quoting off")
     delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(delimiter, delimiter)
     if delimiter is not None and len(delimiter) != 1:
-        raise InputError(f"data.delimiter={delimiter}: must be one character, or null to detect it")
+        raise InputError(f"data.delimiter={delimiter}", "must be one character, or null to detect it")
     if not paths:
         return Dialect(header, duckdb_encoding, quote, delimiter, None)
     delimiter = delimiter or _likely_delimiter(paths[0], duckdb_encoding, quote, suffix)
@@ -83,8 +83,9 @@ def detect_dialect(
     for path, names in zip(paths, columns, strict=True):
         if names != columns[0]:
             raise InputError(
-                f"{path}: has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}; "
-                "give files of the same columns"
+                path,
+                f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
+                "give files of the same columns",
             )
     return Dialect(header, duckdb_encoding, quote, delimiter, tuple(columns[0]))
 
@@ -148,14 +149,14 @@ def _duckdb_encoding(encoding: str) -> str:
     try:
         return ENCODINGS[codecs.lookup(encoding).name]
     except LookupError:
-        raise InputError(f"data.encoding={encoding}: not supported; use utf-8, latin-1 or utf-16") from None
+        raise InputError(f"data.encoding={encoding}", "not supported", "use utf-8, latin-1 or utf-16") from None
 
 
 def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
     if encoding == "utf-16":
         with pa.input_stream(str(path), compression="detect") as beginning:
             if beginning.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
-                raise InputError(f"{path}: has no byte order mark, so it is not utf-16; set data.encoding=utf-8")
+                raise InputError(path, "has no byte order mark, so it is not utf-16", "set data.encoding=utf-8")
     # Invalid bytes become � here. DuckDB will name their line.
     stream: Any = pa.input_stream(str(path), compression="detect")
     return io.TextIOWrapper(stream, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
@@ -213,15 +214,15 @@ def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool
             first_line = next(rows, None)
             first_cells = first_line or next((row for row in rows if row), None)
     except csv.Error as error:
-        raise InputError(f"{path}: line 1 cannot be read: {error}; fix it, or set data.delimiter, data.quote") from None
+        raise InputError(path, f"line 1 cannot be read: {error}", "fix it, or set data.delimiter, data.quote") from None
     if first_cells is None:
-        raise InputError(f"{path}: has no rows; give a file with a row per sequence")
+        raise InputError(path, "has no rows", "give a file with a row per sequence")
     if not header:
         return [f"column{position}" for position in range(len(first_cells))]
     if not first_line:  # DuckDB would take the empty line for the header, and the header for a row
-        raise InputError(f"{path}: line 1 is empty; remove what is before the line with the names of the columns")
+        raise InputError(path, "line 1 is empty", "remove what is before the line with the names of the columns")
     if any("\ufffd" in name for name in first_cells):
-        raise InputError(f"{path}: line 1 is not valid {encoding}; set data.encoding=latin-1 (or utf-16)")
+        raise InputError(path, f"line 1 is not valid {encoding}", "set data.encoding=latin-1 (or utf-16)")
     names = [name.strip() or f"column{position}" for position, name in enumerate(first_cells)]
     check_names(names, str(path))
     return names

@@ -29,8 +29,9 @@ def find_format(source: Source, path: Path | str, in_class_folder: bool = False)
     if errors:
         raise errors[0]  # that plugin may be the one that reads the file
     raise InputError(
-        f"{source.key}={source.path}: unknown kind of file '{ending}'; give {', '.join(_endings())} (text "
-        "also as .gz), a folder with a file per class, a .sql file or a query"
+        f"{source.key}={source.path}",
+        f"unknown kind of file '{ending}'",
+        f"give {', '.join(_endings())} (text also as .gz), a folder with a file per class, a .sql file or a query",
     )
 
 
@@ -61,12 +62,12 @@ def _plugin_formats(search_path: tuple[str, ...]) -> tuple[tuple[Format, ...], t
         try:
             loaded = load_plugin(entry)
             if not (isinstance(loaded, type) and issubclass(loaded, Format)):
-                raise InputError(f"{entry.name}: the plugin {entry.value} is no {Format.__module__}.{Format.__name__}")
+                raise InputError(entry.name, f"the plugin {entry.value} is no {Format.__module__}.{Format.__name__}")
             formats.append(loaded())
         except InputError as error:
             errors.append(error)
         except Exception as error:  # code of another package may fail at import as it likes
-            errors.append(InputError(f"{entry.name}: the plugin {entry.value} cannot be imported ({error!r})"))
+            errors.append(InputError(entry.name, f"the plugin {entry.value} cannot be imported ({error!r})"))
     return tuple(formats), tuple(errors)
 
 

@@ -70,11 +70,12 @@ def _require_readable(file_format: Format, files: Files) -> None:
     """Raise InputError for a URL, or for a folder per class, that the format does not read."""
     source = files.source
     if not files.paths and not file_format.remote:
-        raise InputError(f"{source.key}={source.path}: '{files.ending}' is read from local files; download it")
+        raise InputError(f"{source.key}={source.path}", f"'{files.ending}' is read from local files", "download it")
     if files.file_per_sequence and not file_format.in_folder_per_class:
         raise InputError(
-            f"{source.key}={source.path}: a folder per class must hold text files, not '{files.ending}'; give the "
-            f"files themselves: {class_folder(source)}/*/*{files.ending}"
+            f"{source.key}={source.path}",
+            f"a folder per class must hold text files, not '{files.ending}'",
+            f"give the files themselves: {class_folder(source)}/*/*{files.ending}",
         )
 
 

@@ -49,5 +49,5 @@ def _check(path: Path, state: float) -> None:
                 file.get_batch(index).validate(full=True)
     except (OSError, pa.ArrowException) as error:
         if NOT_UTF8.search(str(error)):
-            raise InputError(f"{path}: holds text that is not valid utf-8; write it as utf-8") from None
-        raise InputError(f"{path}: is not a readable Arrow file; write it again, in the IPC file format") from None
+            raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
+        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC file format") from None

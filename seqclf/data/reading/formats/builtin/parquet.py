@@ -33,4 +33,4 @@ def _names(path: Path) -> list[str]:
     try:
         return pq.read_schema(path).names
     except pa.ArrowException as error:  # DuckDB's message would not name the file
-        raise InputError(f"{path}: cannot be read: {first_line(error)}; replace the file") from None
+        raise InputError(path, f"cannot be read: {first_line(error)}", "replace the file") from None

@@ -71,12 +71,12 @@ def _read_header(path: Path) -> Header:
             if words[:1] == ["@classlabel"]:
                 has_label = words[1:2] == ["true"]
             if words[:2] == ["@timestamps", "true"]:
-                raise InputError(f"{path}: line {number}: @timeStamps true is not read; write the values alone")
+                raise InputError(f"{path}: line {number}", "@timeStamps true is not read", "write the values alone")
             if words[:1] == ["@data"]:
                 return Header(number, has_label)
             if (words and not words[0].startswith(("@", "#", "%"))) or number > LONGEST_HEADER:
                 break
-    raise InputError(f"{path}: has no @data line; it is not a .ts file of the time series archives")
+    raise InputError(path, "has no @data line", "it is not a .ts file of the time series archives")
 
 
 def _lines(stream: pa.NativeFile) -> Iterator[bytes]:
