@@ -101,7 +101,7 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
 
     source = options.source("test")
     if source is None:
-        raise InputError(None, "data.test is not set", "give the labelled file to score: data.test=test.parquet")
+        raise InputError("data.test", "not set", "give the labelled file to score: data.test=test.parquet")
     require_files(source)
     labels = options.source("labels")
     if labels is None:

@@ -92,9 +92,7 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     if config.csv_guard and Path(str(config.output)).suffix.lower() != ".csv":
         raise InputError("csv_guard=true", f"is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
-        raise InputError(
-            None, "output is not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet"
-        )
+        raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
     with signals.reported_outputs(config.output):
         return _predict(config)
 

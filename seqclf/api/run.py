@@ -57,7 +57,7 @@ class Run:
         if (self.folder / DEBUG_RESULT).is_file():
             raise InputError(path, "is missing, as the run was for debugging", f"read {self.folder / DEBUG_RESULT}")
         if not path.is_file():
-            raise InputError(path, "is missing, so the run did not end", "train again, or resume its last checkpoint")
+            raise InputError(path, "missing, so the run did not end", "train again, or resume its last checkpoint")
         return json.loads(path.read_text(encoding="utf-8"))
 
     @cached_property

@@ -142,10 +142,10 @@ def check_content(manifest: Mapping[str, Any]) -> None:
         _check_halting(manifest["halting"])
     classes, decision = manifest["classes"], manifest["decision"]
     if not classes or len(set(classes)) < len(classes):
-        raise InputError(None, "classes must be different texts")
+        raise InputError("classes", "must be different texts")
     for key, label in (("positive", manifest["positive"]), ("decision.positive", decision["positive"])):
         if label is not None and (label not in classes or len(classes) != 2):
-            raise InputError(None, f"{key} must be one of two classes")
+            raise InputError(key, "must be one of two classes")
     _check_decision(decision, classes)
     typed_labels(classes, Schema.from_dict(manifest["schema"]).label_type)
 
@@ -154,26 +154,26 @@ def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:
     """Raise InputError unless a decision of the right shape is consistent with the classes."""
     unknown = set(decision) - {entry.name for entry in dataclass_fields(Decision)}
     if unknown:
-        raise InputError(None, f"decision.{min(unknown)} is no key of a decision")
+        raise InputError(f"decision.{min(unknown)}", "unknown key of a decision")
     if decision["offsets"] is not None and len(decision["offsets"]) != len(classes):
-        raise InputError(None, "decision.offsets must be a number for each class")
+        raise InputError("decision.offsets", "must be a number for each class")
     positive, index = decision["positive"], decision.get("positive_index")
     if index is not None and (type(index) is not int or positive is None or index != classes.index(positive)):
-        raise InputError(None, "decision.positive_index must be the number of the class decision.positive")
+        raise InputError("decision.positive_index", "must be the number of the class decision.positive")
     if decision["threshold"] is not None and positive is None:
-        raise InputError(None, "decision.threshold needs decision.positive")
+        raise InputError("decision.threshold", "needs decision.positive")
     if decision["rule"] == "threshold" and (decision["threshold"] is None or index is None):
-        raise InputError(None, "decision.rule=threshold needs decision.threshold and decision.positive_index")
+        raise InputError("decision.rule=threshold", "needs decision.threshold and decision.positive_index")
     for position, target in enumerate(decision["targets"]):
         if target["label"] not in classes:
-            raise InputError(None, f"decision.targets[{position}].label must be one of the classes")
+            raise InputError(f"decision.targets[{position}].label", "must be one of the classes")
 
 
 def _check_halting(halting: Mapping[str, Any]) -> None:
     """Raise InputError unless a curve of the right shape has its operating point."""
     for split, points in halting["splits"].items():
         if halting["threshold"] not in [point["threshold"] for point in points]:
-            raise InputError(None, f"halting.splits.{split} must hold the point of halting.threshold")
+            raise InputError(f"halting.splits.{split}", "must hold the point of halting.threshold")
 
 
 def _check_files(manifest: Mapping[str, Any]) -> None:
@@ -184,12 +184,12 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
     models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
     for name in (*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
         if name not in files:
-            raise InputError(None, f"files has no hash of {name}")
+            raise InputError("files", f"no hash of {name}")
     for name in files:
         # Hashing such a file would read outside the bundle, or a device that never ends.
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
-            raise InputError(None, f"files.{name} is no path in the bundle")
+            raise InputError(f"files.{name}", "not a path in the bundle")
 
 
 def _sha256(path: Path) -> str:

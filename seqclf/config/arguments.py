@@ -82,7 +82,7 @@ def require_complete(key: str, arguments: Collection[str], taken: Arguments) -> 
     """Raise InputError for the first required argument that is missing."""
     missing = [name for name in taken.required if name not in arguments]
     if missing:
-        raise InputError(f"{key}.{missing[0]}", "is missing", f"{taken.owner} needs it")
+        raise InputError(f"{key}.{missing[0]}", "missing", f"{taken.owner} needs it")
 
 
 def drop_unused(

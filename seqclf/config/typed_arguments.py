@@ -68,12 +68,12 @@ class TypedArguments:
         """Return the error of a key that has to be set, with the comment that explains it in conf/.
 
         >>> TypedArguments("export", []).missing_key("bundle")
-        InputError('bundle: is not set; give it as bundle=VALUE (folder to write)')
+        InputError('bundle: not set; give it as bundle=VALUE (folder to write)')
         """
         known = [*self.command.all_keys(self.chosen), *self.command.experiment_keys(self.chosen)]
         comments = [key.comment.partition(";")[0] for key in known if key.path == path and key.comment]
         meaning = f" ({comments[-1]})" if comments else ""
-        return InputError(path, "is not set", f"give it as {path}=VALUE{meaning}")
+        return InputError(path, "not set", f"give it as {path}=VALUE{meaning}")
 
     def for_hydra(self) -> list[str]:
         """Return the options, then the overrides, with quotes around choices that Hydra would read as numbers.

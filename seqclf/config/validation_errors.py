@@ -55,7 +55,7 @@ def input_error(error: ValidationError, model: type[BaseModel], values: Any, abo
     path = _path(first, values)
     key = ".".join(filter(None, [above, *path]))
     if first["type"] in ("missing", "union_tag_not_found"):
-        return InputError(key, "is missing", "do not remove it with ~, and name it in a config file of your own")
+        return InputError(key, "missing", "do not remove it with ~, and name it in a config file of your own")
     if first["type"] == "extra_forbidden":
         owners = _types_at(model, path[:-1])
         if choices := _choices_with(owners, path[-1]):

@@ -29,7 +29,7 @@ def require_folder_name(value: str) -> str:
 def require_label(value: Any) -> Any:
     """Refuse a label column that is not set."""
     if value is None:
-        raise InputError(None, "data.label is not set", "name the column that holds the label: data.label=COLUMN")
+        raise InputError("data.label", "not set", "name the column that holds the label: data.label=COLUMN")
     return value
 
 
@@ -121,9 +121,7 @@ class DataOptions(Options):
         if self.split.by == "fold":
             assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
         if shares.get("validation") == 0:
-            raise InputError(
-                None, "data.split.validation=0 leaves no validation", "give data.validation=FILE or a share"
-            )
+            raise InputError("data.split.validation=0", "no validation rows", "give data.validation=FILE or a share")
         return self
 
     def splits_with_file(self) -> set[str]:

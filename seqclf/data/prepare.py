@@ -74,7 +74,9 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     options = with_generated(options)
     if options.train is None:
         raise InputError(
-            None, "data.train is not set", "give a file, a glob, a URL or a .sql file: data.train=train.parquet"
+            "data.train",
+            "not set",
+            "give a file, a glob, a URL or a .sql file: data.train=train.parquet",
         )
     sources = {name: source for name in SPLITS if (source := options.source(name)) is not None}
     with progress.stage("listing files"):
@@ -240,11 +242,11 @@ def _require_classes(labels: pa.ChunkedArray, where: str) -> None:
         return
     counts = f"{len(distinct):,} different values in {len(labels):,} rows"
     if _are_measurements(distinct):
-        problem = f"{where} has {counts}, which are fractions and not classes"
-        raise InputError(None, problem, "name another column, or bin it in data.query")
+        problem = f"{counts}, which are fractions and not classes"
+        raise InputError(where, problem, "name another column, or bin it in data.query")
     if len(distinct) > NEARLY_ALL * len(labels):
-        problem = f"{where} has {counts}, nearly one for each row"
-        raise InputError(None, problem, "name the column of the classes: data.label=COLUMN")
+        problem = f"{counts}, nearly one for each row"
+        raise InputError(where, problem, "name the column of the classes: data.label=COLUMN")
 
 
 def _are_measurements(labels: pa.Array) -> bool:
@@ -264,8 +266,8 @@ def _classes(labels: pa.ChunkedArray, splits: np.ndarray, where: str) -> list[st
     classes = pc.unique(labels.filter(pa.array(splits == SPLITS.index("train")))).to_pylist()
     if len(classes) < 2:
         raise InputError(
-            None,
-            f"{where} has one class only ('{classes[0]}') in the training rows",
+            where,
+            f"one class only ('{classes[0]}') in the training rows",
             "a classifier needs two or more: check data.label",
         )
     try:

@@ -107,15 +107,13 @@ class OnnxStack(nn.Module):
 
     def forward(self, input: Tensor, hx: Any = None) -> tuple[Tensor, Any]:
         if not isinstance(input, Tensor):
-            raise InputError(
-                None, f"{self.onnx_name} gets a PackedSequence", f"give it the padded tokens, or use {RECURRENT}"
-            )
+            raise InputError(self.onnx_name, "gets a PackedSequence", f"give it the padded tokens, or use {RECURRENT}")
         if self.proj_size:
             # The state is narrower than the gates. PyTorch's exporter writes an LSTM all the same, which no runtime
             # loads, so it is refused by name. Not before it runs, because the module may bring an `onnx_form`.
-            raise InputError(None, f"{self.onnx_name} has a proj_size, which ONNX lacks", PROJECTION)
+            raise InputError(self.onnx_name, "has a proj_size, which ONNX lacks", PROJECTION)
         if input.dim() != 3:
-            raise InputError(None, f"{self.onnx_name} gets tokens without a batch axis", "add it by unsqueeze")
+            raise InputError(self.onnx_name, "gets tokens without a batch axis", "add it by unsqueeze")
         tokens = input.transpose(0, 1) if self.batch_first else input
         initial = () if hx is None else hx if isinstance(hx, (tuple, list)) else (hx,)
         last = []

@@ -54,7 +54,7 @@ def check_heads(hidden_size: int, heads: int) -> None:
     if hidden_size % 2 == 0:
         divisors = [count for count in range(1, hidden_size // 2 + 1) if hidden_size // 2 % count == 0]
         remedies.insert(0, f"model.heads={min(divisors, key=lambda count: abs(count - heads))}")
-    raise InputError(f"model.heads={heads}: {problem}; set {' or '.join(remedies)}")
+    raise InputError(f"model.heads={heads}", problem, f"set {' or '.join(remedies)}")
 
 
 def check_residual(layers: int, residual_layers: int) -> None:

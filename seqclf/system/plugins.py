@@ -58,4 +58,4 @@ def load_plugin(entry: EntryPoint) -> Any:
     except Exception as error:  # code of somebody else, which may raise anything
         package = f" of {entry.dist.name} {entry.dist.version}" if entry.dist is not None else ""
         problem = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
-        raise InputError(f"{entry.name}: the plugin {entry.value}{package} cannot be imported ({problem})") from error
+        raise InputError(entry.name, f"the plugin {entry.value}{package} cannot be imported ({problem})") from error

@@ -68,11 +68,11 @@ def require(value: Any, shape: Any, key: str = "") -> None:
     >>> require({"name": "a", "sizes": [1, 0]}, {"name": str, "sizes": [SIZE]})
     Traceback (most recent call last):
         ...
-    seqclf.errors.InputError: sizes[1] must be a whole number from 1
+    seqclf.errors.InputError: sizes[1]: must be a whole number from 1
     """
     if isinstance(shape, Where):
         if not _fits(value, shape.shape) or not shape.check(value):
-            raise InputError(None, f"{key or 'it'} must be {shape.text}")
+            raise InputError(key or None, f"must be {shape.text}")
     elif isinstance(shape, Each):
         require(value, dict, key)
         for name, entry in value.items():
@@ -82,7 +82,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
         require(value, dict, key)
         for name, entry_shape in shape.items():
             if name not in value:
-                raise InputError(None, f"{_below(key, name)} is missing")
+                raise InputError(_below(key, name), "missing")
             require(value[name], entry_shape, _below(key, name))
     elif isinstance(shape, list):
         require(value, list, key)
@@ -94,7 +94,7 @@ def require(value: Any, shape: Any, key: str = "") -> None:
         if not any(_fits(value, option) for option in shape):
             require(value, shape[0], key)
     elif not _is_instance(value, shape):
-        raise InputError(None, f"{key or 'it'} must be {TYPES.get(shape, 'null')}")
+        raise InputError(key or None, f"must be {TYPES.get(shape, 'null')}")
 
 
 def _fits(value: Any, shape: Any) -> bool:

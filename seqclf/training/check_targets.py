@@ -85,7 +85,7 @@ def _resolve_classifier(
 ) -> Config:
     """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
-        raise InputError("model.encoder._target_", "is missing", "name the class of the encoder")
+        raise InputError("model.encoder._target_", "missing", "name the class of the encoder")
     located = locate_subclass(settings["encoder"]["_target_"], nn.Module, "model.encoder._target_")
     of_encoder = arguments_of(located)
     for name in OF_ENCODER:

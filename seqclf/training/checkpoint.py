@@ -80,12 +80,12 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
         # Settings end up in the manifest, which is JSON: a tensor among them would fail only there.
         json.dumps(hyper)
     except (TypeError, ValueError, RecursionError):
-        raise InputError(None, "hyper_parameters must be plain texts, numbers and lists") from None
+        raise InputError("hyper_parameters", "must be plain texts, numbers and lists") from None
     counts, classes = hyper["dataset"]["class_counts"], hyper["dataset"]["classes"]
     if len(counts) != len(classes):
-        raise InputError(None, "dataset.class_counts must be a number for each class")
+        raise InputError("dataset.class_counts", "must be a number for each class")
     if hyper["dataset"]["positive"] not in (None, *classes):
-        raise InputError(None, "dataset.positive must be one of its classes")
+        raise InputError("dataset.positive", "must be one of its classes")
     for index, field in enumerate(hyper["dataset"]["fields"]):
         if field["kind"] == "parents":
             code = Where(int, lambda code: -1 <= code < len(classes), "a class or -1")
@@ -99,7 +99,7 @@ def _check_settings(hyper: Mapping[str, Any], tensors: int) -> None:
     for key, block in blocks.items():
         for name in REPEATED:
             if isinstance(block.get(name), int) and block[name] > tensors:
-                raise InputError(None, f"{key}.{name}={block[name]} is more than the checkpoint has weights")
+                raise InputError(f"{key}.{name}={block[name]}", "more than the checkpoint has weights")
 
 
 def check_trusted(hyper: Mapping[str, Any], path: Any, trust: Trust) -> None:

@@ -311,7 +311,7 @@ def load_task(path: Any, trust: Trust = ()) -> SequenceTask:
         if not any(is_foreign(target) for _, target in targets(hyper["model"], "model")):
             check_size(hyper, weights)
         if unknown := set(hyper) - set(inspect.signature(SequenceTask).parameters):
-            raise InputError(None, f"hyper_parameters.{min(unknown)} is not known")
+            raise InputError(f"hyper_parameters.{min(unknown)}", "unknown key")
         task = SequenceTask(**hyper)
         check_weights(weights, task.state_dict())
         try:

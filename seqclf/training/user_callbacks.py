@@ -18,7 +18,7 @@ def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
     for index, settings in enumerate(callbacks):
         key = f"trainer.callbacks[{index}]"
         if "_target_" not in settings:
-            raise InputError(f"{key}._target_", "is missing", "name the class of the callback")
+            raise InputError(f"{key}._target_", "missing", "name the class of the callback")
         located = locate_subclass(settings["_target_"], Callback, f"{key}._target_")
         check_arguments(key, located, settings.keys() - {"_target_"}, provided=())
 

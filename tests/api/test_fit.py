@@ -230,7 +230,7 @@ def test_a_dry_run_is_a_run_without_scores(frame, tmp_path):
         make_frame(20), label="label", overrides=[*FAST, "trainer.fast_dev_run=true"], folder=tmp_path / "run"
     )
     assert "not scored" in repr(run) and run.bundle is None
-    with pytest.raises(InputError, match=r"metrics\.json: is missing"):
+    with pytest.raises(InputError, match=r"metrics\.json: missing"):
         run.metrics  # noqa: B018
     with pytest.raises(InputError, match=r"has no bundle; export one: python -m seqclf.export checkpoint="):
         run.predict([["food"]])

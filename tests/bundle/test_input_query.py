@@ -87,7 +87,7 @@ def test_a_manifest_cannot_name_a_file_as_its_query(raw, tmp_path):
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["reader"]["query"] = "mine.sql"
     write_manifest(bundle, {key: manifest[key] for key in manifest if key not in ("format", "files", "digest")})
-    with pytest.raises(InputError, match=r"reader\.query must be a query, not a file"):
+    with pytest.raises(InputError, match=r"reader\.query: must be a query, not a file"):
         Classifier(bundle, device="cpu")
 
 

@@ -110,17 +110,17 @@ def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, 
 
 
 WRONG_DECISIONS = [
-    ({"positive_index": 9}, "decision.positive_index must be the number of the class decision.positive"),
-    ({"positive_index": "x"}, "decision.positive_index must be the number"),
-    ({"positive_index": 0}, "decision.positive_index must be the number"),
-    ({"positive_index": True}, "decision.positive_index must be the number"),
-    ({"positive_index": None}, "decision.rule=threshold needs decision.threshold and decision.positive_index"),
-    ({"threshold": None}, "decision.rule=threshold needs decision.threshold"),
-    ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold needs decision.positive"),
-    ({"rule": "all"}, "decision.rule must be one of argmax, threshold, min_recall"),
-    ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule is missing"),
-    ({"label": "k7"}, r"decision.targets\[0\].label must be one of the classes"),
-    ({"rows": "x"}, r"decision.targets\[0\].rows must be a whole number"),
+    ({"positive_index": 9}, "decision.positive_index: must be the number of the class decision.positive"),
+    ({"positive_index": "x"}, "decision.positive_index: must be the number"),
+    ({"positive_index": 0}, "decision.positive_index: must be the number"),
+    ({"positive_index": True}, "decision.positive_index: must be the number"),
+    ({"positive_index": None}, "decision.rule=threshold: needs decision.threshold and decision.positive_index"),
+    ({"threshold": None}, "decision.rule=threshold: needs decision.threshold"),
+    ({"rule": "min_recall", "positive": None, "positive_index": None}, "decision.threshold: needs decision.positive"),
+    ({"rule": "all"}, "decision.rule: must be one of argmax, threshold, min_recall"),
+    ({"targets": [{"x": 1}]}, r"decision.targets\[0\].rule: missing"),
+    ({"label": "k7"}, r"decision.targets\[0\].label: must be one of the classes"),
+    ({"rows": "x"}, r"decision.targets\[0\].rows: must be a whole number"),
 ]
 
 
@@ -208,7 +208,7 @@ def test_a_file_name_in_the_manifest_cannot_lead_out_of_the_bundle(copy_bundle, 
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["files"][name] = hashlib.sha256(b"x").hexdigest()
     write_signed(folder, manifest)
-    with pytest.raises(InputError, match="is no path in the bundle; export the bundle anew"):
+    with pytest.raises(InputError, match="not a path in the bundle; export the bundle anew"):
         read_manifest(folder)
 
 
@@ -218,7 +218,7 @@ def test_every_file_that_prediction_reads_needs_a_hash(copy_bundle, name):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"][name]
     write_signed(folder, manifest)
-    with pytest.raises(InputError, match=f"files has no hash of {name}"):
+    with pytest.raises(InputError, match=f"files: no hash of {name}"):
         Classifier(folder)
 
 

@@ -76,7 +76,7 @@ def test_a_damaged_step_is_detected(forward, tmp_path):
     manifest = json.loads((folder / "manifest.json").read_text())
     del manifest["files"]["step.onnx"]
     write_signed(folder, manifest)
-    with pytest.raises(InputError, match=r"files has no hash of step\.onnx"):
+    with pytest.raises(InputError, match=r"files: no hash of step\.onnx"):
         Classifier(folder)
 
 

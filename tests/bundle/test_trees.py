@@ -79,7 +79,7 @@ def test_a_checkpoint_of_a_tree_model_loads_and_wrong_classes_of_nodes_are_refus
     state["hyper_parameters"] = copy.deepcopy(state["hyper_parameters"])
     state["hyper_parameters"]["dataset"]["fields"][1]["node_classes"] = [2, 0, 1]
     torch.save(state, tmp_path / "b.ckpt")
-    with pytest.raises(InputError, match=r"dataset\.fields\[1\]\.node_classes\[0\] must be a class or -1"):
+    with pytest.raises(InputError, match=r"dataset\.fields\[1\]\.node_classes\[0\]: must be a class or -1"):
         load_task(tmp_path / "b.ckpt")
 
 

@@ -26,7 +26,7 @@ class Point(Shape):
     [
         (["sids"], r"shape\.sids: no such argument of Shape; did you mean 'sides'"),
         (["colour", "sides"], r"shape\.colour: no such argument of Shape; it takes sides, name"),
-        (["name"], r"shape\.sides: is missing; Shape needs it"),
+        (["name"], r"shape\.sides: missing; Shape needs it"),
     ],
 )
 def test_arguments_are_compared_with_the_signature(arguments, message):

@@ -133,18 +133,18 @@ CASES = [
     ),
     ("train", ["model.hidden_size=big"], "model.hidden_size=big: must be a whole number"),
     ("train", ["seed=-1"], "seed=-1: must be at least 0"),
-    ("train", ["~patience"], "patience: is missing; do not remove it with ~, and name it in a config file of your own"),
+    ("train", ["~patience"], "patience: missing; do not remove it with ~, and name it in a config file of your own"),
     ("train", ["+patiense=3"], "patiense: no such key; write patience=3"),
     (
         "train",
         ["data.split.by=tme"],
         "data.split.by=tme: must be one of random, distinct, group, time, fold; did you mean 'time'?",
     ),
-    ("train", ["data.split.by=time"], "data.split.by=time needs data.split.column=COLUMN"),
+    ("train", ["data.split.by=time"], "data.split.by=time: needs data.split.column=COLUMN"),
     (
         "train",
         ["data.split.validation=0"],
-        "data.split.validation=0 leaves no validation; give data.validation=FILE or a share",
+        "data.split.validation=0: no validation rows; give data.validation=FILE or a share",
     ),
     (
         "train",
@@ -169,7 +169,7 @@ CASES = [
         ["+model.hiden_size=9"],
         "model.hiden_size: no such argument of SequenceClassifier or Recurrent; did you mean 'hidden_size'?",
     ),
-    ("train", ["~model.pooling"], "model.pooling: is missing; SequenceClassifier needs it"),
+    ("train", ["~model.pooling"], "model.pooling: missing; SequenceClassifier needs it"),
     (
         "train",
         ["+loss.gama=1"],
@@ -193,7 +193,7 @@ CASES = [
         "optimizer.learning_rate: no such argument of AdamW; did you mean 'lr'?",
     ),
     ("train", ["optimizer.betas=[2, 3]"], "optimizer._target_=torch.optim.AdamW: Invalid beta parameter at index 0: 2"),
-    ("train", [NET], "model.kernel: is missing; Net needs it"),
+    ("train", [NET], "model.kernel: missing; Net needs it"),
     ("train", [NET, "+model.kernle=5"], "model.kernle: no such argument of Net; did you mean 'kernel'?"),
     ("train", [NET, "+model.kernel=5", "model.layers=2"], "model.layers: no such argument of Net; it takes kernel"),
     (
@@ -201,7 +201,7 @@ CASES = [
         [NET, "model.encoder._target_=mypkg.Conv", "+model.kernel=5"],
         "model.encoder: no such argument of Net; it takes kernel",
     ),
-    ("train", [CONV], "model.kernel: is missing; Conv needs it"),
+    ("train", [CONV], "model.kernel: missing; Conv needs it"),
     (
         "train",
         [CONV, "+model.encoder.kernle=5"],
@@ -212,7 +212,7 @@ CASES = [
         [CONV, "+model.kernle=5"],
         "model.kernle: no such argument of SequenceClassifier or Conv; did you mean 'kernel'?",
     ),
-    ("train", ["~model.encoder"], "model.encoder._target_: is missing; name the class of the encoder"),
+    ("train", ["~model.encoder"], "model.encoder._target_: missing; name the class of the encoder"),
     (
         "train",
         ["model.encoder._target_=mypkg.Conv"],
@@ -224,7 +224,7 @@ CASES = [
         ["model._target_=torch.nn.Linear"],
         "model._target_=torch.nn.Linear: must take the argument fields",
     ),
-    ("train", [MARGIN], "loss.margin: is missing; Margin needs it"),
+    ("train", [MARGIN], "loss.margin: missing; Margin needs it"),
     ("train", [MARGIN, "+loss.margn=1"], "loss.margn: no such argument of Margin; did you mean 'margin'?"),
     (
         "train",
@@ -244,7 +244,7 @@ CASES = [
     (
         "train",
         ["+trainer.callbacks=[{every: 2}]"],
-        "trainer.callbacks[0]._target_: is missing; name the class of the callback",
+        "trainer.callbacks[0]._target_: missing; name the class of the callback",
     ),
     (
         "train",

@@ -93,7 +93,7 @@ def test_a_function_of_any_package_writes_a_dataset(tmp_path):
     assert (tmp_path / "rows").read_text() == "3"
     with pytest.raises(InputError, match=r"^data\.generator\.columns: no such argument of write_rows; it takes rows"):
         generate({"_target_": f"{HERE}.write_rows", "columns": 3}, tmp_path)
-    with pytest.raises(InputError, match=r"^data\.generator\.rows: is missing; write_rows needs it"):
+    with pytest.raises(InputError, match=r"^data\.generator\.rows: missing; write_rows needs it"):
         generate({"_target_": f"{HERE}.write_rows"}, tmp_path)
 
 

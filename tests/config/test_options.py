@@ -194,7 +194,7 @@ def test_a_removed_key_is_named(key):
     values = copy.deepcopy(SAMPLE)
     *groups, name = key.split(".")
     del (values[groups[0]] if groups else values)[name]
-    with pytest.raises(InputError, match=f"^{key}: is missing; do not remove it with ~"):
+    with pytest.raises(InputError, match=f"^{key}: missing; do not remove it with ~"):
         parse_options(Sample, values)
 
 

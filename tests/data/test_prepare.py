@@ -276,7 +276,7 @@ def test_labels_that_are_whole_numbers_are_sorted_as_numbers(make):
     ids=["numbers", "texts of numbers", "ids"],
 )
 def test_measurements_and_ids_are_refused_as_labels(make, labels, problem):
-    with pytest.raises(InputError, match=rf"t\.parquet: column 'label' \(data\.label\) has {problem}.*; name"):
+    with pytest.raises(InputError, match=rf"t\.parquet: column 'label' \(data\.label\): {problem}.*; name"):
         make({"tokens": [[row % 5] for row in range(60)], "label": labels})
 
 

@@ -117,7 +117,7 @@ NAMED = [
     Mistake("train", f"{FILES} data.fields={{shop:", "has a bracket or brace that is not closed"),
     Mistake("predict", PREDICT.replace("test.parquet", "tets.parquet"), "no such file; did you mean 'test.parquet'?"),
     Mistake("predict", PREDICT.replace("logged/", "loged/"), "bundle=loged/bundle: no such folder"),
-    Mistake("predict", "bundle=logged/bundle input=test.parquet", "output is not set; give a .parquet, .csv, .jsonl"),
+    Mistake("predict", "bundle=logged/bundle input=test.parquet", "output: not set; give a .parquet, .csv, .jsonl"),
     Mistake("evaluate", EVALUATE.replace("=fraud", "=frud"), "no column 'frud' (data.label); did you mean 'fraud'?"),
     Mistake("walkthrough", WALK.replace("test.parquet", "tets.parquet"), "no such file; did you mean 'test.parquet'?"),
     Mistake(

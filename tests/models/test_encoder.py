@@ -84,7 +84,7 @@ def test_an_encoder_that_takes_anything_gets_all_arguments_but_not_dropout():
     [
         (Halving, {}, {"width": 5, "cell": "lstm"}, "model.cell: no such argument of Halving; it takes width"),
         (Halving, {"widht": 5}, {"width": 5}, "model.encoder.widht: no such argument of Halving; did you mean 'width'"),
-        (Halving, {}, {}, "model.width: is missing; Halving needs it"),
+        (Halving, {}, {}, "model.width: missing; Halving needs it"),
         (
             Recurrent,
             {},

@@ -121,7 +121,7 @@ class Packing(nn.Module):
 
 def test_a_packed_sequence_is_refused_by_the_name_of_the_module(tmp_path):
     message = (
-        r"^model: cannot be exported to ONNX: gru \(GRU\) gets a PackedSequence; give it the padded tokens, or use"
+        r"^model: cannot be exported to ONNX: gru \(GRU\): gets a PackedSequence; give it the padded tokens, or use"
     )
     with pytest.raises(InputError, match=message):
         export_onnx(Packing(), FIELDS, tmp_path / "model.onnx")
@@ -133,7 +133,7 @@ class Unbatched(Packing):
 
 
 def test_tokens_without_a_batch_axis_are_refused_by_the_name_of_the_module(tmp_path):
-    with pytest.raises(InputError, match=r"gru \(GRU\) gets tokens without a batch axis; add it by unsqueeze"):
+    with pytest.raises(InputError, match=r"gru \(GRU\): gets tokens without a batch axis; add it by unsqueeze"):
         export_onnx(Unbatched(), FIELDS, tmp_path / "model.onnx")
 
 
@@ -148,8 +148,8 @@ class Projecting(Packing):
 
 def test_a_projection_is_refused_by_the_name_of_the_module(tmp_path):
     line = (
-        r"^model: cannot be exported to ONNX: lstm \(LSTM\) has a proj_size, which ONNX lacks; set it to 0 and project "
-        r"the outputs by an nn\.Linear, or set export=false$"
+        r"^model: cannot be exported to ONNX: lstm \(LSTM\): has a proj_size, which ONNX lacks; set it to 0 and "
+        r"project the outputs by an nn\.Linear, or set export=false$"
     )
     with pytest.raises(InputError, match=line):
         export_onnx(Projecting(nn.LSTM), FIELDS, tmp_path / "model.onnx")

@@ -96,7 +96,7 @@ def test_a_key_that_the_user_wrote_is_refused_where_the_network_does_not_take_it
     assert line == "model.layers: no such argument of Net; it takes kernel, dropout, heads"
     line = refused(resolve_model, own_model(kernle=5), "model.kernle")
     assert line == "model.kernle: no such argument of Net; did you mean 'kernel'?"
-    assert refused(resolve_model, own_model()) == "model.kernel: is missing; Net needs it"
+    assert refused(resolve_model, own_model()) == "model.kernel: missing; Net needs it"
 
 
 def test_a_network_that_takes_any_name_gets_the_keys_that_were_written():
@@ -137,15 +137,15 @@ def test_keys_that_neither_classifier_nor_encoder_takes_are_refused():
     )
     line = refused(resolve_model, own_encoder({"kernle": 5}), "model.encoder.kernle")
     assert line == "model.encoder.kernle: no such argument of Conv; did you mean 'kernel'?"
-    assert refused(resolve_model, own_encoder()) == "model.kernel: is missing; Conv needs it"
+    assert refused(resolve_model, own_encoder()) == "model.kernel: missing; Conv needs it"
     no_pooling = {name: value for name, value in own_encoder(kernel=5).items() if name != "pooling"}
-    assert refused(resolve_model, no_pooling) == "model.pooling: is missing; SequenceClassifier needs it"
+    assert refused(resolve_model, no_pooling) == "model.pooling: missing; SequenceClassifier needs it"
 
 
 @pytest.mark.parametrize("encoder", [None, "Conv", {}, {"kernel": 5}])
 def test_a_classifier_without_the_class_of_its_encoder_is_refused(encoder):
     line = refused(resolve_model, {**MODEL, "encoder": encoder})
-    assert line == "model.encoder._target_: is missing; name the class of the encoder"
+    assert line == "model.encoder._target_: missing; name the class of the encoder"
 
 
 def test_a_subclass_of_the_classifier_may_choose_arguments_of_its_encoder():

@@ -119,7 +119,7 @@ def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
 
 def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(saved):
     path = saved(lambda state: state["hyper_parameters"]["model"].pop("members"))
-    with pytest.raises(InputError, match=r"model\.members is missing; it is damaged or of another version"):
+    with pytest.raises(InputError, match=r"model\.members: missing; it is damaged or of another version"):
         load_task(path)
 
 
@@ -218,7 +218,7 @@ def test_a_checkpoint_cannot_name_a_file_to_delete(task, saved, batches):
 
 
 def test_a_positive_label_that_is_no_class_is_refused(saved):
-    with pytest.raises(InputError, match=r"dataset\.positive must be one of its classes; it is damaged"):
+    with pytest.raises(InputError, match=r"dataset\.positive: must be one of its classes; it is damaged"):
         load_task(saved(lambda state: state["hyper_parameters"]["dataset"].update(positive="tame")))
 
 

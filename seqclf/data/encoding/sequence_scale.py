@@ -162,9 +162,9 @@ def stored_levels(state: Mapping[str, Any], channels: int) -> SequenceLevels:
         except (TypeError, ValueError, OverflowError):
             array = np.empty(0)
         if array.shape != shape or not np.isfinite(array).all():
-            raise InputError(None, f"levels.{key} must be {' lists of '.join(map(str, shape))} numbers")
+            raise InputError(f"levels.{key}", f"must be {' lists of '.join(map(str, shape))} numbers")
         if key != "mean" and (array <= 0).any():  # would divide by 0, or have no logarithm
-            raise InputError(None, f"levels.{key} must be numbers above 0")
+            raise InputError(f"levels.{key}", "must be numbers above 0")
         arrays[key] = array
     return SequenceLevels(**arrays)
 

@@ -129,7 +129,7 @@ class Vocabulary:
         try:
             self._set_values(state["values"])
         except (pa.ArrowException, OverflowError, TypeError, ValueError):
-            raise InputError(None, f"values must be a list of {'integers' if self.integers else 'strings'}") from None
+            raise InputError("values", f"must be a list of {'integers' if self.integers else 'strings'}") from None
 
 
 def _map_distinct(elements: pa.Array, number_of: Callable[[Any], int]) -> np.ndarray:

@@ -74,7 +74,7 @@ def _require_one_line(reject: _Reject) -> None:
             "fix the line, or set data.quote='' to turn quoting off",
         )
     if "line size" in reject.message.lower():
-        raise InputError(None, f"{where} {LONG_LINE}", LONG_LINE_REMEDY)
+        raise InputError(where, LONG_LINE, LONG_LINE_REMEDY)
 
 
 def _reason(message: str, encoding: str) -> str:

@@ -17,7 +17,7 @@ from seqclf.errors import InputError
 NOT_UTF8 = re.compile(r"invalid (unicode|utf-?8)|not utf-8|byte sequence", re.IGNORECASE)
 FORBIDDEN_PATH = re.compile(r'Cannot access (?:file|directory) "(.*?)" - file system operations are disabled')
 LINE_REMEDY = "fix the line, or set data.delimiter, data.quote (data.quote='' turns quoting off)"
-LONG_LINE = "is longer than the 2 MB a line of text can have"
+LONG_LINE = "longer than the 2 MB a line of text can have"
 LONG_LINE_REMEDY = "remove it, or write such data as JSON lines, Parquet or Arrow"
 
 
@@ -44,9 +44,9 @@ def _explanation(source: Source, text: str) -> InputError:
             f"run INSTALL {extension[1]} in DuckDB once with a network, or copy the files here",
         )
     if NOT_UTF8.search(text):
-        return InputError(None, f"{where} is not valid {source.encoding}", "set data.encoding=latin-1 (or utf-16)")
+        return InputError(where, f"not valid {source.encoding}", "set data.encoding=latin-1 (or utf-16)")
     if "Maximum line size" in text:
-        return InputError(None, f"{where} {LONG_LINE}", LONG_LINE_REMEDY)
+        return InputError(where, LONG_LINE, LONG_LINE_REMEDY)
     if "Out of Memory" in text or "failed to allocate" in text.lower():
         problem = f"data.memory_limit={source.memory_limit} is too little to read it"
         return InputError(where, problem, "raise data.memory_limit")

@@ -90,7 +90,7 @@ def readable_files(source: Source) -> list[Path]:
     if not paths:
         problem = "an empty folder" if class_folder(source) else "no such file"
         remedy = similar_file(source.path) or f"check the path (it is read from {Path.cwd()})"
-        raise InputError(f"{source.key}={source.path}: {problem}; {remedy}")
+        raise InputError(f"{source.key}={source.path}", problem, remedy)
     for path in paths:
         if path.is_dir():
             raise InputError(f"{source.key}={source.path}", f"{path} is a folder", f"name its files: {path}/*.parquet")

@@ -87,11 +87,11 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
     require(state, FIELD, key)
     kind, options = state["kind"], state["options"]
     if set(state) - set(FIELD):
-        raise InputError(None, f"{key}.{min(set(state) - set(FIELD))} is not known")
+        raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")
     kind_class = encoder_class(kind, f"{key}.kind")
     for name, value in options.items():
         if name not in kind_class.options:
-            raise InputError(None, f"{key}.options.{name} is not known")
+            raise InputError(f"{key}.options.{name}", "unknown key")
         check_option(f"{key}.options", kind, name, value)
     if len(state["columns"]) > 1 and not kind_class.takes_several_columns:
         raise InputError(f"{key}.columns", f"a {kind} field has one column")

@@ -38,4 +38,4 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
     try:
         return pc.cast(pa.array(classes, pa.string()), ARROW_TYPES[label_type])
     except pa.ArrowInvalid:
-        raise InputError(None, f"schema.label_type is {label_type}, which the classes are not") from None
+        raise InputError("schema.label_type", f"the classes are not {label_type}") from None

@@ -82,7 +82,7 @@ class Schema:
         require(state, SCHEMA, "schema")
         # A key of a later version may change how data is read, so it is refused and not ignored.
         if set(state) - set(SCHEMA):
-            raise InputError(None, f"schema.{min(map(str, set(state) - set(SCHEMA)))} is not known")
+            raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))}", "unknown key")
         fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
         if len({field.name for field in fields}) < len(fields):
             raise InputError("schema.fields", "two have the same name")

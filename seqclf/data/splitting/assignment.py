@@ -17,13 +17,13 @@ def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> N
     if by not in METHODS:
         raise InputError(f"data.split.by={by}", f"must be one of {', '.join(METHODS)}")
     if by in ("time", "group") and column is None:
-        raise InputError(None, f"data.split.by={by} needs data.split.column=COLUMN")
+        raise InputError(f"data.split.by={by}", "needs data.split.column=COLUMN")
     for name, share in shares.items():
         if not (isinstance(share, (int, float)) and 0 <= share <= 1):
             raise InputError(f"data.split.{name}={share}", "must be a share from 0 to 1")
     if sum(shares.values()) >= 1:
         settings = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
-        raise InputError(None, f"{settings} leave nothing for train", "their sum must be below 1")
+        raise InputError(settings, "nothing is left for train", "their sum must be below 1")
     if type(seed) is not int or seed < 0:
         raise InputError(f"data.split.seed={seed}", "must be a whole number from 0")
 
@@ -122,7 +122,7 @@ def check_filled(
     elif keys is not None and by != "time":
         remedy = "train needs the other groups to have every class"
     file = "" if folds is not None and lacking == "test" else f", or give a file for it: data.{lacking}=FILE"
-    raise InputError(None, f"data.split.by={by} leaves none of {len(splits)} rows for {lacking}", f"{remedy}{file}")
+    raise InputError(f"data.split.by={by}", f"none of {len(splits)} rows for {lacking}", f"{remedy}{file}")
 
 
 def _stratified(labels: np.ndarray, shares: list[float], keys: np.ndarray | None, seed: list[int]) -> np.ndarray:

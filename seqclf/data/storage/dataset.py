@@ -103,12 +103,12 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
     require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
     schema, states = Schema.from_dict(description["schema"]), description["encoders"]
     if set(states) != {field.name for field in schema.fields}:
-        raise InputError(None, f"encoders {', '.join(map(repr, states))} are not those of the fields")
+        raise InputError("encoders", f"not those of the fields: {', '.join(map(repr, states))}")
     encoders = load_encoders(schema.fields, states.__getitem__)
     classes = description["classes"]
     # A checkpoint could name other sizes than its encoders give; indices beyond an embedding would fail much later.
     if [_shape(spec) for spec in description["fields"]] != [_shape(spec) for spec in input_specs(encoders, classes)]:
-        raise InputError(None, "fields are not what the encoders give")
+        raise InputError("fields", "not what the encoders give")
     return encoders
 
 

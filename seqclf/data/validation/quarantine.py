@@ -37,7 +37,7 @@ class Quarantine:
         if refused and len(refused) > self.max_bad_share * rows:
             raise refused[0].error(
                 f" ({len(refused)} of {rows} rows of {source} are refused, more than "
-                f"data.max_bad_share={self.max_bad_share}; fix them or raise the share)"
+                f"data.max_bad_share={self.max_bad_share}; fix them or raise data.max_bad_share)"
             )
 
     def write(self, path: Path) -> None:

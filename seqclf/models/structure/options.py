@@ -85,7 +85,7 @@ def read_schedule(entries: Any) -> list[ScheduledChange]:
             raise InputError(f"{key}={entry}", "must be a mapping, such as {epoch: 3, layers: 2}")
         if "epoch" not in entry:
             written = _written({"epoch": 3, **entry})
-            raise InputError(f"{key}.epoch", "is missing", f"write {written} for the start of the third epoch")
+            raise InputError(f"{key}.epoch", "missing", f"write {written} for the start of the third epoch")
         if isinstance(entry.get("model"), Mapping):
             flat = {name: value for name, value in entry.items() if name != "model"} | dict(entry["model"])
             raise InputError(f"{key}.model", "keys of model stand in the entry itself", f"write {_written(flat)}")

@@ -251,13 +251,13 @@ def test_state_restores_the_same_arrays():
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        (None, None, "levels is missing"),
-        ("floor", [0.0], "levels.floor must be numbers above 0"),
-        ("deviation", [[1.0], [-1.0]], "levels.deviation must be numbers above 0"),
-        ("mean", [1.0, 2.0], "levels.mean must be 2 lists of 1 numbers"),
-        ("resolution", [1.0, 2.0], "levels.resolution must be 1 numbers"),
-        ("resolution", [float("nan")], "levels.resolution must be 1 numbers"),
-        ("mean", "12", "levels.mean must be a list"),
+        (None, None, "levels: missing"),
+        ("floor", [0.0], "levels.floor: must be numbers above 0"),
+        ("deviation", [[1.0], [-1.0]], "levels.deviation: must be numbers above 0"),
+        ("mean", [1.0, 2.0], "levels.mean: must be 2 lists of 1 numbers"),
+        ("resolution", [1.0, 2.0], "levels.resolution: must be 1 numbers"),
+        ("resolution", [float("nan")], "levels.resolution: must be 1 numbers"),
+        ("mean", "12", "levels.mean: must be a list"),
     ],
 )
 def test_a_state_that_no_field_can_have_is_refused(key, value, message):

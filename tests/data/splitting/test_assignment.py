@@ -100,13 +100,13 @@ def test_the_result_depends_on_the_seed_only():
     ("change", "message"),
     [
         ({"by": "rows"}, r"data.split.by=rows: must be one of random, distinct, group, time"),
-        ({"by": "group"}, r"data.split.by=group needs data.split.column=COLUMN"),
-        ({"by": "time"}, r"data.split.by=time needs data.split.column=COLUMN"),
+        ({"by": "group"}, r"data.split.by=group: needs data.split.column=COLUMN"),
+        ({"by": "time"}, r"data.split.by=time: needs data.split.column=COLUMN"),
         ({"shares": {"validation": 1.5}}, r"data.split.validation=1.5: must be a share from 0 to 1"),
         ({"shares": {"validation": -0.1}}, r"data.split.validation=-0.1: must be a share"),
         ({"shares": {"validation": "half"}}, r"data.split.validation=half: must be a share"),
         ({"shares": {"validation": None}}, r"data.split.validation=None: must be a share"),
-        ({"shares": {"validation": 0.5, "test": 0.5}}, r"data.split.test=0.5 leave nothing for train"),
+        ({"shares": {"validation": 0.5, "test": 0.5}}, r"data.split.test=0.5: nothing is left for train"),
         ({"seed": -1}, r"data.split.seed=-1: must be a whole number from 0"),
         ({"seed": "x"}, r"data.split.seed=x: must be a whole number"),
     ],
@@ -254,7 +254,7 @@ def test_a_million_groups_are_assigned_in_seconds():
         ("fold", None, 5, r"folds=5: there are 3 rows; set data.split.folds=3, or give more data"),
         ("time", [1, 1, 1], None, r"none of 3 rows for validation; data.split.column=user has 1 .*validation=FILE"),
         ("group", [1, 2, 2], None, r"none of 3 rows for (validation|test); data.split.column=user has 2 diff"),
-        ("random", None, None, r"by=random leaves none of 3 rows for .*; give more rows, or another share, or give"),
+        ("random", None, None, r"by=random: none of 3 rows for .*; give more rows, or another share, or give"),
     ],
 )
 def test_errors_for_too_few_rows_or_groups_name_a_remedy(by, keys, folds, message):

@@ -25,7 +25,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ({"tokens": [], "label": []}, r"t.\w+: has no rows; give a file with a row per sequence"),
         (
             {"tokens": TOKENS, "label": ["a"] * 20},
-            r"t.\w+: column 'label' has one class only \('a'\).*check data.label",
+            r"t.\w+: column 'label': one class only \('a'\).*check data.label",
         ),
         (
             {"tokens": [[]] * 20, "label": LABELS},
@@ -41,7 +41,7 @@ def fails(options, tmp_path, message, path, **overrides):
         ),
         (
             {"tokens": TOKENS[:1], "label": ["a"]},
-            r"t.\w+: data.split.by=random leaves none of 1 rows for validation; give",
+            r"t.\w+: data.split.by=random: none of 1 rows for validation; give",
         ),
     ],
 )
@@ -65,15 +65,15 @@ def test_unusable_tables_are_refused(options, tmp_path, columns, message, kind):
         ({"split": {"by": "time", "column": 5}}, r"t.csv: no column '5' \(data.split.column\)"),
         ({"split": {"by": "time", "column": "label"}}, r"t.csv: data.split.column=label has values that are not times"),
         ({"split": {"by": "week"}}, r"data.split.by=week: must be one of"),
-        ({"split": {"validation": 0}}, r"data.split.validation=0 leaves no validation; give data.validation=FILE or"),
-        ({"split": {"validation": 0.6, "test": 0.6}}, r"leave nothing for train; their sum must be below 1"),
+        ({"split": {"validation": 0}}, r"data.split.validation=0: no validation rows; give data.validation=FILE or"),
+        ({"split": {"validation": 0.6, "test": 0.6}}, r"nothing is left for train; their sum must be below 1"),
         ({"truncate": "cut"}, r"data.truncate=cut: must be error, keep_first or keep_last"),
         ({"encoding": "klingon"}, r"data.encoding=klingon: not supported"),
         ({"on_bad_row": "skip"}, r"data.on_bad_row=skip: must be quarantine, drop or error"),
         ({"max_bad_share": 2}, r"data.max_bad_share=2: must be at most 1"),
         ({"test": "nope.csv"}, r"data.test=nope.csv: no such file"),
         ({"validation": "nope.csv"}, r"data.validation=nope.csv: no such file"),
-        ({"train": None}, r"data.train is not set; give a file"),
+        ({"train": None}, r"data.train: not set; give a file"),
     ],
 )
 def test_invalid_options_are_named(options, tmp_path, overrides, message):
@@ -165,7 +165,7 @@ def test_a_cache_that_cannot_be_written_is_named(options, tmp_path):
 
 
 def test_options_are_checked_against_the_configuration(options):
-    with pytest.raises(InputError, match=r"data.label is not set; name the column that holds the label"):
+    with pytest.raises(InputError, match=r"data.label: not set; name the column that holds the label"):
         options(label=None)
     with pytest.raises(InputError, match=r"data.bogus: no such key; --help data lists the keys"):
         options(label="label", bogus=1)

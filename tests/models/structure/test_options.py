@@ -26,7 +26,7 @@ TRANSFORMER = {**COMMON, "encoder": {"_target_": ENCODERS["transformer"]}, "hidd
         ([{"epoch": 2, "freeze": "norm"}, {"epoch": 3, "layer": 2}], "structure[1].layer: no such key; did you mean "),
         (
             [{"layers": 4}],
-            "structure[0].epoch: is missing; write {epoch: 3, layers: 4} for the start of the third epoch",
+            "structure[0].epoch: missing; write {epoch: 3, layers: 4} for the start of the third epoch",
         ),
         ([{"epoch": 3, "layers": 10**5}], "structure[0].layers=100000: must be at most 1000"),
         (

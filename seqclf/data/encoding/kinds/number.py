@@ -354,7 +354,7 @@ class NumberEncoder(NumberColumn):
         require(state, {"mean": list, "deviation": list})
         mean, deviation = self._stored_array(state, "mean"), self._stored_array(state, "deviation")
         if (deviation <= 0).any():  # would divide by 0
-            raise InputError(None, "deviation must be numbers above 0")
+            raise InputError("deviation", "must be numbers above 0")
         limits = None
         if "lowest" in state:
             require(state, {"lowest": list, "highest": list})
@@ -374,7 +374,7 @@ class NumberEncoder(NumberColumn):
         nulls = np.isnan(array) if null is not None else np.zeros(array.shape, bool)
         shapes = {(1, self.channels), (groups, self.channels)}
         if array.shape not in shapes or not np.isfinite(array[~nulls]).all():
-            raise InputError(None, f"{key} must be {groups} lists of {self.channels} numbers")
+            raise InputError(key, f"must be {groups} lists of {self.channels} numbers")
         return np.where(nulls, null, array) if null is not None else array
 
     @property

@@ -224,7 +224,7 @@ class TextEncoder(RunningTextEncoder):
             # A tokenizer without an unknown token loads, and fails at the first unseen word.
             self.tokenizer.encode_batch_fast(["\N{SNOWMAN} never seen"])
         except Exception as error:  # the library raises plain Exception
-            raise InputError(None, f"tokenizer cannot be read ({first_line(error)})") from None
+            raise InputError("tokenizer", f"cannot be read ({first_line(error)})") from None
         self.vector_size = state["vector_size"]
         self._look_up_words()
 
