@@ -2,10 +2,7 @@
 
 import numpy as np
 
-from seqclf.reporting.formatting import number
-from seqclf.reporting.html import Section, Table
-from seqclf.reporting.run.report import Report
-from seqclf.reporting.run.report_section import ReportSection
+from seqclf.extend import Report, ReportSection, Section, Table, number
 
 EUROS = {"missed": 120, "false alarms": 5}
 

@@ -5,13 +5,20 @@ from collections.abc import Mapping
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import NumberSpec
-from seqclf.data.encoding.list_columns import list_lengths, vector_values
-from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.options import choice_option, text_option
-from seqclf.data.validation.problems import Problems
-from seqclf.system.stored_state import Where, require
+from seqclf.extend import (
+    EncodedField,
+    EncoderState,
+    NumberColumn,
+    NumberSpec,
+    Problems,
+    ReadColumns,
+    Where,
+    choice_option,
+    list_lengths,
+    require,
+    text_option,
+    vector_values,
+)
 
 
 class PointEncoder(NumberColumn):

@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from seqclf.data.reading.formats.arrow_format import ArrowFormat
+from seqclf.extend import ArrowFormat
 
 SCHEMA = pa.schema(
     {"fraud": pa.string(), "shop": pa.list_(pa.string()), "where": pa.list_(pa.list_(pa.float64()))},
