@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
-    from seqclf.run_training import TrainingResult
+    from seqclf.runs.steps import TrainingResult
     from seqclf.training.options import TrainConfig
 
 
@@ -16,7 +16,7 @@ def main(config: TrainConfig) -> TrainingResult:
     """Prepare, train, score, export."""
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.written_keys import written_keys
-    from seqclf.run_training import run_training
+    from seqclf.runs.steps import run_training
 
     return run_training(_with_group(config), run_folder(), written_keys())
 

@@ -106,7 +106,7 @@ def _check_training(config: WalkthroughConfig) -> None:
 
 def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | None:
     """Train as `seqclf train` does. Return the checkpoint of the best epoch, None on ranks other than 0."""
-    from seqclf.run_training import run_training
+    from seqclf.runs.steps import run_training
 
     if run_training(config, run, written, prints_verdict=False) is None:
         return None

@@ -12,7 +12,7 @@ import seqclf
 HOME = Path(seqclf.__file__).parent
 ROOMS = [
     *("data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "inspection"),
-    *("reporting", "tuning"),
+    *("reporting", "runs", "tuning"),
 ]
 COMMON = {"errors", "config", "system", "__init__"}
 LIGHT = [

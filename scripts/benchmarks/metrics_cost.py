@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import seqclf.train
-from seqclf import evaluate_run, pipeline
+from seqclf.runs import evaluate as evaluate_run
+from seqclf.runs import fit as pipeline
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import SequenceTask

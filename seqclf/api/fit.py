@@ -50,7 +50,7 @@ def fit(
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config, setup.written)
-    from seqclf.run_training import run_training
+    from seqclf.runs.steps import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:

@@ -17,7 +17,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 import seqclf
-import seqclf.pipeline  # its packages add warning filters, and draw random numbers, when they are first imported
+import seqclf.runs.fit  # its packages add warning filters, and draw random numbers, when they are first imported
 from seqclf import InputError
 from seqclf.api import fit as fit_module
 from seqclf.api.data_config import training_setup
@@ -142,14 +142,14 @@ def training(monkeypatch):
 
     def replace(act):
         def run_training(config, folder, written):
-            from seqclf.training.process_settings import process_settings
+            from seqclf.runs.process_settings import process_settings
 
             folder.mkdir(parents=True)
             with process_settings(config.runtime, config.seed):
                 act()
             (folder / "config.yaml").write_text("{}")
 
-        monkeypatch.setattr("seqclf.run_training.run_training", run_training)
+        monkeypatch.setattr("seqclf.runs.steps.run_training", run_training)
 
     return replace
 

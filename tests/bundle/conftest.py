@@ -20,7 +20,7 @@ from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.decision import RULES
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 from seqclf.training.module import SequenceTask
 
 ROWS = 40

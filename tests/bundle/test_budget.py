@@ -23,8 +23,8 @@ from seqclf.data.encoding.encoders import encode
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Guarantee
-from seqclf.export_bundle import write_bundle
 from seqclf.predict import explain_text
+from seqclf.runs.export import write_bundle
 
 SHARES = {0.0: 0.2, 0.3: 0.5, 0.9: 0.8, None: 1.0}  # by threshold; the scores of the test's network are that large
 POINTS = [{"threshold": t, "tokens": share, "recall": 0.9, "accuracy": 0.9, "loss": 0.3} for t, share in SHARES.items()]

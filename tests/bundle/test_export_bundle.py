@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from seqclf import export_bundle
 from seqclf.bundle import parity
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.session import open_session
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
 from seqclf.models.parity_grid import grid
+from seqclf.runs import export as export_bundle
+from seqclf.runs.export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]
 

@@ -9,7 +9,7 @@ from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 WORDS = ["good", "bad"]
 

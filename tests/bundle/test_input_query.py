@@ -14,7 +14,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 QUERY = """
     SELECT customer AS id, list_transform(items, lambda item: lower(item)) AS items, label

@@ -16,7 +16,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 TYPES = {
     "integer": ([2, 10], pa.int64(), ["2", "10"]),

@@ -11,7 +11,7 @@ from support.untrained_task import make_task
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 FASTA = documented_example("A file format")
 

@@ -19,7 +19,7 @@ from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 FORWARD = {"cell": "gru", "bidirectional": False, "pooling": "mean+attention"}
 

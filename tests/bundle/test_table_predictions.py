@@ -14,7 +14,7 @@ from seqclf.bundle import runtime
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 KINDS = ["events", "text", "position", "visits", "card"]
 

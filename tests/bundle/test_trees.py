@@ -11,7 +11,7 @@ from support.untrained_task import make_task
 from seqclf.batching.collate import pad
 from seqclf.bundle.runtime import Classifier
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 from seqclf.training.module import load_task
 
 SENTENCES = TREES["treebank"]

@@ -14,7 +14,7 @@ from seqclf.training.module import load_task
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
-from seqclf import pipeline
+from seqclf.runs import fit as pipeline
 
 class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):

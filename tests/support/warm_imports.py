@@ -12,10 +12,10 @@ from support.torchlib_registry import share_registry
 import seqclf.bundle.options
 import seqclf.config.hydra_command
 import seqclf.data.prepare
-import seqclf.evaluate_run
-import seqclf.export_bundle
 import seqclf.models.classifier
-import seqclf.pipeline
+import seqclf.runs.evaluate
+import seqclf.runs.export
+import seqclf.runs.fit
 import seqclf.survey.survey
 import seqclf.training.check_targets
 import seqclf.training.losses  # noqa: F401

@@ -7,7 +7,7 @@ from torch import nn
 
 from seqclf.data.storage.ragged import Ragged
 from seqclf.errors import InputError
-from seqclf.pipeline import _model_warnings
+from seqclf.runs.fit import _model_warnings
 from seqclf.training.foreign_network import check_foreign_network
 
 HERE = __name__

@@ -15,8 +15,8 @@ from support.run_records import RecordingLogger
 
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
+from seqclf.runs.evaluate import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
-from seqclf.training.inference import predict_logits
 from seqclf.training.module import MONITORED, load_task
 
 # Lightning's advice on loader processes, and torch's on Lightning's use of its trees

@@ -12,7 +12,7 @@ from seqclf.config.composition import train_defaults
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.training.inference import predict_logits
+from seqclf.runs.evaluate import predict_logits
 from seqclf.training.module import SequenceTask, load_task
 
 from .conftest import DATASET

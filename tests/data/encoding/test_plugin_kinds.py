@@ -15,7 +15,7 @@ from seqclf.data.encoding.check_encoders import check_encoders
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
-from seqclf.export_bundle import write_bundle
+from seqclf.runs.export import write_bundle
 
 POINTS = documented_example("A field kind")
 GROUP = {"seqclf.field_kinds": {"point": "points:PointEncoder"}}

@@ -15,8 +15,8 @@ from seqclf.system import progress
 from seqclf.system.run_lock import claim_run_folder
 
 if TYPE_CHECKING:
-    from seqclf.debug_run import OverfitResult, ShapesResult
-    from seqclf.pipeline import FastDevRunResult, TrainResult
+    from seqclf.runs.debug import OverfitResult, ShapesResult
+    from seqclf.runs.fit import FastDevRunResult, TrainResult
     from seqclf.training.options import TrainConfig
 
     TrainingResult = TrainResult | FastDevRunResult | OverfitResult | ShapesResult | None
@@ -53,9 +53,9 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey)
     with progress.stage("loading Lightning"):  # which only good data needs
-        from seqclf import pipeline
-        from seqclf.debug_run import debug_run
-        from seqclf.training.process_settings import process_settings
+        from seqclf.runs import fit as pipeline
+        from seqclf.runs.debug import debug_run
+        from seqclf.runs.process_settings import process_settings
 
     result: TrainingResult
     with process_settings(config.runtime, config.seed):

@@ -6,10 +6,12 @@ import shutil
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 import yaml
 from lightning.fabric.plugins.environments import LightningEnvironment
@@ -19,26 +21,27 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config, package_of, targets
+from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import Split
+from seqclf.data.storage.ragged import Split, subset
 from seqclf.errors import InputError, first_line
-from seqclf.evaluate_run import THRESHOLD, evaluate_and_export
-from seqclf.evaluation.decision import parse_rule
+from seqclf.evaluation.decision import parse_rule, uses_holdout
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.reporting.console import console, show_epoch, show_note
+from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_lock import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.debugging.anomaly_trace import AnomalyTrace
 from seqclf.training.debugging.debugger import Debugger
-from seqclf.training.debugging.make_debugger import make_debugger
+from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.foreign_network import check_foreign_network
-from seqclf.training.holdout import hold_out
 from seqclf.training.loggers.open_logger import open_logger
 from seqclf.training.loggers.run_logger import RunLogger
 from seqclf.training.module import SequenceTask, load_task
@@ -48,6 +51,59 @@ from seqclf.training.resume import check_resumable, epochs_started, left_out
 from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.structure_schedule import StructureSchedule
 from seqclf.training.user_callbacks import build_callbacks
+
+# Holdout: validation rows for the threshold of a guarantee, used for neither the epoch nor the settings.
+
+# Not the seed of the run: a search compares runs of different seeds, which must hold out the same rows.
+SEED = 0
+
+
+def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
+    """Return the dataset without the validation rows that are held out, and those rows.
+
+    `settings`: of conf/decision. `rule`: the decision rule. The rows are a stratified share, and the only row of a
+    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are
+    not used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule
+    guarantees nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too,
+    which leaves the same rows out of validation but does not see them.
+    """
+    if not uses_holdout({**settings, "provisional": False}, rule):
+        return dataset, None
+    validation = dataset.splits["validation"]
+    held_out = holdout_rows(validation.labels, settings["holdout"], validation.groups)
+    remaining = subset(validation, np.flatnonzero(~held_out))
+    rows = np.flatnonzero(held_out)
+    if validation.groups is not None:
+        rows = one_of_each(rows, validation.groups)
+    holdout = None if settings["provisional"] else subset(validation, rows)
+    return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
+
+
+def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
+    """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
+    shares = {"validation": 1 - share, "threshold": share}
+    return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
+
+
+def one_of_each(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """Return a random row of each group among `rows`, ascending."""
+    shuffled = np.random.default_rng(SEED).permutation(rows)
+    _, first = np.unique(groups[shuffled], return_index=True)
+    return np.sort(shuffled[first])
+
+
+# The callback of a debug choice that watches a usual training.
+
+
+def make_debugger(name: str, splits: Mapping[str, Split]) -> Debugger | None:
+    """Return the callback of `debug=name`, None where nothing is watched. `splits`: by name, to name their rows.
+
+    >>> make_debugger("none", {}) is None
+    True
+    """
+    if name == "nan":
+        return FiniteCheck(splits)
+    return AnomalyTrace() if name == "anomaly" else None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 
-from seqclf.batching.datamodule import SequenceDataModule
+from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.calibration import fit_temperature
@@ -27,20 +28,58 @@ from seqclf.evaluation.results import (
     calibration_of,
     evaluate_split,
 )
-from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.export_bundle import write_bundle
+from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
 from seqclf.reporting.console import console, show_verdict
 from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
 from seqclf.reporting.tokens_read import halting_sentence
 from seqclf.reporting.verdict import verdict_of
+from seqclf.runs.export import write_bundle
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
-from seqclf.training.inference import predict_logits, tokens_curve
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
+
+# Inference with a trained task over a split.
+
+MOST_LOGITS = 4_000_000  # of a curve that are kept at a time, over all thresholds
+
+
+@torch.inference_mode()
+def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
+    """Return labels (N,) and logits (N, C) of all batches, in the order of the split."""
+    task = task.eval()
+    ids, labels, logits = [], [], []
+    for batch in batches:
+        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
+        batch_logits = task(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
+        ids.append(batch.ids)
+        labels.append(batch.labels.numpy())
+        logits.append(batch_logits.float().cpu().numpy())
+        progress.advance("rows", len(batch.ids))
+    # Evaluation batches are sorted by length.
+    order = np.argsort(np.concatenate(ids), kind="stable")
+    return np.concatenate(labels)[order], np.concatenate(logits)[order]
+
+
+@torch.inference_mode()
+def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoint]:
+    """Return the accuracy of an adaptive network at each of `THRESHOLDS`, in one pass over the batches."""
+    task = task.eval()
+    counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
+    most_rows = max(1, MOST_LOGITS // (len(THRESHOLDS) * len(task.classes)))
+    for batch in batches:
+        for start in range(0, len(batch.ids), most_rows):
+            rows = slice(start, start + most_rows)
+            fields = {name: values[rows].to(task.device) for name, values in batch.fields.items()}
+            lengths, host_lengths = batch.lengths[rows].to(task.device), batch.host_lengths[rows]
+            logits, read = task.model.at_thresholds(fields, lengths, host_lengths, thresholds)
+            counts.update(logits.float().cpu().numpy(), read.cpu().numpy(), batch.labels[rows].numpy(), host_lengths)
+        progress.advance("rows", len(batch.ids))
+    return counts.points()
+
 
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 

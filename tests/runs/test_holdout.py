@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decision import choose_decision
-from seqclf.training.holdout import hold_out, holdout_rows, one_of_each
+from seqclf.runs.fit import hold_out, holdout_rows, one_of_each
 
 SETTINGS = {
     "min_recall": 0.8,
