@@ -11,8 +11,8 @@ import seqclf
 
 HOME = Path(seqclf.__file__).parent
 ROOMS = [
-    *("data", "batching", "models", "evaluation", "training", "bundle", "survey", "benchmark", "inspection"),
-    *("reporting", "runs", "tuning"),
+    *("data", "batching", "models", "evaluation", "training", "bundle", "survey", "inspection"),
+    *("reporting", "runs", "bench", "search"),
 ]
 COMMON = {"errors", "config", "system", "__init__"}
 LIGHT = [
@@ -25,8 +25,8 @@ LIGHT = [
     "bundle.predictions",
     "bundle.options",
     "training.options",
-    "benchmark.options",
-    "tuning.options",
+    "bench.options",
+    "search.space",
     "inspection.options",
     "inspection.stages",
     "inspection.data_stages",
@@ -84,10 +84,15 @@ def test_a_room_imports_only_rooms_before_it(room):
 
 
 def test_no_command_is_imported():
-    commands = {path.stem for path in HOME.glob("*.py") if "@command(" in path.read_text(encoding="utf-8")}
-    assert {"train", "export", "predict", "evaluate"} <= commands
+    commands = {name_of(path) for path in modules() if "@command(" in path.read_text(encoding="utf-8")}
+    assert {"train", "export", "predict", "evaluate", "bench.__main__"} <= commands
     for path in modules():
-        assert not commands & {name.split(".")[0] for name in imported(path)}, path
+        assert not commands & set(imported(path)), path
+
+
+def name_of(path):
+    """Dotted name of a module after `seqclf.`."""
+    return ".".join(path.relative_to(HOME).with_suffix("").parts)
 
 
 def test_packages_import_nothing_of_this_package_by_themselves():

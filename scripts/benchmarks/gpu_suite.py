@@ -27,12 +27,11 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
-from seqclf.benchmark.machine import describe_machine
-from seqclf.benchmark.mode_trainer import ModeTrainer
-from seqclf.benchmark.modes import MODES, BenchmarkSettings
-from seqclf.benchmark.settings import model_without_noise
-from seqclf.benchmark.timing import ModeTiming, time_modes
-from seqclf.benchmark.workload import Workload, generate_workload
+from seqclf.bench.machine import describe_machine
+from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer
+from seqclf.bench.settings import model_without_noise
+from seqclf.bench.timing import ModeTiming, time_modes
+from seqclf.bench.workload import Workload, generate_workload
 from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF

@@ -39,7 +39,7 @@ from rich.console import Console
 from rich.table import Table
 
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
-from seqclf.benchmark.workload import generate_workload
+from seqclf.bench.workload import generate_workload
 from seqclf.config.documentation import CONF
 
 WORKERS = Path(__file__).parent / "peer_frameworks"

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 import seqclf
-from seqclf.benchmark.memory import fit_growth
+from seqclf.bench.machine import fit_growth
 from seqclf.models.pooling import POOLINGS
 from seqclf.system.memory import resident_mb
 

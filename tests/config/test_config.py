@@ -7,6 +7,7 @@ import pytest
 import torch
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
+from support.command_modules import command_module
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.documentation import CONF
@@ -51,7 +52,7 @@ def test_every_command_has_a_module_a_config_and_help(command):
     assert composed(command, *required.get(command, []))
     text = (CONF / f"{command}.yaml").read_text(encoding="utf-8")
     assert f"      seqclf {command} " in text and f"app_name: seqclf {command}\n" in text
-    assert locate(f"seqclf.{command}.main")
+    assert locate(f"{command_module(command)}.main")
 
 
 @pytest.mark.parametrize("option", options_of("model"))

@@ -6,6 +6,7 @@ from importlib import import_module
 
 import pytest
 from lightning.pytorch.callbacks import Callback
+from support.command_modules import command_module
 from torch import nn
 
 from seqclf.errors import InputError
@@ -412,7 +413,7 @@ def error_line(tmp_path, monkeypatch, capsys):
     def run(command, *overrides):
         monkeypatch.setattr(sys, "argv", [command, *overrides, "hydra.run.dir=run"])
         with pytest.raises(SystemExit) as caught:
-            import_module(f"seqclf.{command}").main()
+            import_module(command_module(command)).main()
         assert caught.value.code == 2
         out, err = capsys.readouterr()
         (line,) = err.splitlines()

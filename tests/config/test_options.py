@@ -14,8 +14,9 @@ from pydantic import Discriminator
 from typing_extensions import TypedDict, get_type_hints
 
 from seqclf.batching.options import BatchingOptions
-from seqclf.benchmark import modes, workload
-from seqclf.benchmark.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
+from seqclf.bench import mode_trainer as modes
+from seqclf.bench import workload
+from seqclf.bench.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
 from seqclf.bundle.options import EvaluateConfig, ExportConfig, PredictConfig
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
@@ -30,12 +31,12 @@ from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.models.transformer import FEED_FORWARDS, Transformer
+from seqclf.search.space import SearchConfig, SearchOptions
 from seqclf.survey.options import DescribeConfig
 from seqclf.training import options
 from seqclf.training.loggers.open_logger import LOGGERS
 from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.options import TrainConfig, TrainerArguments
-from seqclf.tuning.options import SearchConfig, SearchOptions
 
 COMMANDS = {
     "bench": BenchConfig,

@@ -13,10 +13,10 @@ from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.new_config import changeable_keys
+from seqclf.search.space import known_keys
 from seqclf.training.check_targets import resolve_loss, resolve_model, resolve_optimizer
 from seqclf.training.losses import build_loss
 from seqclf.training.user_callbacks import build_callbacks, check_callbacks
-from seqclf.tuning.space import known_keys
 
 FIELDS = [{"name": "value", "kind": "number", "width": 2}]
 HERE = __name__

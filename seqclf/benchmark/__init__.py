@@ -1,1 +1,0 @@
-"""Benchmark of dynamic against static graphs: training time, memory, and structure that changes between steps."""

@@ -1,1 +1,0 @@
-"""The benchmark in the terminal, as a PNG and as an HTML page."""

@@ -1,0 +1,71 @@
+"""`python -m seqclf.search`: hyperparameter search over training commands, one trial after the other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from seqclf.config.command import command
+
+if TYPE_CHECKING:
+    from seqclf.search.space import SearchConfig
+    from seqclf.search.trials import SearchResult
+
+
+@command("search", "seqclf.search.space.SearchConfig")
+def main(config: SearchConfig) -> SearchResult:
+    """Run trials, report each, write the best settings."""
+    from seqclf.config.hydra_command import run_folder
+    from seqclf.system.run_lock import locked
+
+    with locked(run_folder()):
+        return _search(config)
+
+
+def _search(config: SearchConfig) -> SearchResult:
+    import shlex
+
+    from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
+    from seqclf.config.written_keys import written_keys
+    from seqclf.reporting.console import console
+    from seqclf.search.space import as_overrides, known_keys
+    from seqclf.search.trials import (
+        BEST,
+        DATABASE,
+        SearchResult,
+        completed_trials,
+        draw_trials,
+        open_study,
+        run_trials,
+        trial_line,
+        trials_table,
+        write_best,
+    )
+    from seqclf.training.check_targets import resolve_targets
+
+    # Before the first trial, which would be refused for the same reasons.
+    resolved = resolve_targets(config, written_keys()).model_dump()
+    options, folder = (
+        config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
+        run_folder(),
+    )
+    # Every trial repeats what was typed for the training.
+    typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
+    overrides = [*config_folders(), *typed]
+    study = open_study(folder, options, overrides)
+    if getattr(config.logger, "group", "") is None:
+        overrides.append(f"logger.group={folder.name}")
+    if (before := len(study.trials)) > 0:
+        console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)
+    run_trials(study, options, overrides, folder, lambda trial: console.print(trial_line(trial), soft_wrap=True))
+    trials = completed_trials(study)
+    best = trials[0]
+    write_best(best, options.metric, folder / BEST)
+    draw_trials(trials, options, folder / "search.png")
+    console.print(trials_table(trials, options.metric))
+    again = shlex.join(["python", "-m", "seqclf.train", *overrides, *as_overrides(best.settings)])
+    console.print(f"best: {folder / BEST}, or\n  {again}", soft_wrap=True)
+    return SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings)
+
+
+if __name__ == "__main__":
+    main()

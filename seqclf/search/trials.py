@@ -1,0 +1,259 @@
+"""Trials of a search: each is a training command in a separate process, with settings that Optuna proposes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from rich.table import Table
+
+from seqclf.errors import InputError
+from seqclf.search.space import TrialSettings, as_overrides, suggest
+from seqclf.system import progress
+from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
+from seqclf.system.json_result import JsonResult
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from seqclf.search.space import SearchOptions
+
+
+DATABASE = "search.db"
+MAX_FAILURES = 5  # failed trials in a row that end a search
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial that has ended. `settings`: value by dotted key. `value`: of the metric, None if the trial failed."""
+
+    number: int
+    settings: TrialSettings
+    value: float | None
+    error: str | None
+
+    @property
+    def score(self) -> float:
+        """The value of a trial that did not fail."""
+        assert self.value is not None, f"trial {self.number} failed"
+        return self.value
+
+
+def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -> Any:
+    """Return the Optuna study in `folder`, a new one or that of an earlier search. An SQLite file holds its trials.
+
+    `overrides`: of the training, the same for all trials. Trials of other data or another decision were scored on other
+    rows and cannot be compared. They may even have seen the rows that are held out for a guarantee.
+    """
+    try:
+        import optuna
+    except ModuleNotFoundError:
+        raise InputError(None, 'seqclf.search needs Optuna: pip install "seqclf[sweep]"') from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    folder.mkdir(parents=True, exist_ok=True)
+    study = optuna.create_study(
+        study_name="search",
+        storage=f"sqlite:///{folder / DATABASE}",
+        sampler=optuna.samplers.TPESampler(seed=options.seed),
+        direction=options.direction,
+        load_if_exists=True,
+    )
+    earlier_metric = study.user_attrs.get("metric")
+    if earlier_metric not in (None, options.metric):
+        raise InputError(
+            f"search.metric={options.metric}", f"the search in {folder} is for {earlier_metric}", "name another folder"
+        )
+    earlier_overrides = study.user_attrs.get("overrides")
+    if earlier_overrides is not None and earlier_overrides != sorted(overrides):
+        earlier = " ".join(earlier_overrides) or "the defaults"
+        raise InputError(
+            f"hydra.run.dir={folder}",
+            f"holds trials of other settings ({earlier})",
+            "give the same, or name another folder",
+        )
+    study.set_user_attr("overrides", sorted(overrides))
+    return study
+
+
+def completed_trials(study: Any) -> list[Trial]:
+    """Return the trials that did not fail, the best first."""
+    trials = [_trial(trial) for trial in study.trials if trial.state.name == "COMPLETE"]
+    sign = -1 if study.direction.name == "MAXIMIZE" else 1
+    return sorted(trials, key=lambda trial: sign * trial.score)
+
+
+def _trial(frozen: Any) -> Trial:
+    """Return an Optuna trial as plain values."""
+    return Trial(frozen.number, dict(frozen.params), frozen.value, frozen.user_attrs.get("error"))
+
+
+def run_trials(
+    study: Any, options: SearchOptions, overrides: Sequence[str], folder: Path, report: Callable[[Trial], None]
+) -> None:
+    """Run trials until `options.trials` of the study did not fail. `report` gets each as it ends.
+
+    A trial that cannot be trained is recorded as failed. A first one that fails, or `MAX_FAILURES` in a row, end the
+    search with the error of the last one.
+    """
+    import optuna
+
+    states = optuna.trial.TrialState
+    space = options.space or options.usual
+    # A search that was killed left its trial running, which Optuna would wait for.
+    for abandoned in study.get_trials(deepcopy=False, states=[states.RUNNING]):
+        study.tell(abandoned.number, state=states.FAIL)
+    ended = len(study.get_trials(deepcopy=False, states=[states.COMPLETE]))
+    with progress.stage("searching", total=max(1, options.trials - ended), unit="trials", summary=False) as searching:
+        failures = 0
+        while len(study.get_trials(deepcopy=False, states=[states.COMPLETE])) < options.trials:
+            trial = study.ask()
+            settings = as_overrides(suggest(trial, space))
+            value, error = _train([*overrides, *settings], folder / f"trial-{trial.number}", options.metric)
+            if value is not None:
+                failures = 0
+                searching.advance()
+                study.tell(trial, value)
+                study.set_user_attr("metric", options.metric)
+            else:
+                failures += 1
+                trial.set_user_attr("error", error)
+                study.tell(trial, state=states.FAIL)
+                if trial.number == 0 or failures == MAX_FAILURES:
+                    raise InputError(f"trial {trial.number} ({' '.join(settings)})", error)
+            report(_trial(study.trials[-1]))
+
+
+def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | None, str]:
+    """Run a training command. Return its metric and no error, or None and the last line of its error."""
+    # Not in this process: a trial may run out of memory, and its settings of PyTorch must not reach the next one.
+    command = [
+        sys.executable,
+        "-m",
+        "seqclf.train",
+        *overrides,
+        f"hydra.run.dir={run}",
+        "export=false",
+        "baseline=false",
+        "decision.provisional=true",  # the rows held out for a guarantee must not choose the settings
+    ]
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+        return None, lines[-1].removeprefix("error: ")
+    return read_metric(json.loads((run / "metrics.json").read_text(encoding="utf-8")), metric), ""
+
+
+def read_metric(metrics: Mapping[str, Any], name: str) -> float:
+    """Return a number of metrics.json by its dotted name. Raises InputError where there is none.
+
+    >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
+    0.75
+    """
+    value: Any = metrics
+    for part in name.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
+    return float(value)
+
+
+# The outcome of a search: a table, a picture, and the best settings as a file.
+
+BEST = Path("experiment") / "best.yaml"
+MAX_ROWS = 15
+PANELS = 3  # settings in a row of the picture
+LOG_SCALE = 20  # largest over smallest value of a setting from which on its axis is logarithmic
+BLUE, GREY = "#2f6db5", "#9aa5b1"
+
+
+@dataclass(frozen=True)
+class SearchResult(JsonResult):
+    """The JSON line of `search`. `search`: its folder. `value` and `best`: metric and settings of the best trial."""
+
+    search: str
+    trials: int
+    metric: str
+    value: float
+    best: TrialSettings
+
+
+def trial_line(trial: Trial) -> str:
+    """Return a trial as one line of text.
+
+    >>> trial_line(Trial(3, {"model.layers": 2, "optimizer.lr": 0.00123456}, 0.91239, None))
+    'trial 3: 0.9124  model.layers=2 optimizer.lr=0.001235'
+    """
+    settings = " ".join(f"{key}={_short(value)}" for key, value in trial.settings.items())
+    result = trial.error or "failed" if trial.value is None else f"{trial.value:.4f}"
+    return f"trial {trial.number}: {result}  {settings}"
+
+
+def trials_table(trials: Sequence[Trial], metric: str) -> Table:
+    """Return a table of the first `MAX_ROWS` trials, a column for each setting."""
+    keys = list(dict.fromkeys(key for trial in trials for key in trial.settings))
+    table = Table(title=metric, title_justify="left")
+    for heading in ("trial", "value", *keys):
+        table.add_column(heading, justify="right")
+    for trial in trials[:MAX_ROWS]:
+        table.add_row(str(trial.number), f"{trial.score:.4f}", *(_short(trial.settings.get(key)) for key in keys))
+    return table
+
+
+def write_best(best: Trial, metric: str, path: Path) -> None:
+    """Write the settings of a trial as a Hydra experiment: `--config-dir FOLDER experiment=best`."""
+    nested: dict[str, Any] = {}
+    for key, value in best.settings.items():
+        *groups, name = key.split(".")
+        group = nested
+        for part in groups:
+            group = group.setdefault(part, {})
+        group[name] = value
+    head = f"# @package _global_\n# Trial {best.number}: {metric} {best.score:.6g}\n"
+    write_output(path, head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True))
+
+
+def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> None:
+    """Draw the value of each trial in the order they ran, and below it against each setting."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    trials = sorted(trials, key=lambda trial: trial.number)
+    values = np.array([trial.score for trial in trials])
+    best_so_far = (np.maximum if options.direction == "maximize" else np.minimum).accumulate(values)
+    keys = list(trials[0].settings)
+    panel_rows = -(-len(keys) // PANELS)
+    figure = Figure(figsize=(9, 2.6 * (1 + panel_rows)), layout="constrained")
+    grid = figure.add_gridspec(1 + panel_rows, PANELS)
+    progress = figure.add_subplot(grid[0, :])
+    numbers = [trial.number for trial in trials]
+    progress.plot(numbers, values, "o", markersize=4, color=GREY)
+    progress.step(numbers, best_so_far, where="post", color=BLUE)
+    progress.set_xlabel("trial")
+    progress.set_ylabel(options.metric)
+    for panel, key in enumerate(keys):
+        axes = figure.add_subplot(grid[1 + panel // PANELS, panel % PANELS])
+        _draw_setting(axes, key, [trial.settings[key] for trial in trials], values)
+    for axes in figure.axes:
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(labelsize=8)
+    with explain_disk_errors(path), atomic_replace(path) as unfinished:
+        figure.savefig(unfinished, dpi=130, format="png")
+
+
+def _draw_setting(axes: Axes, key: str, settings: Sequence[Any], values: Any) -> None:
+    """Draw the value of each trial against one of its settings. Choices that are not numbers are shown as text."""
+    numeric = all(isinstance(setting, (int, float)) and not isinstance(setting, bool) for setting in settings)
+    axes.plot(settings if numeric else [str(setting) for setting in settings], values, "o", markersize=4, color=BLUE)
+    if numeric and min(settings) > 0 and max(settings) / min(settings) > LOG_SCALE:
+        axes.set_xscale("log")
+    axes.set_xlabel(key, fontsize=9)
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

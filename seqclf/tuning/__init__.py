@@ -1,1 +1,0 @@
-"""Hyperparameter search. Needs Optuna (the extra `sweep`)."""

@@ -1,0 +1,175 @@
+"""All modes run the same steps: they learn the same and differ in time."""
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from seqclf.bench import benchmark as structure_changes
+from seqclf.bench.benchmark import train_changing_structures
+from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer, modes_of
+from seqclf.bench.settings import NOISE_OPTIONS, model_without_noise
+from seqclf.bench.timing import time_modes
+from seqclf.bench.workload import LENGTH_DISTRIBUTIONS, generate_workload
+from seqclf.config.documentation import CONF
+from seqclf.models.encoder import reads_trees
+from seqclf.models.tree_classifier import TreeClassifier
+
+MODEL = {
+    "_target_": "seqclf.models.classifier.SequenceClassifier",
+    "members": 1,
+    "encoder": {"_target_": "seqclf.models.recurrent.Recurrent"},
+    "cell": "lstm",
+    "embedding_size": 6,
+    "hidden_size": 8,
+    "layers": 1,
+    "bidirectional": True,
+    "pooling": "max",
+    "dropout": 0.0,
+    "variational": False,
+    "token_dropout": 0.0,
+    "number_noise": 0.0,
+}
+SETTINGS = BenchmarkSettings(MODEL, 1e-2, "cpu", "32-true", 0)
+SHARED = (*NOISE_OPTIONS, "_target_", "members", "embedding_size", "hidden_size", "pooling", "variational")
+TRANSFORMER = {
+    **{name: MODEL[name] for name in SHARED},
+    "encoder": {"_target_": "seqclf.models.transformer.Transformer"},
+    **{"layers": 1, "heads": 2, "feed_forward": "gelu", "expansion": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def workload():
+    return generate_workload("uniform", 200, 8, 6, seed=2)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """A workload of at most 12 tokens per sequence, for tests of many models."""
+    monkeypatch.setitem(LENGTH_DISTRIBUTIONS, "uniform", lambda generator, rows: generator.integers(1, 13, rows))
+    return generate_workload("uniform", 200, 8, 6, seed=2)
+
+
+@pytest.fixture(scope="module")
+def timings(workload):
+    timings, errors = time_modes(workload, ["dynamic", "packed", "static"], 3, SETTINGS)
+    assert errors == {}
+    return timings
+
+
+def test_every_mode_learns_the_same(timings):
+    losses = [timing.loss for timing in timings.values()]
+    assert max(losses) - min(losses) < 1e-4
+    assert len({round(timing.recall, 6) for timing in timings.values()}) == 1
+
+
+def test_figures_cover_all_steps(timings, workload):
+    lengths = workload.split.sequences.lengths
+    tokens = int(lengths[np.concatenate(workload.batches)].sum())
+    for timing in timings.values():
+        seconds = np.median(timing.round_seconds)
+        assert len(timing.round_seconds) == 3 and timing.tokens_per_s == pytest.approx(tokens / seconds)
+        assert timing.step_ms_mean == pytest.approx(1e3 * seconds / 6, rel=1e-6)
+        assert timing.step_ms <= timing.step_ms_p95
+    assert timings["static"].time_ratio == 1.0
+    assert timings["static"].padding_efficiency == pytest.approx(tokens / (48 * lengths.max()))
+    assert timings["dynamic"].padding_efficiency > 1.5 * timings["static"].padding_efficiency
+
+
+def test_report_leaves_out_what_was_not_measured(timings):
+    report = timings["dynamic"].to_dict()
+    assert {"tokens_per_s", "step_ms", "graph_ms", "time_ratio"} <= set(report)
+    assert {"memory_mb", "step_memory_mb", "round_seconds"}.isdisjoint(report)
+
+
+def test_static_batches_are_all_as_long_as_the_longest_sequence(workload):
+    for name, expected in (("static", {workload.max_length}), ("dynamic", None)):
+        trainer = ModeTrainer(MODES[name], workload, SETTINGS)
+        widths = {trainer.collate(rows)[0]["token"].shape[1] for rows in workload.batches}
+        assert widths == expected if expected else len(widths) > 1
+
+
+def test_rounds_start_from_the_same_weights(workload):
+    trainer = ModeTrainer(MODES["dynamic"], workload, SETTINGS)
+    initial = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    trainer.step(workload.batches[0])
+    assert any(not torch.equal(initial[name], weight) for name, weight in trainer.model.state_dict().items())
+    trainer.reset()
+    assert all(torch.equal(initial[name], weight) for name, weight in trainer.model.state_dict().items())
+
+
+def test_a_mode_that_cannot_run_is_reported_and_the_others_run(workload, monkeypatch):
+    def broken(*_, **__):
+        raise RuntimeError("no compiler\non this machine")
+
+    monkeypatch.setattr(torch, "compile", broken)
+    timings, errors = time_modes(workload, ["dynamic", "static", "compiled"], 1, SETTINGS)
+    assert errors == {"compiled": "RuntimeError: no compiler"}
+    assert timings["dynamic"].tokens_per_s > 0 and timings["static"].tokens_per_s > 0
+
+
+def test_structure_changes_between_steps_without_errors(short):
+    structure = train_changing_structures(short, SETTINGS)
+    assert structure.changes == 3 * 3 * 2 * 4 * 2 and structure.errors == []
+
+
+def test_an_error_when_structure_changes_is_reported(short, monkeypatch):
+    monkeypatch.setattr(structure_changes, "CELLS", {"gru": torch.nn.GRU})
+    step = ModeTrainer.step
+
+    def failing(self, rows):
+        if self.model.encoder.cell == "gru" and len(self.model.encoder.forward_layers) == 3:
+            raise RuntimeError("cannot")
+        return step(self, rows)
+
+    monkeypatch.setattr(ModeTrainer, "step", failing)
+    errors = train_changing_structures(short, SETTINGS).errors
+    assert len(errors) == 16 and errors[0].startswith("gru, 3 layers, last, ")
+
+
+def test_a_transformer_has_all_modes_but_packed(short):
+    modes = modes_of(TRANSFORMER, MODES)
+    assert modes == ["dynamic", "static", "compiled"] and modes_of(MODEL, MODES) == list(MODES)
+    timings, errors = time_modes(short, modes[:2], 1, SETTINGS._replace(model=TRANSFORMER))
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+
+
+def test_a_transformer_changes_its_layers_and_pooling(short):
+    structure = train_changing_structures(short, SETTINGS._replace(model=TRANSFORMER))
+    assert structure.changes == 3 * 4 and structure.errors == []
+
+
+def test_an_adaptive_model_is_timed_with_its_own_loss_and_keeps_its_direction(short):
+    target = {"_target_": "seqclf.models.adaptive.AdaptiveClassifier", "earliness": 0.1, "bidirectional": False}
+    settings = SETTINGS._replace(model={**MODEL, **target})
+    timings, errors = time_modes(short, ["dynamic", "packed", "static"], 1, settings)
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+    structure = train_changing_structures(short, settings)
+    assert structure.changes == 3 * 3 * 4 * 2 and structure.errors == []
+
+
+@pytest.mark.parametrize("name", ["lstm", "tree_lstm"])
+def test_noise_is_off_in_a_model_that_has_it(name):
+    config = yaml.safe_load((CONF / "model" / f"{name}.yaml").read_text())
+    without = model_without_noise(config)
+    assert {key: without[key] for key in NOISE_OPTIONS if key in config} == dict.fromkeys(
+        config.keys() & NOISE_OPTIONS, 0
+    )
+    assert without.keys() <= config.keys()
+
+
+def test_a_tree_model_is_timed_on_trees_and_changes_its_pooling():
+    model = {
+        **{name: MODEL[name] for name in SHARED if name not in TreeClassifier.fixed_arguments},
+        "_target_": "seqclf.models.tree_classifier.TreeClassifier",
+        "encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"},
+        **{"composition": "binary", "node_loss": 1.0},
+    }
+    assert reads_trees(model) and modes_of(model, MODES) == ["dynamic", "static"]
+    settings = SETTINGS._replace(model=model)
+    trees = generate_workload("uniform", 64, 8, 2, seed=2, trees=True)
+    timings, errors = time_modes(trees, ["dynamic", "static"], 1, settings)
+    assert errors == {} and abs(timings["dynamic"].loss - timings["static"].loss) < 1e-4
+    structure = train_changing_structures(trees, settings)
+    assert structure.changes == 4 and structure.errors == []
