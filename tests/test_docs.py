@@ -24,7 +24,7 @@ OPTIONS = {
     "describe": "seqclf.survey.options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
-    "walkthrough": "seqclf.inspection.options.WalkthroughConfig",
+    "walkthrough": "seqclf.walkthrough.options.WalkthroughConfig",
 }
 FIRST = {"README.md", "quickstart.md"}  # the pages that newcomers follow
 # Pages whose blocks are run. The commands of the others are checked against the configuration.

@@ -11,8 +11,8 @@ import seqclf
 
 HOME = Path(seqclf.__file__).parent
 ROOMS = [
-    *("data", "batching", "models", "evaluation", "training", "bundle", "survey", "inspection"),
-    *("reporting", "runs", "bench", "search"),
+    *("data", "batching", "models", "evaluation", "training", "bundle", "survey"),
+    *("reporting", "runs", "bench", "search", "walkthrough"),
 ]
 COMMON = {"errors", "config", "system", "__init__"}
 LIGHT = [
@@ -27,10 +27,10 @@ LIGHT = [
     "training.options",
     "bench.options",
     "search.space",
-    "inspection.options",
-    "inspection.stages",
-    "inspection.data_stages",
-    "walkthrough",
+    "walkthrough.options",
+    "walkthrough.stages",
+    "walkthrough.data_stages",
+    "walkthrough.__main__",
     "predict",
     "evaluate",
     "survey.survey",

@@ -26,7 +26,6 @@ from seqclf.data.splitting import assignment
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.inspection.options import WalkthroughConfig
 from seqclf.models import options as model_options
 from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
@@ -37,6 +36,7 @@ from seqclf.training import options
 from seqclf.training.loggers.open_logger import LOGGERS
 from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.options import TrainConfig, TrainerArguments
+from seqclf.walkthrough.options import WalkthroughConfig
 
 COMMANDS = {
     "bench": BenchConfig,

@@ -16,8 +16,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from seqclf.inspection.recording import Recording, as_array
-from seqclf.inspection.stages import (
+from seqclf.models.adaptive import AdaptiveClassifier
+from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.conv_recurrent import ConvRecurrent
+from seqclf.models.ensemble import Ensemble
+from seqclf.models.pooling import Pooling, token_mask
+from seqclf.walkthrough.recording import Recording, as_array
+from seqclf.walkthrough.stages import (
     Part,
     RowVectors,
     Stage,
@@ -25,11 +30,6 @@ from seqclf.inspection.stages import (
     TokenVectors,
     varying_channels,
 )
-from seqclf.models.adaptive import AdaptiveClassifier
-from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.conv_recurrent import ConvRecurrent
-from seqclf.models.ensemble import Ensemble
-from seqclf.models.pooling import Pooling, token_mask
 
 POOLING_TEXTS = {
     "last": "the output of the last token, not of the padding behind it",
@@ -70,7 +70,7 @@ def _(network: Ensemble, recorded: Recording, batch: BatchView) -> Iterator[Stag
 
 @network_stages.register
 def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    from seqclf.inspection.encoder_stages import encoder_stages
+    from seqclf.walkthrough.encoder_stages import encoder_stages
 
     yield _embedded(network, recorded, batch)
     values, lengths, _ = recorded.output("encoder")

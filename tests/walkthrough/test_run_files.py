@@ -7,7 +7,7 @@ import pytest
 
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
-from seqclf.inspection.run_files import RunFiles
+from seqclf.walkthrough.run_files import RunFiles
 
 CSV = "epoch,step,train/loss,validation/loss,validation/recall,observation\n0,5,1.5,0.5,0.75,first\n1,10,1.0,,,\n"
 

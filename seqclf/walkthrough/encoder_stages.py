@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
-from seqclf.inspection.network_stages import BatchView, Outputs, token_vectors
-from seqclf.inspection.recording import Recording, as_array
-from seqclf.inspection.stages import Stage, TokenPairs, TokenVectors, TreeLevels
 from seqclf.models.conv_recurrent import ConvRecurrent, shortened
 from seqclf.models.recurrent import Recurrent
 from seqclf.models.transformer import SelfAttention, Transformer, rotate
 from seqclf.models.tree_levels import sort_nodes
 from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.walkthrough.network_stages import BatchView, Outputs, token_vectors
+from seqclf.walkthrough.recording import Recording, as_array
+from seqclf.walkthrough.stages import Stage, TokenPairs, TokenVectors, TreeLevels
 
 MOST_ATTENTION = 512  # tokens of a row; all pairs of them are computed
 VECTOR_AXES = ("rows", "tokens", "channels")

@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.inspection.stages import TreeLevels
-from seqclf.reporting.walkthrough.tree_drawing import GAP, MOST_CHILDREN, draw_trees, node_positions, shown_nodes
+from seqclf.walkthrough.stages import TreeLevels
+from seqclf.walkthrough.tree_drawing import GAP, MOST_CHILDREN, draw_trees, node_positions, shown_nodes
 
 
 @st.composite

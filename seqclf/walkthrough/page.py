@@ -10,7 +10,34 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from seqclf.inspection.stages import (
+from seqclf.reporting.formatting import NO_VALUE, head_and_tail, percent, printable, probability_text, shortened
+from seqclf.reporting.html import Section, Table, bar, render_section, render_sections
+from seqclf.reporting.model_card import network_kind
+from seqclf.reporting.run.figures import learning_curves
+from seqclf.reporting.svg import picture
+from seqclf.system.atomic_files import write_output
+from seqclf.walkthrough.content import (
+    MOST_CLASSES,
+    MOST_EPOCHS,
+    WalkthroughPage,
+    bundle_text,
+    epoch_rows,
+    row_name,
+    scored_split,
+    shape_text,
+    short_shape,
+)
+from seqclf.walkthrough.heat_map import (
+    MOST_CELLS,
+    MOST_TOKENS,
+    HeatMaps,
+    class_map,
+    pair_maps,
+    row_map,
+    score_maps,
+    token_maps,
+)
+from seqclf.walkthrough.stages import (
     ROW_NAME,
     ClassScores,
     Content,
@@ -24,34 +51,7 @@ from seqclf.inspection.stages import (
     TokenVectors,
     TreeLevels,
 )
-from seqclf.reporting.formatting import NO_VALUE, head_and_tail, percent, printable, probability_text, shortened
-from seqclf.reporting.html import Section, Table, bar, render_section, render_sections
-from seqclf.reporting.model_card import network_kind
-from seqclf.reporting.run.figures import learning_curves
-from seqclf.reporting.svg import picture
-from seqclf.reporting.walkthrough.content import (
-    MOST_CLASSES,
-    MOST_EPOCHS,
-    WalkthroughPage,
-    bundle_text,
-    epoch_rows,
-    row_name,
-    scored_split,
-    shape_text,
-    short_shape,
-)
-from seqclf.reporting.walkthrough.heat_map import (
-    MOST_CELLS,
-    MOST_TOKENS,
-    HeatMaps,
-    class_map,
-    pair_maps,
-    row_map,
-    score_maps,
-    token_maps,
-)
-from seqclf.reporting.walkthrough.tree_drawing import MOST_LEVELS, MOST_NODES, MOST_TREES, draw_trees
-from seqclf.system.atomic_files import write_output
+from seqclf.walkthrough.tree_drawing import MOST_LEVELS, MOST_NODES, MOST_TREES, draw_trees
 
 FOLDER = "walkthrough"
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"

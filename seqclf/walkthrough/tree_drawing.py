@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from seqclf.inspection.stages import TreeLevels
 from seqclf.reporting.formatting import shortened
+from seqclf.walkthrough.stages import TreeLevels
 
 MOST_NODES, MOST_LEVELS, MOST_TREES = 120, 16, 4
 MOST_CHILDREN = 10  # of a node, which fit the page side by side

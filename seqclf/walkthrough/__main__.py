@@ -14,10 +14,10 @@ from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     from seqclf.data.schema.label_types import Label
-    from seqclf.inspection.inspect_rows import Inspection
-    from seqclf.inspection.options import WalkthroughConfig
-    from seqclf.inspection.shown_rows import RowReader, ShownRows
     from seqclf.training.module import SequenceTask
+    from seqclf.walkthrough.inspect_rows import Inspection
+    from seqclf.walkthrough.options import WalkthroughConfig
+    from seqclf.walkthrough.shown_rows import RowReader, ShownRows
 
 PAGE = "walkthrough.html"
 # Keys that say what to show. Others are of the training, which a checkpoint has behind it.
@@ -44,7 +44,7 @@ class WalkthroughResult(JsonResult):
     bundle_error: float | None
 
 
-@command("walkthrough", "seqclf.inspection.options.WalkthroughConfig")
+@command("walkthrough", "seqclf.walkthrough.options.WalkthroughConfig")
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     """Train a model unless there is one, and show every stage of some rows."""
     from seqclf.config.hydra_command import run_folder
@@ -115,14 +115,14 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
 
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
-    from seqclf.inspection.inspect_rows import inspect_rows
-    from seqclf.inspection.run_files import RunFiles
-    from seqclf.inspection.shown_rows import RowReader
-    from seqclf.reporting.walkthrough.console import show_walkthrough
-    from seqclf.reporting.walkthrough.content import WalkthroughPage
-    from seqclf.reporting.walkthrough.page import write_page
     from seqclf.system import progress
     from seqclf.training.module import load_task
+    from seqclf.walkthrough.console import show_walkthrough
+    from seqclf.walkthrough.content import WalkthroughPage
+    from seqclf.walkthrough.inspect_rows import inspect_rows
+    from seqclf.walkthrough.page import write_page
+    from seqclf.walkthrough.run_files import RunFiles
+    from seqclf.walkthrough.shown_rows import RowReader
 
     with progress.stage("loading the model"):
         # The packages of a model that was trained just now are those of the user's own config.

@@ -11,15 +11,15 @@ from torch import nn
 
 from seqclf.batching.collate import pad
 from seqclf.evaluation.decision import Decision
-from seqclf.inspection.data_stages import data_stages
-from seqclf.inspection.network_stages import BatchView, network_stages
-from seqclf.inspection.recording import Recording, as_array, record
-from seqclf.inspection.shown_rows import ShownRows
-from seqclf.inspection.stages import ClassScores, MemberScores, Stage
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.recurrent import Recurrent
 from seqclf.training.module import SequenceTask
+from seqclf.walkthrough.data_stages import data_stages
+from seqclf.walkthrough.network_stages import BatchView, network_stages
+from seqclf.walkthrough.recording import Recording, as_array, record
+from seqclf.walkthrough.shown_rows import ShownRows
+from seqclf.walkthrough.stages import ClassScores, MemberScores, Stage
 
 
 class Inspection(NamedTuple):

@@ -9,7 +9,20 @@ from textwrap import wrap
 import numpy as np
 from rich.cells import cell_len
 
-from seqclf.inspection.stages import (
+from seqclf.reporting.console import console
+from seqclf.reporting.formatting import head_and_tail, percent, shortened
+from seqclf.walkthrough.content import (
+    MOST_CLASSES,
+    MOST_EPOCHS,
+    WalkthroughPage,
+    bundle_text,
+    counted,
+    epoch_rows,
+    row_name,
+    scored_split,
+    shape_text,
+)
+from seqclf.walkthrough.stages import (
     ROW_NAME,
     ClassScores,
     Content,
@@ -23,19 +36,6 @@ from seqclf.inspection.stages import (
     TokenVectors,
     TreeLevels,
     channel_ranges,
-)
-from seqclf.reporting.console import console
-from seqclf.reporting.formatting import head_and_tail, percent, shortened
-from seqclf.reporting.walkthrough.content import (
-    MOST_CLASSES,
-    MOST_EPOCHS,
-    WalkthroughPage,
-    bundle_text,
-    counted,
-    epoch_rows,
-    row_name,
-    scored_split,
-    shape_text,
 )
 
 HEIGHTS = "▁▂▃▄▅▆▇█"

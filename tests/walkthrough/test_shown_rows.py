@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.inspection.data_stages import data_stages
-from seqclf.inspection.shown_rows import RowReader
+from seqclf.walkthrough.data_stages import data_stages
+from seqclf.walkthrough.shown_rows import RowReader
 
 
 @pytest.fixture

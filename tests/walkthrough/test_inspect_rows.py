@@ -6,9 +6,9 @@ import torch
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seqclf.evaluation.decision import Decision
-from seqclf.inspection import encoder_stages
-from seqclf.inspection.inspect_rows import inspect_rows
-from seqclf.inspection.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors
+from seqclf.walkthrough import encoder_stages
+from seqclf.walkthrough.inspect_rows import inspect_rows
+from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors
 
 MODELS = [
     ("words", "model=lstm"),

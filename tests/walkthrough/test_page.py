@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import pytest
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
-from seqclf.reporting.walkthrough.page import ADAPTIVE, TREE_LSTM, write_page
+from seqclf.walkthrough.page import ADAPTIVE, TREE_LSTM, write_page
 
 
 class Page(HTMLParser):

@@ -9,8 +9,8 @@ import numpy as np
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.data.encoding.kinds.tree import TreeEncoder
-from seqclf.inspection.shown_rows import ShownRows
-from seqclf.inspection.stages import ROW_NAME, EncodedRows, FieldTokens, PaddedBatch, RawRows, Stage, active_rows
+from seqclf.walkthrough.shown_rows import ShownRows
+from seqclf.walkthrough.stages import ROW_NAME, EncodedRows, FieldTokens, PaddedBatch, RawRows, Stage, active_rows
 
 SHOWN_CHANNELS = 3  # of a number with several
 

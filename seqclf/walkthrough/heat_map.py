@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.inspection.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 from seqclf.reporting.formatting import shortened
+from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 
 MOST_TOKENS = 200  # columns of a heat map
 MOST_PADDING = 4  # columns, so that a short row beside a long one stays small

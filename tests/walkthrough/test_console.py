@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from rich.cells import cell_len
 
-from seqclf.inspection.stages import ROW_NAME, RawRows
-from seqclf.reporting.walkthrough.console import content_lines, epoch_lines, show_walkthrough
+from seqclf.walkthrough.console import content_lines, epoch_lines, show_walkthrough
+from seqclf.walkthrough.stages import ROW_NAME, RawRows
 
 
 def lines_of(page, title, width=100):

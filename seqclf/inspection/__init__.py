@@ -1,1 +1,0 @@
-"""Rows followed through a trained model: what each stage makes of them."""

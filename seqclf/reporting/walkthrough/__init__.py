@@ -1,1 +1,0 @@
-"""The walkthrough of rows through a model: terminal output and HTML page."""
