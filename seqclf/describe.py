@@ -50,9 +50,10 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
 
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
-    from seqclf.reporting.console import console, show_dataset
+    from seqclf.documents.terminal import console
     from seqclf.reporting.describe.page import write_page
     from seqclf.reporting.describe.tables import show_survey
+    from seqclf.runs.overview import show_dataset
     from seqclf.survey.survey import survey_content, survey_dataset
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output

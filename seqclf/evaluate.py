@@ -36,10 +36,11 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
     from seqclf.data.storage.dataset import check_positive
+    from seqclf.documents.terminal import console
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
-    from seqclf.reporting.console import console, show_verdict
     from seqclf.reporting.formatting import percent
+    from seqclf.reporting.run.summary import show_verdict
     from seqclf.reporting.verdict import verdict_of
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output

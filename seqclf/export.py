@@ -30,7 +30,7 @@ class ExportResult(JsonResult):
 @command("export", "seqclf.bundle.options.ExportConfig")
 def main(config: ExportConfig) -> ExportResult:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
-    from seqclf.reporting.console import console
+    from seqclf.documents.terminal import console
     from seqclf.runs.export import write_bundle
     from seqclf.training.module import load_task
 

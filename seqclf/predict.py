@@ -112,7 +112,7 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
         budget=config.budget,
     )
     if classifier.warnings:
-        from seqclf.reporting.console import console
+        from seqclf.documents.terminal import console
 
         for line in classifier.warnings:
             console.print(line, style="yellow", soft_wrap=True)

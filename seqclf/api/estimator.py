@@ -19,8 +19,8 @@ from seqclf.api.fit import fit
 from seqclf.api.run import Run
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.reading.tables import cells_to_arrow, is_table, to_arrow
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.reporting.console import console
 from seqclf.system import progress
 
 COLUMN = "sequence"  # of a list of sequences

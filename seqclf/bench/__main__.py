@@ -36,7 +36,7 @@ def _bench(config: BenchConfig, page: Path | None, picture: Path | None) -> Json
 
     from seqclf.bench.tables import show_machine
     from seqclf.bundle.row_writers import check_output_path
-    from seqclf.reporting.console import console
+    from seqclf.documents.terminal import console
 
     started = time.perf_counter()
     # Before minutes of timing.
@@ -62,8 +62,8 @@ def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., 
     from seqclf.bench.settings import build_settings
     from seqclf.bench.tables import show_workload
     from seqclf.config.written_keys import written_keys
+    from seqclf.documents.terminal import console
     from seqclf.models.encoder import check_fields
-    from seqclf.reporting.console import console
 
     plain = config.model_dump()
     settings = build_settings(plain, written_keys())

@@ -7,7 +7,7 @@ from rich.table import Table
 from seqclf.bench.benchmark import speed_text
 from seqclf.bench.model_comparison import ModelComparison, ModelFigures
 from seqclf.bench.tables import workload_line
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 
 TRAINING = ("tokens/s", "against", "step ms", "memory MB")
 PREDICTION = ("tokens/s", "against", "weights")

@@ -8,7 +8,7 @@ from seqclf.bench.benchmark import StructureChanges, WorkloadResult, speed_text
 from seqclf.bench.machine import Machine, MemoryGrowth
 from seqclf.bench.model_comparison import ModelComparison
 from seqclf.bench.timing import ModeTiming
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 
 AGAINST = "against static"
 TIME_COLUMNS: dict[str, tuple[str, str]] = {  # heading → attribute of ModeTiming, format

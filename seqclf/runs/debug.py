@@ -11,7 +11,7 @@ from typing import Any
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 from seqclf.runs.fit import clear_run_folder, make_task, make_trainer
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult

@@ -15,6 +15,7 @@ import torch
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.terminal import console
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import choose_decision, uses_holdout
@@ -29,9 +30,9 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
-from seqclf.reporting.console import console, show_verdict
 from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
 from seqclf.reporting.run.page import write_report
+from seqclf.reporting.run.summary import show_verdict
 from seqclf.reporting.tokens_read import halting_sentence
 from seqclf.reporting.verdict import verdict_of
 from seqclf.runs.export import write_bundle

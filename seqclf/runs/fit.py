@@ -24,11 +24,11 @@ from seqclf.config.instantiate import Config, package_of, targets
 from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split, subset
+from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import parse_rule, uses_holdout
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
-from seqclf.reporting.console import console, show_epoch, show_note
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -40,7 +40,7 @@ from seqclf.training.debugging.anomaly_trace import AnomalyTrace
 from seqclf.training.debugging.debugger import Debugger
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.early_stopping import early_stopping
-from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.foreign_network import check_foreign_network
 from seqclf.training.loggers.open_logger import open_logger
 from seqclf.training.loggers.run_logger import RunLogger

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.data.prepare import prepare
+from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
-from seqclf.reporting.console import console, show_dataset, show_warnings
+from seqclf.runs.overview import show_dataset
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_lock import claim_run_folder
@@ -51,7 +52,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     dataset = prepare(config.data, partial(check_fields, config.model, dataset=config.data.name))
     show_dataset(dataset)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
-    show_warnings(survey)
+    show_warnings(survey.warnings)
     with progress.stage("loading Lightning"):  # which only good data needs
         from seqclf.runs import fit as pipeline
         from seqclf.runs.debug import debug_run

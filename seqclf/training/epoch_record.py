@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +14,12 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 
 from seqclf.batching.datamodule import Batch
+from seqclf.documents.terminal import console
 from seqclf.evaluation.epoch_notes import epoch_note
+from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
+from seqclf.reporting.formatting import shortened
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.memory import resident_mb
@@ -187,3 +190,29 @@ class EpochRecord(Checkpoint):
 def _confusion_metrics(result: EpochScores, classes: list[str]) -> ConfusionMetrics:
     assert result.confusion is not None, "validation counts a confusion matrix"
     return confusion_metrics(result.confusion, classes)
+
+
+def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] | None) -> None:
+    """Print a line per epoch, counted from 1.
+
+    `monitor`: the validation metric that decides which one is best. `positive`: the positive label and its recall on
+    validation, None without one.
+    """
+    scores = row.scores
+    parts = [f"epoch {row.epoch + 1:>3}"]
+    for split in ("train", "validation"):
+        if f"{split}/loss" in scores:  # an epoch may have no validation
+            parts.append(f"{split} loss {scores[f'{split}/loss']:.4f}  {_scores_text(split, ['recall'], scores)}")
+    if "validation/accuracy" in scores:
+        if positive is not None and positive[1] is not None:
+            parts.append(f"{metric_title('recall', shortened(positive[0], 20))} {positive[1]:.4f}")
+        names = [name for name in dict.fromkeys(["accuracy", monitor]) if name not in ("loss", "recall")]
+        parts.append(_scores_text("validation", names, scores))
+    parts.append(f"{row.speed.tokens_per_s:,.0f} tokens/s  {row.observation}")
+    console.print("  ".join(parts), soft_wrap=True)
+
+
+def _scores_text(split: str, names: Sequence[str], scores: Mapping[str, float]) -> str:
+    """The scores of a split that are defined."""
+    values = {metric_title(name): scores.get(f"{split}/{name}") for name in names}
+    return "  ".join(f"{title} {value:.4f}" for title, value in values.items() if value is not None)

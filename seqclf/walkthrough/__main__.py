@@ -170,7 +170,7 @@ def _rows(config: WalkthroughConfig, reader: RowReader) -> ShownRows:
 
 def _show_files(config: WalkthroughConfig, checkpoint: Path, page: Path) -> None:
     from seqclf.config.override_text import argument
-    from seqclf.reporting.console import console
+    from seqclf.documents.terminal import console
 
     console.print(f"page: {page}", soft_wrap=True)
     if config.checkpoint is None:

@@ -9,7 +9,7 @@ from textwrap import wrap
 import numpy as np
 from rich.cells import cell_len
 
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 from seqclf.reporting.formatting import head_and_tail, percent, shortened
 from seqclf.walkthrough.content import (
     MOST_CLASSES,

@@ -10,7 +10,7 @@ from seqclf.bench.model_figure import page_figure, write_picture
 from seqclf.bench.model_page import write_page
 from seqclf.bench.model_tables import show_comparison
 from seqclf.bench.timing import ModeTiming
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 
 
 def make_figures(training, prediction, ratio, memory_mb=512.0):

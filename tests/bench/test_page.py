@@ -10,7 +10,7 @@ from seqclf.bench.machine import Machine, MemoryGrowth
 from seqclf.bench.page import write_page
 from seqclf.bench.tables import show_workload
 from seqclf.bench.timing import ModeTiming
-from seqclf.reporting.console import console
+from seqclf.documents.terminal import console
 
 
 def make_timing(tokens_per_s, graph_ms, time_ratio=1.0):

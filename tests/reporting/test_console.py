@@ -9,10 +9,11 @@ from support.table_files import write
 
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
+from seqclf.documents.terminal import console, show_warnings
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
-from seqclf.reporting.console import console, score_lines, show_dataset, show_warnings
-from seqclf.reporting.run.summary import score_table
+from seqclf.reporting.run.summary import score_lines, score_table
+from seqclf.runs.overview import show_dataset
 from seqclf.survey.survey import survey_dataset
 
 
@@ -35,7 +36,7 @@ def printed():
         dataset = prepare(options)
         with console.capture() as captured:
             show_dataset(dataset)
-            show_warnings(survey_dataset(dataset, options, batching, baseline=False))
+            show_warnings(survey_dataset(dataset, options, batching, baseline=False).warnings)
         return captured.get().splitlines()
 
     return lines

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.table import Table
 from rich.text import Text
 
-from seqclf.reporting.console import MOST_CLASSES, console, show_warnings
+from seqclf.documents.terminal import MOST_CLASSES, console, show_warnings
 from seqclf.reporting.describe import content
 from seqclf.reporting.describe.content_tables import typical_text, value_text
 from seqclf.reporting.formatting import (
@@ -39,7 +39,7 @@ def show_survey(survey: DatasetSurvey) -> None:
     _show_typical_tokens(survey)
     _show_examples(survey)
     _show_baseline(survey)
-    show_warnings(survey)  # last, where a reader of the terminal looks first
+    show_warnings(survey.warnings)  # last, where a reader of the terminal looks first
 
 
 def _print_line(line: str) -> None:

@@ -7,8 +7,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
+from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
-from seqclf.reporting.console import show_note
 from seqclf.reporting.formatting import shortened
 from seqclf.reporting.html import RenderedSection, render_section, render_sections
 from seqclf.reporting.run import sections

@@ -1,19 +1,24 @@
-"""Tables of the verdict: few numbers of the model next to the baselines. `reporting.verdict` has the sentences."""
+"""The table of scores, for the report and the terminal: few numbers of the model next to the baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from rich.cells import cell_len, set_cell_size
+
+from seqclf.documents.terminal import MOST_CLASSES, console
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.reporting.formatting import NO_VALUE, score, shortened
+from seqclf.reporting.verdict import Verdict
 
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
     "scores, also where no row went wrong, and are therefore wide where rows are few."
 )
+SHORTEST_LABEL = 4  # in the table of scores, however narrow the terminal is
 LONGEST_LABEL = 20  # in the name of a metric and in the heading of the majority class
 
 
@@ -104,3 +109,55 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
         ]
         for entry in baseline.comparison
     ]
+
+
+def show_verdict(
+    verdict: Verdict, metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None = None
+) -> None:
+    """Print the verdict: its sentences, the metrics by split, the alarms of the last split, and the next step.
+
+    `baseline`: the order-blind model on the last split.
+    """
+    console.print("Verdict", style="bold")
+    for sentence in (verdict.result, verdict.comparison, verdict.promise):
+        if sentence is not None:
+            console.print(sentence, soft_wrap=True)
+    if verdict.caution is not None:
+        console.print(verdict.caution, style="yellow", soft_wrap=True)
+    split, result = list(metrics.items())[-1]
+    console.print(verdict.counts, soft_wrap=True)
+    for line in score_lines(metrics, baseline, console.width):
+        console.print(line, soft_wrap=True)
+    recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
+    lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])
+    console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
+    for alarm in result.alarms:
+        console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
+    if verdict.next_step is not None:
+        console.print(verdict.next_step, soft_wrap=True)
+
+
+def score_lines(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None, width: int) -> list[str]:
+    """Return the table of scores as lines of at most `width` columns, if that is at all possible.
+
+    The other splits are left out first, then labels are shortened. Numbers are never cut or wrapped.
+    """
+    wide = score_table(metrics, baseline, short_headings=True)
+    lines = _aligned(*wide)
+    for longest_label in range(LONGEST_LABEL, SHORTEST_LABEL - 1, -1):
+        if cell_len(lines[0]) <= width:
+            break
+        narrow = score_table(metrics, baseline, short_headings=True, other_splits=False, longest_label=longest_label)
+        lines = _aligned(*narrow)
+    return lines
+
+
+def _aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A line for the headings and one for each row. The first column is left-aligned, the others right-aligned."""
+    table = [["", *headings], *rows]
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    lines = []
+    for name, *cells in table:
+        padded = [" " * (width - cell_len(cell)) + cell for cell, width in zip(cells, widths[1:], strict=True)]
+        lines.append("  ".join([set_cell_size(name, widths[0]), *padded]))
+    return lines

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.reporting.console import MOST_CLASSES, console
+from seqclf.documents.terminal import MOST_CLASSES, console
 from seqclf.reporting.describe.content import majority_scores
 from seqclf.reporting.describe.tables import show_survey
 from seqclf.reporting.formatting import number, percent

@@ -1,0 +1,51 @@
+"""What a run prints about its dataset."""
+
+from __future__ import annotations
+
+from rich.table import Table
+
+from seqclf.config.override_text import argument
+from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.terminal import MOST_CLASSES, console
+
+MOST_COLUMNS = 4
+
+
+def show_dataset(dataset: Dataset) -> None:
+    """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown."""
+    made = "from the cache" if dataset.reused else "prepared"
+    console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
+    for encoder in dataset.encoders.values():
+        field = encoder.field
+        many = len(field.columns) > MOST_COLUMNS
+        columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
+        line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
+        console.print(line.rstrip(", "), soft_wrap=True)
+    if dataset.schema.ignored:
+        console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
+    shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
+    positive = f"; positive: {dataset.positive}" if dataset.positive else ""
+    console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
+    if dataset.positive_is_guessed:
+        other = next(label for label in dataset.classes if label != dataset.positive)
+        chosen, opposite = (argument("data.positive", str(label)) for label in (dataset.positive, other))
+        line = f"  {dataset.positive} is a guess, the rarer label in train: confirm it by {chosen}, or set {opposite}"
+        console.print(line, soft_wrap=True)
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("split", "rows", "refused", "truncated", "tokens", "unknown", "length min/mean/max"):
+        table.add_column(heading, justify="left" if heading == "split" else "right")
+    for name, counts in dataset.report.items():
+        lengths = dataset.splits[name].sequences.lengths
+        unknown = f"{counts.unknown_tokens / max(1, counts.tokens):.1%}"
+        spread = f"{lengths.min()}/{lengths.mean():.1f}/{lengths.max()}"
+        figures = (counts.used, counts.refused, counts.truncated, counts.tokens)
+        table.add_row(name, *map(str, figures), unknown, spread)
+    console.print(table)
+    if any(counts.refused for counts in dataset.report.values()):
+        console.print(f"  refused rows and reasons: {dataset.folder / 'quarantine.jsonl'}", soft_wrap=True)
+    for name, counts in dataset.report.items():
+        if counts.hidden_files:
+            console.print(f"  {name}: hidden files (names that begin with a dot), not read: {counts.hidden_files}")
+    for name, count in dataset.leaks.dropped.items():
+        if count:
+            console.print(f"  {name}: dropped {count} rows that share a sequence or an id with another split")
