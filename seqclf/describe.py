@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from seqclf.config.command import command
 
 if TYPE_CHECKING:
-    from seqclf.survey.options import DescribeConfig
+    from seqclf.command_options import DescribeConfig
     from seqclf.system.json_result import JsonObject
 
 PAGE_ENDINGS, DATA_ENDING = (".html", ".htm"), ".json"
 
 
-@command("describe", "seqclf.survey.options.DescribeConfig")
+@command("describe", "seqclf.command_options.DescribeConfig")
 def main(config: DescribeConfig) -> JsonObject:
     """Prepare the dataset, survey it, print the survey, and write its page and its data."""
     from seqclf.system import signals
@@ -51,10 +51,10 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
     from seqclf.documents.terminal import console
-    from seqclf.reporting.describe.page import write_page
-    from seqclf.reporting.describe.tables import show_survey
     from seqclf.runs.overview import show_dataset
+    from seqclf.survey.document import write_page
     from seqclf.survey.survey import survey_content, survey_dataset
+    from seqclf.survey.tables import show_survey
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 

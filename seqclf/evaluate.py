@@ -10,8 +10,8 @@ from seqclf.config.command import command
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
-    from seqclf.bundle.options import EvaluateConfig
     from seqclf.bundle.runtime import Classifier
+    from seqclf.command_options import EvaluateConfig
     from seqclf.data.encoding.described_row import DescribedRow
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 
 
-@command("evaluate", "seqclf.bundle.options.EvaluateConfig")
+@command("evaluate", "seqclf.command_options.EvaluateConfig")
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
     from seqclf.system import signals
@@ -36,12 +36,12 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.bundle.runtime import Classifier
     from seqclf.bundle.scoring import predict_labelled
     from seqclf.data.storage.dataset import check_positive
+    from seqclf.documents.formatting import percent
     from seqclf.documents.terminal import console
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
-    from seqclf.reporting.formatting import percent
-    from seqclf.reporting.run.summary import show_verdict
-    from seqclf.reporting.verdict import verdict_of
+    from seqclf.report.score_table import show_verdict
+    from seqclf.report.verdict import verdict_of
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -127,9 +127,9 @@ def _write_report(
     from datetime import datetime
 
     from seqclf.evaluation.results import Evaluation
-    from seqclf.reporting.run.mistakes import worst_mistakes
-    from seqclf.reporting.run.page import write_report
-    from seqclf.reporting.run.report import Report
+    from seqclf.report.mistakes import worst_mistakes
+    from seqclf.report.page import write_report
+    from seqclf.report.report import Report
 
     classes = classifier.classes
     evaluation = Evaluation({"test": outputs}, classifier.decision, {"test": metrics})

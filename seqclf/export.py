@@ -14,7 +14,7 @@ from seqclf.config.command import command
 from seqclf.system.json_result import JsonObject, JsonResult
 
 if TYPE_CHECKING:
-    from seqclf.bundle.options import ExportConfig
+    from seqclf.command_options import ExportConfig
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +27,7 @@ class ExportResult(JsonResult):
     cells: int
 
 
-@command("export", "seqclf.bundle.options.ExportConfig")
+@command("export", "seqclf.command_options.ExportConfig")
 def main(config: ExportConfig) -> ExportResult:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
     from seqclf.documents.terminal import console

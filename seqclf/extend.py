@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from seqclf.data.reading.formats.format import TableSql as TableSql
     from seqclf.data.reading.formats.format import scan as scan
     from seqclf.data.validation.problems import Problems as Problems
+    from seqclf.documents.formatting import number as number
+    from seqclf.documents.html import Bar as Bar
+    from seqclf.documents.html import Section as Section
+    from seqclf.documents.html import Table as Table
+    from seqclf.documents.html import bar as bar
     from seqclf.errors import InputError as InputError
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
-    from seqclf.reporting.formatting import number as number
-    from seqclf.reporting.html import Bar as Bar
-    from seqclf.reporting.html import Section as Section
-    from seqclf.reporting.html import Table as Table
-    from seqclf.reporting.html import bar as bar
-    from seqclf.reporting.run.report import Report as Report
-    from seqclf.reporting.run.report_section import ReportSection as ReportSection
+    from seqclf.report.report import Report as Report
+    from seqclf.report.section import ReportSection as ReportSection
     from seqclf.system.stored_state import Each as Each
     from seqclf.system.stored_state import Where as Where
     from seqclf.system.stored_state import require as require
@@ -78,10 +78,10 @@ _NAMES = {
     "data.validation.problems": "Problems",
     "errors": "InputError",
     "models.encoder": "SequenceEncoder",
-    "reporting.formatting": "number",
-    "reporting.html": "Bar Section Table bar",
-    "reporting.run.report": "Report",
-    "reporting.run.report_section": "ReportSection",
+    "documents.formatting": "number",
+    "documents.html": "Bar Section Table bar",
+    "report.report": "Report",
+    "report.section": "ReportSection",
     "system.stored_state": "Each Where require",
     "training.losses": "RowLoss",
 }

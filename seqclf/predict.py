@@ -18,9 +18,9 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from seqclf.bundle.options import PredictConfig
     from seqclf.bundle.predictions import SequencePrediction
     from seqclf.bundle.runtime import Classifier
+    from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
     from seqclf.data.schema.label_types import Label
 
@@ -84,7 +84,7 @@ class ExplainedFile(PredictedFile):
     tokens: int
 
 
-@command("predict", "seqclf.bundle.options.PredictConfig")
+@command("predict", "seqclf.command_options.PredictConfig")
 def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence, or a file."""
     if (config.sequence is None) == (config.input is None):
@@ -133,8 +133,7 @@ def predict_text(classifier: Classifier, text: str) -> PredictedSequence:
 
 def explain_text(classifier: Classifier, text: str, by_field: bool) -> ExplainedSequence:
     """Predict one sequence as `predict_text` does, and print its tokens with their contributions."""
-    from seqclf.reporting.token_bars import show_token_bars
-    from seqclf.reporting.tree_bars import show_tree_bars
+    from seqclf.bundle.explanation_lines import show_token_bars, show_tree_bars
 
     result = classifier.explain([classifier.parse(text)], by_field=by_field)[0]
     shown = _shown(classifier, result, text)

@@ -18,10 +18,10 @@ from seqclf.config.typed_arguments import TypedArguments
 
 OPTIONS = {
     "train": "seqclf.training.options.TrainConfig",
-    "export": "seqclf.bundle.options.ExportConfig",
-    "predict": "seqclf.bundle.options.PredictConfig",
-    "evaluate": "seqclf.bundle.options.EvaluateConfig",
-    "describe": "seqclf.survey.options.DescribeConfig",
+    "export": "seqclf.command_options.ExportConfig",
+    "predict": "seqclf.command_options.PredictConfig",
+    "evaluate": "seqclf.command_options.EvaluateConfig",
+    "describe": "seqclf.command_options.DescribeConfig",
     "bench": "seqclf.bench.options.BenchConfig",
     "search": "seqclf.search.space.SearchConfig",
     "walkthrough": "seqclf.walkthrough.options.WalkthroughConfig",

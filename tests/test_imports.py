@@ -11,8 +11,8 @@ import seqclf
 
 HOME = Path(seqclf.__file__).parent
 ROOMS = [
-    *("data", "batching", "models", "evaluation", "training", "bundle", "survey"),
-    *("reporting", "runs", "bench", "search", "walkthrough"),
+    *("documents", "data", "batching", "models", "evaluation", "survey", "bundle", "report", "training", "runs"),
+    *("bench", "search", "walkthrough"),
 ]
 COMMON = {"errors", "config", "system", "__init__"}
 LIGHT = [
@@ -23,7 +23,7 @@ LIGHT = [
     "evaluation.thresholds",
     "bundle.runtime",
     "bundle.predictions",
-    "bundle.options",
+    "command_options",
     "training.options",
     "bench.options",
     "search.space",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from seqclf.reporting.svg import INK, render_svg
+from seqclf.documents.figures import INK, render_svg
 
 ROW_IN = 0.24  # height of a bar
 GAP = 0.4  # of a row, between groups

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from seqclf.bench.bars import Bar, BarGroup, bars_svg
 from seqclf.bench.benchmark import BenchmarkResult, WorkloadResult
-from seqclf.reporting.svg import FILL, MARK
+from seqclf.documents.figures import FILL, MARK
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
 # Dynamic graphs in blue, static ones in red; the second of each kind is paler.

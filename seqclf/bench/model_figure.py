@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from seqclf.bench.bars import Bar, BarGroup, bars_svg, draw_bars, height_in
 from seqclf.bench.model_comparison import ModelComparison, ModelFigures, ModelsResult
-from seqclf.reporting.svg import FILL, MARK
+from seqclf.documents.figures import FILL, MARK
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors
 
 TITLES = {"training": "training", "prediction": "prediction by ONNX Runtime"}  # by attribute of ModelFigures

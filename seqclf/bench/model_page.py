@@ -10,8 +10,8 @@ from seqclf.bench.model_comparison import ModelComparison, ModelsResult
 from seqclf.bench.model_figure import TITLES, page_figure
 from seqclf.bench.model_tables import PREDICTION, TRAINING, prediction_cells, training_cells
 from seqclf.bench.tables import machine_line, workload_line
-from seqclf.reporting.html import Table, render_page
-from seqclf.reporting.svg import picture
+from seqclf.documents.figures import picture
+from seqclf.documents.html import Table, render_page
 from seqclf.system.atomic_files import write_output
 
 MEANINGS = {

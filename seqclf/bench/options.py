@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from seqclf.bundle.options import Device
+from seqclf.command_options import Device
 from seqclf.config.options import CommandOptions, Count, Seed, Text, one_of
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError

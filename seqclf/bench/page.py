@@ -19,8 +19,8 @@ from seqclf.bench.tables import (
     workload_line,
 )
 from seqclf.bench.timing import ModeTiming
-from seqclf.reporting.html import Table, render_page
-from seqclf.reporting.svg import picture
+from seqclf.documents.figures import picture
+from seqclf.documents.html import Table, render_page
 from seqclf.system.atomic_files import write_output
 
 TIMES_AS_FAST = "times as fast as static"

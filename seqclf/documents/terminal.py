@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from seqclf.reporting.formatting import warning_lines
+from seqclf.documents.formatting import warning_lines
 
 MOST_CLASSES = 25
 

@@ -30,12 +30,11 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
-from seqclf.reporting.run.content import best_epoch, run_mistakes, run_report
-from seqclf.reporting.run.page import write_report
-from seqclf.reporting.run.summary import show_verdict
-from seqclf.reporting.tokens_read import halting_sentence
-from seqclf.reporting.verdict import verdict_of
+from seqclf.report.page import write_report
+from seqclf.report.score_table import show_verdict
+from seqclf.report.verdict import halting_sentence, verdict_of
 from seqclf.runs.export import write_bundle
+from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output

@@ -24,7 +24,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.onnx_export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
-from seqclf.reporting.model_card import model_card
+from seqclf.report.model_card import model_card
 from seqclf.system import progress
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
 from seqclf.system.json_result import JsonObject

@@ -1,4 +1,4 @@
-"""What a run prints about its dataset."""
+"""Terminal output of a run about its dataset."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ import torch
 from lightning.pytorch.callbacks import Checkpoint
 
 from seqclf.batching.datamodule import Batch
+from seqclf.documents.formatting import shortened
 from seqclf.documents.terminal import console
 from seqclf.evaluation.epoch_notes import epoch_note
 from seqclf.evaluation.metric_names import metric_title
 from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.reporting.formatting import shortened
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonObject
 from seqclf.system.memory import resident_mb

@@ -9,8 +9,8 @@ from textwrap import wrap
 import numpy as np
 from rich.cells import cell_len
 
+from seqclf.documents.formatting import head_and_tail, percent, shortened
 from seqclf.documents.terminal import console
-from seqclf.reporting.formatting import head_and_tail, percent, shortened
 from seqclf.walkthrough.content import (
     MOST_CLASSES,
     MOST_EPOCHS,

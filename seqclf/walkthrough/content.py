@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from seqclf.documents.formatting import score, shortened
 from seqclf.models.parity_grid import TOLERANCE
-from seqclf.reporting.formatting import score, shortened
 from seqclf.walkthrough.stages import Stage, TreeLevels
 
 MOST_CLASSES = 5  # of a row, where there are more

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.reporting.formatting import shortened
+from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 
 MOST_TOKENS = 200  # columns of a heat map

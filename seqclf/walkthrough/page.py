@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from markupsafe import Markup
 
-from seqclf.reporting.formatting import NO_VALUE, head_and_tail, percent, printable, probability_text, shortened
-from seqclf.reporting.html import Section, Table, bar, render_section, render_sections
-from seqclf.reporting.model_card import network_kind
-from seqclf.reporting.run.figures import learning_curves
-from seqclf.reporting.svg import picture
+from seqclf.documents.figures import picture
+from seqclf.documents.formatting import NO_VALUE, head_and_tail, percent, printable, probability_text, shortened
+from seqclf.documents.html import Section, Table, bar, render_section, render_sections
+from seqclf.report.figures import learning_curves
+from seqclf.report.model_card import network_kind
 from seqclf.system.atomic_files import write_output
 from seqclf.walkthrough.content import (
     MOST_CLASSES,

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from seqclf.reporting.formatting import shortened
+from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import TreeLevels
 
 MOST_NODES, MOST_LEVELS, MOST_TREES = 120, 16, 4

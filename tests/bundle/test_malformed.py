@@ -16,7 +16,7 @@ from seqclf.bundle.runtime import Classifier, open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
-from seqclf.reporting.verdict import verdict_of
+from seqclf.report.verdict import verdict_of
 
 WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
 

@@ -17,7 +17,7 @@ from seqclf.batching.options import BatchingOptions
 from seqclf.bench import mode_trainer as modes
 from seqclf.bench import workload
 from seqclf.bench.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
-from seqclf.bundle.options import EvaluateConfig, ExportConfig, PredictConfig
+from seqclf.command_options import DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.yaml_text import label_text
@@ -31,7 +31,6 @@ from seqclf.models.pooling import POOLINGS
 from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.models.transformer import FEED_FORWARDS, Transformer
 from seqclf.search.space import SearchConfig, SearchOptions
-from seqclf.survey.options import DescribeConfig
 from seqclf.training import options
 from seqclf.training.loggers.open_logger import LOGGERS
 from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions

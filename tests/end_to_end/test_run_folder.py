@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from seqclf.bundle.manifest import read_manifest
-from seqclf.reporting.verdict import capitalized
+from seqclf.report.verdict import capitalized
 from seqclf.training.module import load_task
 
 MAIN_METRICS = {"loss", "accuracy", "recall", "precision", "f1"}

@@ -7,7 +7,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.length_decline import find_length_decline
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs, evaluate_split
 from seqclf.evaluation.slices import length_buckets
-from seqclf.reporting.verdict import verdict_of
+from seqclf.report.verdict import verdict_of
 
 
 def draw(generator, rows, recall_of):

@@ -9,7 +9,7 @@ import wandb  # noqa: F401
 from hydra import compose, initialize_config_dir
 from support.torchlib_registry import share_registry
 
-import seqclf.bundle.options
+import seqclf.command_options
 import seqclf.config.hydra_command
 import seqclf.data.prepare
 import seqclf.models.classifier

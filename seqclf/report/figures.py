@@ -1,0 +1,189 @@
+"""Figures of a report: learning curves, precision-recall and ROC curves, and the reliability diagram."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from seqclf.documents.figures import FILL, INK, MARK, SOFT, render_svg
+from seqclf.documents.formatting import percent
+from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.reliability import ReliabilityBin
+from seqclf.evaluation.tokens_curve import TokensCurve
+
+MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
+MOST_POINTS = 300  # of a curve
+CURVE_IN = 5.0  # width of a curve or a reliability diagram
+RARE = 0.1  # a smaller share of one kind of rows needs an axis of log-odds
+LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
+
+
+def learning_curves(
+    history: Sequence[Mapping[str, Any]], names: Sequence[str], best: int | None, width_in: float
+) -> Markup:
+    """Metrics of training (grey) and validation by epoch. `best`: the epoch that was exported, marked by a line.
+
+    Epochs count from 0 in `history` and `best`, and from 1 in the figure.
+    """
+    side_by_side = width_in > 6
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots(*((1, len(names)) if side_by_side else (len(names), 1)), squeeze=False).ravel()
+        epochs = [row["epoch"] + 1 for row in history]
+        for axis, name in zip(axes, names, strict=True):
+            for split, colour in (("train", SOFT), ("validation", FILL)):
+                # Missing values are NaN, which leaves a gap in the line.
+                values = [_float(row.get(f"{split}/{name}")) for row in history]
+                axis.plot(epochs, values, color=colour, linewidth=1.6, marker="o" if len(epochs) < 3 else None)
+            if best is not None:
+                axis.axvline(best + 1, color=MARK, linewidth=1, linestyle=(0, (3, 2)))
+            _style_axes(axis, "epoch" if side_by_side or axis is axes[-1] else "", metric_title(name))
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            margin = min(0.9, 0.04 * len(epochs))  # below 1, so that no tick stands at 0
+            axis.set_xlim(epochs[0] - margin, epochs[-1] + margin)
+            if name != "loss":
+                axis.set_ylim(top=1.0)
+        box = {"bottom": 0.17, "left": 0.09} if side_by_side else {"bottom": 0.24 / len(names), "left": 0.14}
+        figure.subplots_adjust(**box, right=0.98, top=0.96, wspace=0.1 * (1 + len(names)), hspace=0.25)
+
+    return render_svg(draw, width_in, 2.6 if side_by_side else 2.3 * len(names))
+
+
+def tokens_curves(curve: TokensCurve, width_in: float) -> Markup:
+    """Macro recall by share of tokens read: the last split in colour, validation in grey where there is another one.
+
+    A dot marks the operating point on each.
+    """
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        for split, points in curve.splits.items():
+            colour = FILL if split == list(curve.splits)[-1] else SOFT
+            shares, recalls = [point.tokens for point in points], [point.recall for point in points]
+            axis.plot(shares, recalls, color=colour, linewidth=1.8, label=split)
+            knee = curve.point(split)
+            axis.plot(knee.tokens, knee.recall, color=colour, marker="o", markersize=6, clip_on=False, zorder=3)
+        _style_axes(axis, "share of tokens read", "macro recall")
+        axis.xaxis.set_major_formatter(ticker.PercentFormatter(1.0, decimals=0))
+        axis.set_xlim(0, 1)
+        axis.set_ylim(top=1.0)
+        if len(curve.splits) > 1:
+            axis.legend(frameon=False, labelcolor=INK, loc="lower right")
+        figure.subplots_adjust(**MARGIN)
+
+    from matplotlib import ticker
+
+    return render_svg(draw, width_in, 2.8)
+
+
+def precision_recall(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
+    """Precision-recall curve of `score` (N,) for the rows of `truth` (N,) bool.
+
+    The axes go from 0 to 1 and fill the box `MARGIN`, where the page places its dot.
+    """
+    from sklearn.metrics import precision_recall_curve
+
+    precision, recall, _ = precision_recall_curve(truth, score)
+    # Only points where recall changes, on both sides. Nearly all others lie where almost every row is an alert.
+    changes = np.flatnonzero(np.diff(recall))
+    corners = np.unique([0, *changes, *(changes + 1), len(recall) - 1])
+    visible = corners[_thinned(len(corners))]
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot(recall[visible], precision[visible], color=FILL, linewidth=1.8, drawstyle="steps-post")
+        axis.axhline(truth.mean(), color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        _style_axes(axis, "recall", "precision")
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        figure.subplots_adjust(**MARGIN)
+
+    return render_svg(draw, width_in, width_in * 0.72)
+
+
+def roc(truth: np.ndarray, score: np.ndarray, width_in: float) -> Markup:
+    """ROC curve of `score` (N,) for the rows of `truth` (N,) bool, in the same box as `precision_recall`."""
+    from sklearn.metrics import roc_curve
+
+    false_alarms, recall, _ = roc_curve(truth, score)
+    visible = _thinned(len(recall))
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot(false_alarms[visible], recall[visible], color=FILL, linewidth=1.8)
+        axis.plot([0, 1], [0, 1], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        _style_axes(axis, "false alarms (share of the other rows)", "recall")
+        axis.set_xlim(0, 1)
+        axis.set_ylim(0, 1)
+        figure.subplots_adjust(**MARGIN)
+
+    return render_svg(draw, width_in, width_in * 0.72)
+
+
+def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
+    """Reliability diagram: observed share of each bin by its mean probability, with its interval.
+
+    Both axes are of log-odds where nearly all rows are of one kind, since all bins would be in a corner otherwise.
+    """
+    rows = sum(part.rows for part in bins)
+    share = sum(part.observed for part in bins) / rows
+    is_rare = not RARE <= share <= 1 - RARE
+    low, high = _log_odds_limits(bins) if is_rare else (0.0, 1.0)
+
+    def draw(figure: Any) -> None:
+        axis = figure.subplots()
+        axis.plot([low, high], [low, high], color=SOFT, linewidth=0.8, linestyle=(0, (3, 2)))
+        for part in bins:
+            mean, bottom, top, centre = np.clip([part.mean, part.share_low, part.share_high, part.share], low, high)
+            axis.plot([mean, mean], [bottom, top], color=FILL, linewidth=1)
+            # Open where the observed share is 0 or 1, which has no place on an axis of log-odds.
+            inside = low < part.share < high or not is_rare
+            face = FILL if inside else "none"
+            axis.plot(mean, centre, color=FILL, marker="o", markersize=5, markerfacecolor=face, clip_on=False, zorder=3)
+        _style_axes(axis, "predicted probability", "observed share of rows")
+        if is_rare:
+            axis.set(xscale="logit", yscale="logit")  # before the locators and formatters, which it resets
+            for side in (axis.xaxis, axis.yaxis):
+                side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
+                side.set_minor_locator(ticker.NullLocator())
+        for side in (axis.xaxis, axis.yaxis):
+            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
+        axis.set_xlim(low, high)
+        axis.set_ylim(low, high)
+        figure.subplots_adjust(**{**MARGIN, "left": 0.17, "right": 0.95})
+
+    from matplotlib import ticker
+
+    return render_svg(draw, width_in, width_in * 0.72)
+
+
+def _log_odds_limits(bins: Sequence[ReliabilityBin]) -> tuple[float, float]:
+    """Limits of an axis of log-odds: the powers of ten around the means and the ends of the intervals."""
+    smallest = min(min(part.mean, part.share_high) for part in bins)
+    largest = max(max(part.mean, part.share_low) for part in bins)
+    low = 10.0 ** np.floor(np.log10(np.clip(smallest, 1e-6, 0.1)))
+    high = 1 - 10.0 ** np.floor(np.log10(np.clip(1 - largest, 1e-6, 0.1)))
+    return float(low), float(high)
+
+
+def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
+    """Two thin axes and their labels."""
+    for name, spine in axis.spines.items():
+        spine.set_visible(name in ("left", "bottom"))
+        spine.set_color(INK)
+        spine.set_linewidth(0.5)
+    axis.tick_params(color=INK, labelcolor=INK, length=3, width=0.5)
+    axis.set_xlabel(x_label, color=INK)
+    axis.set_ylabel(y_label, color=INK)
+
+
+def _thinned(count: int) -> np.ndarray:
+    """At most `MOST_POINTS` evenly spaced indices of `count` points."""
+    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
+
+
+def _float(value: Any) -> float:
+    return float("nan") if value in (None, "") else float(value)

@@ -1,0 +1,165 @@
+"""MODEL_CARD.md of a bundle, for readers who do not have its run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from seqclf.data.schema.schema import Schema
+from seqclf.data.splitting.split_leakage import LeakReport
+from seqclf.documents.formatting import listed, percent, score, shortened
+from seqclf.errors import InputError
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.report.score_table import BETWEEN, score_table
+from seqclf.report.verdict import verdict_of
+
+MOST_FIELDS = 40
+OWN_PACKAGE = "seqclf."
+FEW_ROWS = 30  # fewer rows of a class make its metrics rough
+
+RUN = """```sh
+python -m seqclf.predict bundle=. input=new.parquet output=scores.parquet
+python -m seqclf.evaluate bundle=. data=files data.test=labelled.parquet {label} report=report.html
+```"""
+MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an underscore inside a word is one
+PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
+
+
+def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
+    """Markdown of a model card.
+
+    `manifest`: of the bundle. `run_metrics`: content of the run's metrics.json, empty if the model was not evaluated.
+    Raises InputError on a metrics.json that another version wrote.
+    """
+    try:
+        return _model_card(manifest, run_metrics)
+    # The run's metrics.json may be of another version or edited, so any key may be missing or of another type.
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise InputError(
+            "metrics.json of the run",
+            f"is not as this version writes it ({type(error).__name__}: {error})",
+            "remove it, and the bundle has no scores",
+        ) from error
+
+
+def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
+    schema = Schema.from_dict(manifest["schema"])
+    metrics = {
+        split: SplitMetrics.from_dict(state) for split, state in manifest["metrics"].items() if "by_length" in state
+    }
+    parts = [
+        "# Model card",
+        _purpose(manifest, schema),
+        "## Verdict",
+        *(_verdict(manifest, metrics, run_metrics) if metrics else ["Not evaluated."]),
+        "## Data",
+        *_data(manifest, run_metrics),
+        "## Limits",
+        _items(_limits(manifest, schema, metrics)),
+        "## Use",
+        RUN.format(label=_override("data.label", schema.label or "label")),
+        _table(["", "version"], manifest["versions"].items()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
+    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
+    fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
+    model = manifest["model"]
+    kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
+    members = model["members"]
+    network = f"a {kind}" if members == 1 else f"{members} {kind}s, whose probabilities are averaged"
+    purpose = f"Classifies sequences of {fields} as one of {listed(manifest['classes'])} with {network}."
+    positive = f" The label that matters is {shortened(manifest['positive'])}." if manifest["positive"] else ""
+    return _plain(purpose + positive, most=2000)
+
+
+def network_kind(model: Mapping[str, Any]) -> str:
+    """Return the cell of recurrent layers, or the name of another encoder of this package.
+
+    `model`: the config of a network.
+    """
+    if "cell" in model:
+        return str(model["cell"]).upper()
+    target = str(model.get("encoder", {}).get("_target_", ""))
+    return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
+
+
+def _verdict(
+    manifest: Mapping[str, Any], metrics: Mapping[str, SplitMetrics], run_metrics: Mapping[str, Any]
+) -> list[str]:
+    split, positive = list(metrics)[-1], manifest["positive"]
+    judged = metrics[split]
+    baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
+    decision = Decision.from_dict(manifest["decision"])
+    verdict = verdict_of(judged, split, decision, baseline, run_metrics.get("no_baseline"), run_metrics.get("next"))
+    parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
+    if judged.alarms:
+        alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
+        parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
+    headings, rows = score_table(metrics, baseline)
+    parts += [_plain(verdict.counts), _table(["", *headings], rows)]
+    if judged.intervals is not None:
+        parts.append(BETWEEN)
+    by_length = [
+        [f"{part.low} to {part.high}", part.rows, score((part.positive or part).recall)] for part in judged.by_length
+    ]
+    parts.append(_table(["tokens", "rows", metric_title("recall", positive)], by_length))
+    return parts
+
+
+def _data(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> list[str]:
+    report = run_metrics.get("data", {})
+    if not report:
+        return [_table(["split", "rows"], manifest["data"]["rows"].items())]
+    names = ("used", "refused", "truncated", "tokens")
+    counts = [[split, *(row_counts[name] for name in names)] for split, row_counts in report.items()]
+    parts = [_table(["split", *names], counts)]
+    leaks = LeakReport.from_dict(run_metrics["leaks"]).warnings()
+    parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
+    return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
+
+
+def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, SplitMetrics]) -> list[str]:
+    lines = ["It is as good as stated on data like that above, and untested on any other."]
+    if schema.max_length is not None:
+        action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"
+        lines.append(f"Sequences of more than {schema.max_length:,} tokens are {action}.")
+    if metrics:
+        judged = list(metrics.values())[-1]
+        lines.append(f"Sequences of more than {judged.by_length[-1].high:,} tokens were not evaluated.")
+        few = [label for label, count in judged.support_by_class.items() if count < FEW_ROWS]
+        if few:
+            lines.append(f"Fewer than {FEW_ROWS} rows of {listed(few)} were evaluated: their metrics are rough.")
+        lines.append(f"Its probabilities are off by {percent(judged.ece)} on average (calibration error).")
+    return lines
+
+
+def _items(lines: Iterable[object]) -> str:
+    return "\n".join(f"- {_plain(line)}" for line in lines)
+
+
+def _table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in (names, *rows)]
+    return "\n".join([lines[0], "|" + "---|" * len(names), *lines[1:]])
+
+
+def _plain(value: object, most: int = 400) -> str:
+    """On one line, every letter as it is: labels and names of columns may hold Markdown or HTML."""
+    return MARKUP.sub(r"\\\1", shortened(value, most))
+
+
+def _override(key: str, value: str) -> str:
+    """`key=value` as a word of the shell, quoted for Hydra and for the shell where that is needed."""
+    if PLAIN_WORD.fullmatch(value):
+        return f"{key}={value}"
+    if not value.isprintable() or any(part in value for part in ("```", "${", "\\")):
+        return f"{key}=COLUMN"  # which no quoting brings through shell and Hydra on one line
+    # Hydra strips one pair of quotes, the shell another.
+    escaped = value.replace("'", "\\'")
+    return shlex.quote(f"{key}='{escaped}'")

@@ -1,0 +1,193 @@
+"""Worst mistakes of a report: wrong rows with the lowest probability of their true label."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from seqclf.data.encoding.described_row import TokenTable
+from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
+from seqclf.documents.html import Section, Table
+from seqclf.report.mistakes import Mistake
+from seqclf.report.report import Report
+from seqclf.report.section import ReportSection
+
+SHORT_TEXT = 600  # characters shown at once
+LONG_TEXT = 8000  # characters behind a click
+LONG_LINE = 2000  # characters of tokens behind a click
+LONGEST_TOKEN = 120  # characters of a token in a line
+MOST_COLUMNS = 30
+NUMERIC = re.compile(r"[-+≤≥]?\d")  # numbers and durations
+CONTRIBUTION = "contribution"  # heading of the column
+NOT_READ = "not read"  # in place of a contribution
+BLANK = "␣"  # a token that is blank, of character tokenizers
+LINE_COLUMNS = 3  # tokens of more columns do not fit a line
+
+
+class LineToken(NamedTuple):
+    """A token in a line. `side`: "supports" or "opposes" the prediction, "unread" by the model, "" if not explained.
+
+    `share`: strength of the shade as a CSS length, `value`: the contribution as text.
+    """
+
+    text: str
+    side: str = ""
+    share: str = ""
+    value: str = ""
+
+
+class ShownText(NamedTuple):
+    """An original text. `whole`: the complete text where `short` is not, or as much of it as fits the page."""
+
+    field: str
+    short: str
+    whole: str | None
+    length: int
+
+
+class ShownMistake(NamedTuple):
+    """A mistake as text. `line`: its tokens in one line, None where the table alone is readable.
+
+    `separator`: between the tokens of the line. `is_explained`: the line shows contributions. `are_numbers`: the line
+    shows the numbers of the tokens, whose fields the table has.
+    """
+
+    id: str
+    label: str
+    predicted: str
+    probability: str
+    tokens: str
+    texts: list[ShownText]
+    line: list[LineToken] | None
+    separator: str
+    is_explained: bool
+    are_numbers: bool
+    table: Table | None
+    note: str
+
+
+class MistakesSection(ReportSection):
+    """Worst mistakes."""
+
+    position: ClassVar[float] = 80
+
+    def build(self, report: Report) -> Section:
+        """Return a block for each mistake, the lowest probability first."""
+        mistakes = list(map(_shown, report.mistakes))
+        explained = sum(mistake.is_explained for mistake in mistakes)
+        unread = any(None in (mistake.contributions or ()) for mistake in report.mistakes)
+        context = {"split": report.split, "mistakes": mistakes, "explained": explained, "unread": unread}
+        return Section("run/mistakes.html", context)
+
+
+def _shown(mistake: Mistake) -> ShownMistake:
+    texts = [_shown_text(name, text) for name, text in mistake.texts.items()]
+    is_explained = mistake.contributions is not None
+    fits_line = len(mistake.table.columns) <= LINE_COLUMNS
+    # A text shows more than its tokens in a column do, unless the column has contributions.
+    table = None if texts and not is_explained else _token_table(mistake.table, mistake.contributions)
+    line = None
+    if texts and not is_explained:
+        line = [LineToken(head_and_tail_text(printable(mistake.tokens), LONG_LINE))]
+    elif fits_line or is_explained:
+        line = _token_line(mistake.table, mistake.contributions, fits_line)
+    return ShownMistake(
+        id=printable(mistake.id),
+        label=shortened(mistake.label, 60),
+        predicted=shortened(mistake.predicted, 60),
+        probability=percent(mistake.probability),
+        tokens=number(mistake.length),
+        texts=texts,
+        line=line,
+        separator=" " if texts or not fits_line else " | ",
+        is_explained=is_explained,
+        are_numbers=not fits_line,
+        table=table,
+        note=_note(mistake.table),
+    )
+
+
+def _shown_text(field: str, text: str) -> ShownText:
+    text = printable(text, keep="\n\t")
+    short, whole = head_and_tail_text(text, SHORT_TEXT), head_and_tail_text(text, LONG_TEXT)
+    return ShownText(field, short, None if short == text else whole, len(text))
+
+
+def _token_line(table: TokenTable, contributions: Sequence[float | None] | None, with_texts: bool) -> list[LineToken]:
+    """The first and last tokens in one line of at most `SHORT_TEXT` characters, or of one token at each end.
+
+    `with_texts`: their texts, which fit a line, else their numbers from 1.
+    """
+    tokens = [str(position + 1) for position in table.positions]
+    if with_texts:
+        tokens = [shortened(" ".join(texts), LONGEST_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
+    shown = [index for index, position in enumerate(table.positions) if position not in table.phrases]
+    most = len(shown)
+    while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
+        most -= 2
+    # Phrases, which the line omits, often contribute far more than any word.
+    largest = max((abs(contributions[index] or 0.0) for index in shown), default=0.0) if contributions else 0.0
+    phrases = sorted(table.phrases)
+    line: list[LineToken] = []
+    done = 0  # tokens of a complete line
+    for index in _ends(shown, most):
+        place = table.positions[index] - bisect(phrases, table.positions[index])
+        line += [_gap(place - done)] * (place > done)
+        line.append(_line_token(tokens[index], contributions, index, largest))
+        done = place + 1
+    total = table.length - len(phrases)
+    return line + [_gap(total - done)] * (done < total)
+
+
+def _ends(shown: list[int], most: int) -> list[int]:
+    return shown if most == len(shown) else [*shown[: most // 2], *shown[-(most // 2) :]]
+
+
+def _line_token(text: str, contributions: Sequence[float | None] | None, index: int, largest: float) -> LineToken:
+    if contributions is None:
+        return LineToken(text)
+    value = contributions[index]
+    if value is None:
+        return LineToken(text or BLANK, "unread", "0%", NOT_READ)
+    side = "supports" if value > 0 else "opposes"
+    return LineToken(text or BLANK, side, f"{100 * abs(value) / (largest or 1.0):.0f}%", _contribution(value))
+
+
+def _gap(count: int) -> LineToken:
+    return LineToken(f"… {count:,} more …")
+
+
+def _contribution(value: float | None) -> str:
+    return NOT_READ if value is None else f"{value:+.2f}"
+
+
+def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
+    """A row for each token, numbered from 1, with a line for those left out, and a column for each field."""
+    columns = dict(list(table.columns.items())[:MOST_COLUMNS])
+    kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
+    rows: list[list[object]] = []
+    before = -1
+    for index, position in enumerate(table.positions):
+        if position > before + 1:
+            rows.append([f"… {position - before - 1:,} more"])
+        value = [] if contributions is None else [_contribution(contributions[index])]
+        rows.append([position + 1, *value, *(shortened(texts[index], 40) for texts in columns.values())])
+        before = position
+    count = len(table.positions)
+    caption = f"{count:,} tokens" if count == table.length else f"First and last tokens, {count:,} of {table.length:,}"
+    headings = {"token": "number", **({} if contributions is None else {CONTRIBUTION: "number"})}
+    return Table({**headings, **kinds}, rows, caption=caption)
+
+
+def _is_numeric(texts: list[str]) -> bool:
+    return all(NUMERIC.match(text) for text in texts if text)
+
+
+def _note(table: TokenTable) -> str:
+    """Columns that the table leaves out."""
+    more = list(table.columns)[MOST_COLUMNS:]
+    notes = [f"more columns: {listed(more)}"] * bool(more)
+    notes += [f"without a value in these tokens: {listed(table.empty)}"] * bool(table.empty)
+    return "; ".join(notes)

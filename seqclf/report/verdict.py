@@ -1,0 +1,305 @@
+"""The verdict on a model in sentences: the same ones on the terminal, in reports and in the model card.
+
+They say what the model does, how far to trust that, whether it beats the order-blind baseline, whether the promise of
+its decision holds, and what to do next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from seqclf.documents.formatting import percent, probability_text, score, shortened
+from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import ClassificationMetrics
+from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.tokens_curve import TokensCurve
+
+# Guarantees of a decision as sentences.
+
+TARGETS = {
+    "min_recall": "at least {target:.1%} of {label} found",
+    "min_precision": "at least {target:.1%} of the alerts for {label} right",
+    "max_alerts": "at most {target:.1%} of all rows given {label}",
+    "cost": "the lowest cost, a missed {label} costing {target:g} false alarms",
+}
+COUNTED = {  # rows that a guarantee rests on
+    "min_recall": "rows of {label}",
+    "min_precision": "alerts",
+    "max_alerts": "rows",
+}
+
+
+def promise(decision: Decision, metrics: ClassificationMetrics, split: str) -> str | None:
+    """A sentence for each target of a decision: what backs it, and what the metrics of a split come to.
+
+    None for a decision without targets.
+    """
+    sentences = []
+    for guarantee in decision.targets:
+        target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
+        if guarantee.rule == "cost":
+            sentences.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows.")
+            continue
+        evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
+        opening = "Promise kept" if guarantee.backed else "Promise NOT backed"
+        sentences.append(f"{opening}: {target} ({evidence}); on {split} {_achieved(guarantee, metrics)}.")
+    return " ".join(sentences) or None
+
+
+def _evidence(guarantee: Guarantee, joint: bool) -> str:
+    """Why a target is guaranteed, or why not. `joint`: it is one of several."""
+    rows = COUNTED[guarantee.rule].format(label=guarantee.label)
+    if guarantee.conflict:
+        return "it cannot hold together with the others"
+    if guarantee.provisional:
+        return "its threshold is set on rows that also chose the model"
+    if guarantee.backed:
+        together = ", together with the others" if joint else ""
+        return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more"
+    hint = ""
+    if guarantee.needed:
+        enough = guarantee.needed <= guarantee.rows
+        hint = (
+            "; the model does not separate well enough" if enough else f"; about {guarantee.needed:,} would be enough"
+        )
+    return f"{guarantee.rows:,} held-out {rows} are too few{hint}"
+
+
+def _achieved(guarantee: Guarantee, metrics: ClassificationMetrics) -> str:
+    """The metric that a rule is about."""
+    label = guarantee.label
+    if guarantee.rule == "min_recall":
+        value = metrics.recall_by_class[label]
+    elif guarantee.rule == "min_precision":
+        value = metrics.precision_by_class[label]
+    else:
+        column = list(metrics.support_by_class).index(label)
+        value = sum(row[column] for row in metrics.confusion) / metrics.rows
+    return "unknown" if value is None else f"{value:.1%}"
+
+
+IGNORES_ORDER = "a model that ignores the order"
+LONGEST_LABEL = 40
+NEXT = "Next: "
+
+
+class Verdict(NamedTuple):
+    """Sentences of a verdict. Those that do not apply are None.
+
+    `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices
+    about the model. `promise`: whether the targets of the decision are backed. `counts`: the rows that the verdict
+    rests on, a sentence of its own for tables.
+    """
+
+    result: str
+    lengths: str | None
+    caution: str | None
+    comparison: str | None
+    promise: str | None
+    next_step: str | None
+    counts: str
+
+    @property
+    def sentences(self) -> list[str]:
+        """All sentences in their order, without the counts."""
+        return [sentence for sentence in self[:-1] if sentence is not None]
+
+    @property
+    def answers(self) -> dict[str, str]:
+        """All sentences but the result, by the question that each answers."""
+        answers = {
+            "Does it beat the baseline?": self.comparison,
+            "Does the length matter?": self.lengths,
+            "Does the promise hold?": self.promise,
+            "Are the scores independent?": self.caution,
+            "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
+        }
+        return {question: answer for question, answer in answers.items() if answer is not None}
+
+    @property
+    def text(self) -> str:
+        """The verdict as one paragraph."""
+        return " ".join(self.sentences)
+
+
+def verdict_of(
+    metrics: SplitMetrics,
+    split: str,
+    decision: Decision,
+    baseline: BaselineMetrics | None = None,
+    no_baseline: str | None = None,
+    next_step: str | None = None,
+) -> Verdict:
+    """Return the verdict on a model that is judged by the metrics of a split.
+
+    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.next_step`.
+    """
+    result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
+    return Verdict(
+        result=result,
+        lengths=length_result(metrics),
+        caution=dependence(metrics, split),
+        comparison=comparison_result(baseline, no_baseline),
+        promise=promise(decision, metrics, split),
+        next_step=None if next_step is None else NEXT + next_step,
+        counts=row_counts(metrics, split),
+    )
+
+
+def capitalized(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
+
+
+def dependence(metrics: SplitMetrics, split: str) -> str | None:
+    """A caution where the rows of a split also made choices about the model, None where they did not."""
+    if not metrics.used_for:
+        return None
+    return (
+        f"These {split} rows also chose the {' and the '.join(metrics.used_for)}, so the scores are better than new "
+        "data will give; hold out a test (data.test=FILE or data.split.test=0.2) for an independent result."
+    )
+
+
+def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> str:
+    """The result for a positive label: its threshold, recall and precision out of 100."""
+    positive = metrics.positive
+    assert positive is not None
+    label = shortened(positive.label, LONGEST_LABEL)
+    if not positive.rows:
+        return f"{split} has no row of {label} among {metrics.rows:,}; its recall is unknown."
+    threshold = decision.threshold_of(list(metrics.support_by_class).index(positive.label))
+    flags = f"Flags a sequence as {label} from a probability of {probability_text(threshold)}."
+    intervals = None if metrics.intervals is None else metrics.intervals.positive
+    of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall)
+    recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
+    if not positive.alerts:
+        return f"{flags} {recall}: it never predicts {label}."
+    of_alerts, right = out_of(positive.precision or 0.0, None if intervals is None else intervals.precision)
+    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right."
+
+
+def class_result(metrics: SplitMetrics) -> str:
+    """The result for several classes: accuracy out of 100, macro recall and the lowest recall."""
+    recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
+    worst = min(recalls, key=lambda label: recalls[label])
+    intervals = metrics.intervals
+    of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy)
+    result = (
+        f"Of {of_rows} sequences it classifies {right} correctly. Its macro recall over {len(recalls)} classes is "
+        f"{metrics.recall:.3f}"
+    )
+    if recalls[worst] == 1:
+        return f"{result}: it finds all sequences of each class."
+    of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
+    return f"{result}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
+
+
+def length_result(metrics: SplitMetrics) -> str | None:
+    """The range of long sequences whose recall is lower, None where the length is not shown to matter."""
+    decline = metrics.length_decline
+    if decline is None:
+        return None
+    name = "recall" if metrics.positive is None else f"recall of {shortened(metrics.positive.label, LONGEST_LABEL)}"
+    return (
+        f"Its {name} falls with the length: {decline.recall:.3f} on the {decline.rows:,} sequences of {decline.low:,} "
+        f"to {decline.high:,} tokens, {decline.recall_of_shorter:.3f} on shorter ones (lower by at least "
+        f"{-decline.difference_high:.3f})."
+    )
+
+
+def row_counts(metrics: SplitMetrics, split: str) -> str:
+    """The rows that the metrics rest on."""
+    rows = f"The {split} split has {metrics.rows:,} sequences"
+    positive = metrics.positive
+    if positive is None:
+        return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
+    label = shortened(positive.label, LONGEST_LABEL)
+    return f"{rows}: {positive.rows:,} are labelled {label}, and {positive.alerts:,} are alerts."
+
+
+def out_of(share: float, interval: Interval = None) -> tuple[str, str]:
+    """Return a round number and a share as a count out of it, with its interval.
+
+    >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
+    (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', '0.3'))
+    >>> out_of(1.0, (0.996, 1.0))
+    ('1,000', '1,000 (between 996 and 1,000)')
+    """
+    # Only 0 and 1 themselves are counted as none and all, in the interval too.
+    inner = [value for value in (share, *(interval or ())) if value not in (0, 1)]
+    scale = next(
+        (scale for scale in (100, 1000, 10_000) if all(0 < round(value * scale) < scale for value in inner)), 10_000
+    )
+    rounded = round(share * scale)
+    exact = share in (0, 1) or 0 < rounded < scale
+    count = f"{rounded:,}" if exact else f"{share * scale:,.1f}"
+    if interval is None:
+        return f"{scale:,}", count
+    low, high = (round(limit * scale) for limit in interval)
+    return f"{scale:,}", f"{count} (between {low:,} and {high:,})"
+
+
+def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:
+    """Sentences about the model against the order-blind baseline, None where nothing is known of one."""
+    if baseline is None:
+        return None if no_baseline is None else f"It was not compared with {IGNORES_ORDER}: {no_baseline}."
+    if not baseline.comparison:
+        return None
+    first, *others = baseline.comparison
+    other = f"{IGNORES_ORDER} ({baseline.model})"
+    metric = metric_title(first.metric)
+    low, high = f"{first.low:.3f}", f"{first.high:.3f}"
+    if first.is_better:
+        verdict = f"It beats {other} by {first.difference:.3f} {metric} ({low} to {high})."
+    elif first.is_worse:
+        verdict = (
+            f"It is worse than {other}, by {-first.difference:.3f} {metric} ({-first.high:.3f} to {-first.low:.3f})."
+        )
+    else:
+        verdict = f"It is not shown to beat {other}: its {metric} differs by {first.difference:+.3f} ({low} to {high})."
+    if first.is_too_easy:
+        verdict += (
+            f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
+        )
+    return " ".join([verdict, *_other_comparisons(first, others, baseline)])
+
+
+def _other_comparisons(
+    first: MetricComparison, others: Sequence[MetricComparison], baseline: BaselineMetrics
+) -> list[str]:
+    """Sentences about the metrics that do not decide: recall at equal alerts, and those that say otherwise."""
+    sentences = []
+    for entry in others:
+        if first.metric == "average_precision" and entry.metric == "accuracy":
+            continue  # a threshold gives accuracy up for recall, and each model has another threshold
+        if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
+            label = shortened(baseline.positive.label, LONGEST_LABEL)
+            sentences.append(
+                f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
+                f"this one {percent(entry.model)}."
+            )
+        elif (entry.is_worse and not first.is_worse) or (entry.is_better and not first.is_better):
+            direction = "lower" if entry.is_worse else "higher"
+            limits = sorted((abs(entry.low), abs(entry.high)))
+            sentences.append(
+                f"But its {metric_title(entry.metric)} is {direction}, by {abs(entry.difference):.3f} "
+                f"({limits[0]:.3f} to {limits[1]:.3f})."
+            )
+    return sentences
+
+
+# Sentences about models that decide how many tokens they read.
+
+
+def halting_sentence(curve: TokensCurve, split: str) -> str:
+    """Return the saving at the operating point on a split, and what it costs."""
+    point, everything = curve.point(split), curve.splits[split][-1]
+    return (
+        f"reads {percent(point.tokens)} of the tokens of {split}: macro recall {score(point.recall)}, "
+        f"{score(everything.recall)} reading all"
+    )

@@ -1,1 +1,0 @@
-"""Terminal tables, HTML pages and figures."""

@@ -1,1 +1,0 @@
-"""The dataset report: terminal tables and HTML page."""

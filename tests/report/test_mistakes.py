@@ -1,0 +1,145 @@
+"""Worst errors on the page: whole ids, original texts, and the end of what is cut."""
+
+import re
+from html import unescape
+from types import SimpleNamespace
+
+from seqclf.data.encoding.described_row import TokenTable
+from seqclf.documents.html import render_section
+from seqclf.report.mistakes import Mistake
+from seqclf.report.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSection
+
+
+def page_of(**changes):
+    table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
+    mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
+    return render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake]))).markup
+
+
+def paragraphs(page, css_class):
+    return [unescape(text) for text in re.findall(rf'<p class="{css_class}".*?>(.*?)</p>', page, re.DOTALL)]
+
+
+def test_ids_are_never_cut():
+    id = "blk_-1608999687919862906" * 20
+    assert f"<dd>{id}</dd>" in page_of(id=id)
+
+
+def test_a_text_is_shown_as_it_is_in_the_file():
+    text = "  Two\n\tlines,  CAPITALS & <b>marks</b>\u202e reversed\x00"
+    (shown,) = paragraphs(page_of(texts={"text": text}), "original")
+    assert shown == text.replace("\u202e", "�").replace("\x00", "�")
+
+
+def test_a_long_text_shows_both_ends_and_opens_to_the_rest():
+    text = "".join(f"{number} " for number in range(1000))
+    short, whole = paragraphs(page_of(texts={"text": text}), "original")
+    assert whole == text and len(short) < SHORT_TEXT + 40
+    assert short.startswith("0 1 2 ") and short.endswith("998 999 ") and "characters…]" in short
+    short, whole = paragraphs(page_of(texts={"text": text * 10}), "original")
+    assert len(whole) < LONG_TEXT + 40 and whole.endswith("998 999 ")
+
+
+def test_a_long_line_of_tokens_keeps_the_first_and_the_last_ones():
+    names = [f"event number {number}" for number in range(40)]
+    table = TokenTable([*range(20), *range(480, 500)], {"event": names}, 500, [])
+    page = page_of(table=table)
+    (line,) = paragraphs(page, "line")
+    assert line.startswith("event number 0 | ") and line.endswith(" | event number 39") and len(line) < SHORT_TEXT + 40
+    hidden = int(re.search(r"… ([\d,]+) more …", line)[1])
+    assert line.count("event number") + hidden == 500
+    tokens = re.findall(r'scope="row">(.*?)<', page)
+    assert tokens == [*map(str, range(1, 21)), "… 460 more", *map(str, range(481, 501))]
+    assert "First and last tokens, 40 of 500" in page
+
+
+def test_tokens_of_several_fields_are_a_table_with_numbers_to_the_right():
+    columns = {
+        "at, since the first": ["0 s", "9 h 32 min"],
+        "shop": ["fuel", "cafe"],
+        "eur": ["", "-3.5"],
+        "x": ["", "?"],
+    }
+    page = page_of(table=TokenTable([0, 1], columns, 2, ["Temp"]))
+    headings = re.findall(r'<th class="(\w+)" scope="col">(.*?)</th>', page)
+    assert headings == [
+        ("number", "token"),
+        ("number", "at, since the first"),
+        ("text", "shop"),
+        ("number", "eur"),
+        ("text", "x"),
+    ]
+    assert "9 h 32 min" in page and "without a value in these tokens: Temp" in page
+    assert paragraphs(page, "line") == [], "four fields do not fit a line"
+
+
+def test_loggers_get_the_original_text_or_the_tokens():
+    table = TokenTable([0], {"t": ["a"]}, 1, [])
+    mistake = Mistake("7", "yes", "no", 0.01, 1, "a b", {"t": "A  b!"}, table)
+    assert mistake.sample.tokens == "A  b!" and mistake._replace(texts={}).sample.tokens == "a b"
+
+
+def shaded(page):
+    """Side, share, title and text of each shaded token."""
+    pattern = r'<span class="(supports|opposes)" style="--share: (\d+)%" title="(.*?)">(.*?)</span>'
+    return [(side, int(share), value, unescape(text)) for side, share, value, text in re.findall(pattern, page)]
+
+
+def test_tokens_are_shaded_by_their_share_of_the_largest_contribution():
+    table = TokenTable([0, 1, 2], {"shop": ["fuel", "<b>", "cafe"]}, 3, [])
+    page = page_of(table=table, contributions=[0.5, -2.0, 0.0])
+    assert shaded(page) == [
+        ("supports", 25, "+0.50", "fuel"),
+        ("opposes", 100, "-2.00", "<b>"),
+        ("opposes", 0, "+0.00", "cafe"),
+    ]
+    assert re.findall(r'<td class="number">([-+][\d.]+)</td>', page) == ["+0.50", "-2.00", "+0.00"]
+    assert "supports\nit" in page and "errors are explained" not in page
+    assert shaded(page_of(table=table)) == [] and "log-odds" not in page_of(table=table)
+
+
+def test_tokens_of_many_fields_are_shaded_by_their_numbers():
+    columns = {name: ["1", "2"] for name in ("a", "b", "c", "d")}
+    page = page_of(table=TokenTable([0, 41], columns, 42, []), contributions=[1.0, -1.0])
+    assert [(side, text) for side, _, _, text in shaded(page)] == [("supports", "1"), ("opposes", "42")]
+    assert "Tokens by their number" in page and "… 40 more …" in page
+
+
+def test_an_explained_text_shows_its_tokens_below():
+    table = TokenTable([0, 1], {"text": ["free", ""]}, 2, [])
+    page = page_of(texts={"text": "Free "}, table=table, contributions=[1.0, 0.5])
+    assert [text for *_, text in shaded(page)] == ["free", "␣"]
+    assert paragraphs(page, "original") == ["Free "] and "as the model reads them" not in page
+
+
+def test_the_page_says_how_many_errors_are_explained():
+    table = TokenTable([0], {"shop": ["fuel"]}, 1, [])
+    mistakes = [Mistake("7", "yes", "no", 0.01, 1, "fuel", {}, table, values) for values in ([1.0], None)]
+    page = render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes))).markup
+    assert "1 of the 2 errors are explained" in page
+
+
+def test_a_line_of_a_tree_has_its_words_and_the_table_its_phrases():
+    nodes = ["not", "bad", "film", "bad film", "not bad film"]
+    table = TokenTable([0, 1, 2, 3, 4], {"tree": nodes}, 5, [], frozenset([3, 4]))
+    page = page_of(table=table, contributions=[1.0, -2.0, 0.5, -9.0, 0.1])
+    assert [(side, share, text) for side, share, _, text in shaded(page)] == [
+        ("supports", 50, "not"),
+        ("opposes", 100, "bad"),
+        ("supports", 25, "film"),
+    ], "shares of the largest contribution in the line"
+    assert re.findall(r'<td class="text">(.*?)</td>', page) == nodes
+
+
+def test_a_long_line_of_a_tree_counts_the_words_that_it_leaves_out():
+    phrases = frozenset([5, 30, 97, 98, 99])
+    table = TokenTable([0, 1, 2, 3, 4, 5, 96, 97, 98, 99], {"tree": [f"w{n}" for n in range(10)]}, 100, [], phrases)
+    (line,) = paragraphs(page_of(table=table), "line")
+    assert line == "w0 | w1 | w2 | w3 | w4 | … 89 more … | w6"
+
+
+def test_tokens_that_were_not_read_are_pale_and_have_no_number():
+    page = page_of(contributions=[0.5, None])
+    assert '<span class="unread" style="--share: 0%" title="not read">cafe</span>' in page
+    assert "+0.50" in page and ">not read<" in page and "was not read, pale" in page
+    assert "not read" not in page_of(contributions=[0.5, 0.0])

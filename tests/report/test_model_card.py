@@ -1,0 +1,84 @@
+"""The model card shows labels and column names as text, and its commands can be pasted into a shell."""
+
+import copy
+import html
+import shlex
+
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from seqclf.errors import InputError
+from seqclf.evaluation.decision import Decision
+from seqclf.report.model_card import model_card
+
+FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None, "separator": None, "options": {}}
+SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
+
+
+def card(classes=("a", "b", "c"), label="label", run_metrics=None, model=None):
+    manifest = {
+        "classes": list(classes),
+        "positive": None,
+        "decision": Decision().to_dict(),
+        "schema": {**SCHEMA, "fields": [{"name": "x", **FIELD}], "label": label},
+        "model": {"members": 1, "cell": "lstm"} if model is None else model,
+        "data": {"digest": "abc", "rows": {"train": 3}},
+        "metrics": {} if run_metrics is None else run_metrics,
+        "versions": {"seqclf": "1"},
+    }
+    return model_card(manifest, run_metrics or {})
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        "<img src=x onerror=alert(1)>",
+        "[a](http://evil)",
+        "`code`",
+        "**bold**",
+        "a|b",
+        "two\nlines",
+        "_a_",
+        "https://evil",
+    ],
+)
+def test_markup_in_a_label_is_shown_as_text(label):
+    markdown_it = pytest.importorskip("markdown_it")
+    page = markdown_it.MarkdownIt("commonmark").enable("table").render(card([label, "b", "c"]))
+    for tag in ("<img", "<a ", "<strong>", "<em>", "<p><code>"):
+        assert tag not in page
+    assert " ".join(label.split()) in html.unescape(page)
+
+
+@pytest.mark.parametrize(
+    "name", ["fraud", "is fraud", "a'b", "$(touch x)", "; rm -r", '"x"', "a=b", "[1]", "-x", "null"]
+)
+def test_the_commands_can_be_pasted_into_a_shell(name):
+    line = next(line for line in card(label=name).splitlines() if "seqclf.evaluate" in line)
+    arguments = shlex.split(line)
+    (override,) = [argument for argument in arguments if argument.startswith("data.label=")]
+    assert len(arguments) == 8
+    assert OverridesParser.create().parse_override(override).value() == name
+
+
+def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
+    assert "data.label=COLUMN " in card(label="a\n```\n# b") and "data.label=COLUMN " in card(label="${oc.env:HOME}")
+
+
+@pytest.mark.parametrize("run_metrics", [{"test": {"by_length": 5}}, {"test": {"by_length": [], "alarms": 1}}])
+def test_run_metrics_of_another_version_are_refused_by_file_name(run_metrics):
+    with pytest.raises(InputError, match=r"metrics\.json of the run: is not as this version writes it"):
+        card(run_metrics=copy.deepcopy(run_metrics))
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        ({"cell": "gru", "bidirectional": True}, "with a bidirectional GRU."),
+        ({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}}, "with a transformer."),
+        ({"encoder": {"_target_": "mypackage.Encoder"}}, "with a network."),
+        ({"_target_": "mypackage.Net"}, "with a network."),
+    ],
+)
+def test_the_card_names_the_network(model, name):
+    assert name in card(model={"members": 1, **model})

@@ -1,0 +1,532 @@
+"""report.html of simulated runs: its text, its figures, and its script in a real browser."""
+
+import json
+import re
+import time
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from markupsafe import escape
+from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
+
+from seqclf.data.data_title import data_title
+from seqclf.data.encoding.described_row import DescribedRow, TokenTable
+from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.documents.html import unbroken_overrides
+from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.decision import Decision, choose_decision
+from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
+from seqclf.report.figures import MARGIN
+from seqclf.report.mistakes import worst_mistakes
+from seqclf.report.page import write_report
+from seqclf.report.report import Report
+from seqclf.report.sections.data import MAX_WARNINGS
+from seqclf.report.sections.threshold import operating_points
+from seqclf.report.verdict import verdict_of
+
+SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
+SETTINGS |= {"calibrate": False, "holdout": 0.5, "provisional": False}
+EVIL = "<script>alert(1)</script>"
+
+
+def described(row):
+    """A text of many tokens, or a short sequence, in turn."""
+    tokens = f"{EVIL} " * 200
+    columns = {EVIL: ["a", "b"], "at": ["0 s", "9 h 32 min"]}
+    return DescribedRow(
+        str(row), tokens, {"text": f"{tokens}the end"} if row % 2 else {}, TokenTable([0, 9], columns, 10, [])
+    )
+
+
+def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="yes", seed=0, decision=None):
+    """Report on rows of random logits. One row in ten is of the last class."""
+    generator, classes = np.random.default_rng(seed), list(labels)
+    outputs = {}
+    for split in ("train", "validation", "test"):
+        truth = np.where(generator.random(rows) < 0.1, len(classes) - 1, generator.integers(0, len(classes) - 1, rows))
+        logits = generator.normal(size=(rows, len(classes))).astype(np.float32)
+        logits[np.arange(rows), truth] += separation
+        lengths = generator.integers(1, 400, rows)
+        outputs[split] = SplitOutputs(logits, truth, lengths, lengths > 350)
+    validation, test = outputs["validation"], outputs["test"]
+    if decision is None:
+        decision = choose_decision(SETTINGS, validation.logits, validation.labels, classes, positive)
+    metrics = {
+        split: evaluate_split(split_outputs, classes, positive, decision, with_intervals=split != "train")
+        for split, split_outputs in outputs.items()
+    }
+    evaluation = Evaluation(outputs, decision, metrics)
+    predictions = (test.labels, evaluation.predicted, evaluation.probabilities, test.lengths, classes)
+    baseline = {"model": "logistic regression", "split": "test", **metrics["validation"].to_dict()}
+    curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
+    curves["validation/average_precision"] = 0.625
+    speed = {"tokens_per_s": 1e5, "padding_efficiency": 0.95, "memory_mb": 500.0}
+    history = [{"epoch": k, "step": k, **speed, **curves, "observation": f"epoch {k} & so on"} for k in range(30)]
+    return Report(
+        title="cards",
+        evaluation=evaluation,
+        classes=classes,
+        positive=positive,
+        mistakes=worst_mistakes(*predictions, described),
+        baseline=BaselineMetrics.from_dict(baseline),
+        calibration=calibration_of(outputs, fit_temperature(validation.logits, validation.labels), False),
+        history=history,
+        best_epoch=7,
+        warnings=[f"a column named {EVIL}"],
+        config={"seed": 0, "monitor": "average_precision"},
+        versions={"seqclf": "1"},
+    )
+
+
+@pytest.fixture(scope="module")
+def reports():
+    many_labels = [f"class {k} {EVIL}" for k in range(40)]
+    three_labels = ("calm", "odd", "a very long name of a class indeed")
+    never_positive = Decision().with_margin("threshold", ["no", "yes"], 99.0, "yes")
+    return {
+        "two_classes.html": simulated_report(),
+        "three_classes.html": simulated_report(labels=three_labels, positive=None, decision=Decision()),
+        "many_classes.html": simulated_report(rows=600, labels=many_labels, positive=None, decision=Decision()),
+        "uninformed.html": simulated_report(separation=0.0, decision=never_positive),
+        "without_errors.html": simulated_report(separation=60.0, rows=300),
+    }
+
+
+@pytest.fixture(scope="module")
+def rendered(reports, tmp_path_factory):
+    """The text of each page by file name. Drawing the figures takes most of the time, so it is done once."""
+    folder = tmp_path_factory.mktemp("rendered")
+    for name, report in reports.items():
+        write_report(report, folder / name)
+    return {name: (folder / name).read_text(encoding="utf-8") for name in reports}
+
+
+@pytest.fixture
+def pages(rendered, tmp_path):
+    """A folder with all pages, which a test may change."""
+    for name, content in rendered.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    return tmp_path
+
+
+def visible_text(page):
+    return " ".join(re.sub(r"<style>.*?</style>|<script.*?</script>|<[^>]+>", " ", page, flags=re.DOTALL).split())
+
+
+def test_the_page_is_small_and_loads_nothing_from_elsewhere(reports, pages):
+    for name in reports:
+        content = (pages / name).read_text(encoding="utf-8")
+        assert len(content) < 2_000_000
+        assert EVIL not in content
+        assert not re.search(r"(src|href)=[\"'](?!#)", content)
+        assert "http" not in content.replace("http-equiv", "")
+
+
+def test_the_page_of_a_model_that_may_halt_shows_its_curve_and_point(tmp_path):
+    points = [
+        CurvePoint(threshold=threshold, tokens=tokens, recall=recall, accuracy=recall, loss=1 - recall)
+        for threshold, tokens, recall in [(0.1, 0.25, 0.5), (0.7, 0.46, 0.897), (2.0, 0.8, 0.9), (None, 1.0, 0.9)]
+    ]
+    halting = TokensCurve.of_splits({"validation": points, "test": points})
+    write_report(replace(simulated_report(rows=300), halting=halting), tmp_path / "halts.html")
+    page = (tmp_path / "halts.html").read_text(encoding="utf-8")
+    text = visible_text(page)
+    assert "The model reads 46.0% of the tokens of test: macro recall 0.8970, 0.9000 reading all" in text
+    assert "0.46 (the bundle&#39;s)" in page and "at most 0.5 points lower" in text
+    assert "macro recall by share of tokens read" in page
+
+
+class Tags(HTMLParser):
+    """Collects the tags and the attribute names of a page."""
+
+    def __init__(self, content):
+        super().__init__()
+        self.tags, self.attributes = Counter(), set()
+        self.feed(content)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags[tag] += 1
+        self.attributes |= {name for name, _ in attrs}
+
+
+def report_with(text, has_positive):
+    """Report that holds `text` in each position that comes from data, files or configuration."""
+    labels = (f"no {text}", f"yes {text}")
+    positive = labels[1] if has_positive else None
+    report = simulated_report(rows=400, labels=labels, positive=positive, decision=Decision(positive=positive))
+    return replace(
+        report,
+        title=text,
+        mistakes=[mistake._replace(id=text, tokens=text) for mistake in report.mistakes],
+        history=[{**row, "observation": text} for row in report.history],
+        warnings=[text],
+        config={**report.config, "note": text},
+        versions={text: text},
+    )
+
+
+@pytest.mark.parametrize("evil", [EVIL, "</script><b onclick='x'>", '"><b onclick=x>', "{{ 7 * 7 }} {% raw %}"])
+@pytest.mark.parametrize("has_positive", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_text_from_outside_never_becomes_markup(tmp_path, evil, has_positive):
+    """A page with hostile text has the tags and attributes of one with harmless text in the same positions."""
+    parsed = []
+    for text in ("harmless", evil):
+        write_report(report_with(text, has_positive), tmp_path / "report.html")
+        content = (tmp_path / "report.html").read_text(encoding="utf-8")
+        (title,) = re.findall(r"<h1>(.*?)</h1>", content)
+        assert title == str(escape(text))
+        parsed.append(Tags(content))
+    harmless, hostile = parsed
+    assert hostile.tags == harmless.tags and hostile.attributes == harmless.attributes
+    assert hostile.tags["script"] == (2 if has_positive else 0), "the slider's script and its data"
+
+
+def test_sections_stand_in_a_fixed_order(rendered):
+    headings = {name: re.findall("<h2>(.*?)</h2>", content) for name, content in rendered.items()}
+    common = ["Recall by class", "By length", "Calibration", "Worst errors", "Data", "Provenance"]
+    assert headings["two_classes.html"] == ["Verdict", "Threshold", "Epochs", "Confusion", *common]
+    assert headings["three_classes.html"] == ["Verdict", "Epochs", "Confusion", *common]
+    assert headings["many_classes.html"] == ["Verdict", "Epochs", "Largest confusions", *common]
+
+
+def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
+    without = {"history": (), "best_epoch": None, "config": None, "calibration": None, "baseline": None}
+    write_report(replace(reports["two_classes.html"], **without, versions={}, warnings=[]), tmp_path / "page.html")
+    page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert "Epochs" not in page and "Calibration error" in page and "Nothing about the data stood out." in page
+    assert page.endswith("Provenance -")
+
+
+def test_warnings_beyond_the_limit_are_counted(reports, tmp_path):
+    warnings = [f"warning {index}" for index in range(MAX_WARNINGS + 3)]
+    write_report(replace(reports["two_classes.html"], warnings=warnings), tmp_path / "page.html")
+    page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
+    assert f"warning {MAX_WARNINGS - 1} and 3 more warnings" in page
+
+
+def test_a_report_takes_less_than_five_seconds(reports, tmp_path):
+    start = time.perf_counter()
+    write_report(reports["two_classes.html"], tmp_path / "again.html")
+    assert time.perf_counter() - start < 5
+
+
+@pytest.mark.parametrize("positive", ["yes", None])
+def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
+    labels = np.array([0, 1] * 20)
+    outputs = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
+    metrics = evaluate_split(outputs, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
+    decision = Decision(positive=positive)
+    assert verdict_of(metrics, "validation", decision).caution is None
+    caution = verdict_of(replace(metrics, used_for=["epoch", "threshold"]), "validation", decision).text
+    assert "These validation rows also chose the epoch and the threshold, so the scores are better" in caution
+    assert "data.split.test=0.2" in caution
+
+
+def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
+    page = visible_text((pages / "two_classes.html").read_text(encoding="utf-8"))
+    metrics = reports["two_classes.html"].metrics.positive
+    assert page.startswith("cards cards Flags a sequence as yes from a probability of ")
+    assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
+    assert "Promise kept: at least 80.0% of yes found (95% sure, on" in page
+    assert "Settle this before you use the model" not in page
+    assert "order-blind (logistic regression)" in page and "always no" in page
+    assert "epoch 3 &amp; so on" in page
+
+
+def test_the_monitored_metric_has_a_curve_and_a_column_in_the_table_of_epochs(pages):
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    assert "loss, macro recall, average precision of training and validation by epoch" in content
+    columns = "epoch loss accuracy macro recall average precision observation"
+    assert f"{columns} 1 0.5000 0.5000 0.5000 0.6250 epoch 0" in visible_text(content)
+
+
+def test_epochs_count_from_one_and_many_are_folded_below_the_best_one(reports, rendered, tmp_path):
+    """The exported epoch, number 7 of metrics.csv, is the eighth."""
+    best = '<tr class="strong"><th class="number" scope="row">8</th>'
+    content = rendered["two_classes.html"]
+    (epochs,) = re.findall(r'<section id="epochs">.*?</section>', content, re.DOTALL)
+    visible, folded = re.split(r"<details.*?>", epochs)
+    assert re.findall(r'scope="row">(\d+)<', visible) == ["1", "8", "30"] and best in visible
+    assert re.findall(r'scope="row">(\d+)<', folded) == [str(epoch) for epoch in range(1, 31)] and best in folded
+    assert "Every epoch (30)" in folded and "exported; epoch 7" in visible
+    history = reports["two_classes.html"].history[:9]
+    write_report(replace(reports["two_classes.html"], history=history), tmp_path / "short.html")
+    (epochs,) = re.findall(r'<section id="epochs">.*?</section>', (tmp_path / "short.html").read_text(), re.DOTALL)
+    assert "<details" not in epochs and epochs.count(best) == 1
+
+
+def test_the_best_epoch_is_marked_where_others_are_left_out(reports, tmp_path):
+    row = reports["two_classes.html"].history[0]
+    history = [{**row, "epoch": epoch} for epoch in range(500)]
+    for best in (0, 250, 499):
+        write_report(replace(reports["two_classes.html"], history=history, best_epoch=best), tmp_path / "long.html")
+        content = (tmp_path / "long.html").read_text()
+        marked = re.findall(r'<tr class="strong"><th class="number" scope="row">(\d+)</th>', content)
+        assert marked == [str(best + 1)] * (1 if best == 250 else 2), "the table of all epochs leaves out the middle"
+        assert "… 441 more epochs" in content
+
+
+def test_the_caption_of_epochs_says_how_equal_epochs_were_told_apart(reports, tmp_path):
+    row = reports["two_classes.html"].history[0]
+    name = "validation/average_precision"
+    for scores, is_tie in (((0.5, 0.7, 0.7), True), ((0.5, 0.5, 0.7), False)):
+        history = [{**row, "epoch": epoch, name: score} for epoch, score in enumerate(scores)]
+        write_report(replace(reports["two_classes.html"], history=history, best_epoch=2), tmp_path / "tie.html")
+        text = visible_text((tmp_path / "tie.html").read_text())
+        assert "the best by average precision on validation" in text
+        assert ("of epochs that are equal in it, the one with the lowest loss" in text) == is_tie
+
+
+def test_the_page_says_what_it_is_about(reports, tmp_path):
+    report = replace(
+        reports["two_classes.html"],
+        created=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
+        sources={"train": "cards.parquet", "validation": "20% of train, at random", "test": EVIL},
+        counts={"test": SplitCounts(refused=3)},
+        holdout_rows=77,
+    )
+    write_report(report, tmp_path / "report.html")
+    page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
+    facts = page[: page.index(" Verdict ")]
+    assert f"Data train: cards.parquet validation: 20% of train, at random test: {escape(EVIL)} Rows train" in facts
+    rows = "train 2,000, validation 2,000 + 77 for the threshold, test 2,000"
+    assert f"Rows {rows} Classes 2 Written 2026-02-03 04:05 UTC seqclf 1" in facts
+    data = page[page.rindex(" Data ") :]
+    test = report.evaluation.last
+    counts = np.bincount(test.labels)
+    cells = [f"{count:,} ({count / 2000:.1%})" for count in counts]
+    spread = f"{test.lengths.min()} / {np.median(test.lengths):g} / {test.lengths.max()}"
+    truncated = test.truncated.sum()
+    assert f"test 2,000 3 {truncated} {test.lengths.sum():,} {spread} {' '.join(cells)}" in data
+    assert "validation, for the threshold 77 - - - -" in data
+    assert "The 77 validation rows for the threshold set it and did nothing else." in data
+
+
+def test_with_many_classes_the_ends_of_their_sizes_are_shown(reports, rendered):
+    test = reports["many_classes.html"].evaluation.last
+    largest = np.bincount(test.labels).max()
+    page = visible_text(rendered["many_classes.html"])
+    assert f"class 39 {escape(EVIL)}: {largest} ({largest / 600:.1%})" in page
+    assert "All 40 classes" in page and "The 8 classes of the lowest recall on test" in page
+
+
+def test_recall_of_a_label_and_macro_recall_are_told_apart(rendered):
+    for heading in ("recall of yes", "precision of yes", "rows of yes"):
+        assert f">{heading}</th>" in rendered["two_classes.html"]
+    assert ">macro recall</th>" in rendered["three_classes.html"] and ">macro F1</th>" in rendered["three_classes.html"]
+
+
+def test_the_captions_of_the_curves_have_the_areas_below_them(reports, rendered):
+    positive = reports["two_classes.html"].metrics.positive
+    captions = visible_text("".join(re.findall(r"<figcaption>.*?</figcaption>", rendered["two_classes.html"])))
+    assert f"Average precision {positive.average_precision:.4f}" in captions
+    assert f"AUROC {positive.auroc:.4f}; alerts at random have 0.5" in captions
+
+
+def test_pictures_have_text_alternatives_and_tables_headings(rendered):
+    for content in rendered.values():
+        figures = re.findall(r"<[^>]*>(?=(?:<!--.*?-->)?\s*<svg)", content)
+        assert len(figures) == content.count("<svg") > 0
+        assert all('role="img"' in tag and 'aria-label="' in tag for tag in figures)
+        levels = [int(level) for level in re.findall(r"<h(\d)", content)]
+        assert levels[0] == 1 and set(levels[1:]) == {2}
+        for table in re.findall(r"<table.*?</table>", content, re.DOTALL):
+            assert 'scope="col"' in table and 'scope="row"' in table
+
+
+def test_alarms_come_before_all_figures(pages):
+    content = (pages / "uninformed.html").read_text(encoding="utf-8")
+    assert "it never predicts yes" in visible_text(content)
+    alarm = content.index("is never predicted")
+    assert content.index("Settle this before you use the model") < alarm < content.index("<h2>Threshold")
+
+
+@pytest.mark.parametrize(
+    ("text", "unbroken"),
+    [
+        ("Train again with optimizer.lr=1e-3.", ["optimizer.lr=1e-3"]),
+        ("Try optimizer.lr=1e-3 or model=gru", ["optimizer.lr=1e-3", "model=gru"]),
+        ("set (decision.min_recall=0.8), data.split.test=0.2: or", ["decision.min_recall=0.8", "data.split.test=0.2"]),
+        ("a = b <b>x</b>", []),
+    ],
+)
+def test_overrides_in_a_sentence_stay_on_one_line(text, unbroken):
+    markup = unbroken_overrides(text)
+    assert re.findall(r'<span class="override">(.*?)</span>', markup) == unbroken
+    assert re.sub(r"</?span.*?>", "", markup) == str(escape(text))
+
+
+@pytest.mark.parametrize(
+    ("name", "train", "title"),
+    [
+        ("files", "/data/spam.csv", "spam"),
+        ("files", "cards-2024.parquet", "cards-2024"),
+        ("files", "texts", "texts"),
+        ("files", "*.csv", "files"),
+        ("files", "SELECT *\nFROM 'a.csv'", "files"),
+        ("files", None, "files"),
+        ("fraud", "cards.csv", "fraud"),
+    ],
+)
+def test_a_page_has_the_name_of_the_data_or_of_its_file(name, train, title):
+    assert data_title(name, train) == title
+
+
+def test_without_alerts_there_is_no_dot_on_the_curve_of_precision(pages):
+    dots = re.findall(r'<i class="dot"[^>]*>', (pages / "uninformed.html").read_text(encoding="utf-8"))
+    assert ["hidden" in dot for dot in dots] == [True, False]
+
+
+@needs_chromium
+def test_on_a_phone_the_main_numbers_of_each_table_are_in_sight_beside_long_names(tmp_path):
+    """The value and its interval, and the verdict of a calibration bin."""
+    labels = ("a" * 40, "b" * 40)
+    write_report(simulated_report(labels=labels, positive=labels[1]), tmp_path / "long.html")
+    script = """
+      const right = (cell) => Math.round(cell.getBoundingClientRect().right);
+      const columns = {"Verdict": ["this model, test", "between"], "Recall by class": ["recall", "between"],
+        "Calibration": ["it is", "observed share"]};
+      const ends = Object.entries(columns).flatMap(([section, names]) => {
+        const heading = [...document.querySelectorAll("h2")].find(h => h.textContent === section);
+        const cells = [...heading.parentElement.querySelectorAll("th")];
+        return names.map(name => right(cells.find(cell => cell.textContent === name)));
+      });
+      parent.postMessage(ends.join(","), "*");
+    """
+    content = (tmp_path / "long.html").read_text(encoding="utf-8")
+    (tmp_path / "long.html").write_text(with_script(content, script), encoding="utf-8")
+    (ends,) = posted(tmp_path, ["long.html"], 390)
+    assert max(map(int, ends.split(","))) <= 390 - 12
+
+
+def test_a_model_without_errors_is_reported_as_such(pages):
+    assert "Every row of test is right" in visible_text((pages / "without_errors.html").read_text(encoding="utf-8"))
+
+
+def test_with_many_classes_the_largest_confusions_are_listed(pages):
+    assert "Largest confusions" in (pages / "many_classes.html").read_text(encoding="utf-8")
+
+
+def test_operating_points_equal_counts_over_all_rows():
+    generator = np.random.default_rng(0)
+    is_positive, score = generator.random(500) < 0.1, generator.random(500)
+    points, current = operating_points(is_positive, score, 0.25)
+    assert points[current].threshold == 0.25
+    for threshold, recall, precision, alerts, false_alarms in points:
+        is_alert = score >= threshold
+        hits = (is_alert & is_positive).sum()
+        assert alerts == is_alert.mean() and recall == hits / is_positive.sum()
+        assert precision == (hits / is_alert.sum() if is_alert.any() else None)
+        assert false_alarms == (is_alert & ~is_positive).sum() / (~is_positive).sum()
+    assert points[0].recall == 1.0 and points[-1].alerts == 0.0
+
+
+@needs_chromium
+@pytest.mark.parametrize("width", [360, 390, 1280])
+def test_the_page_fits_the_width_of_the_window(reports, pages, width):
+    for name in reports:
+        content = (pages / name).read_text(encoding="utf-8")
+        (pages / name).write_text(with_script(content, REPORT_WIDTH), encoding="utf-8")
+    assert content_widths(pages, list(reports), width) == [width] * len(reports)
+
+
+@needs_chromium
+def test_what_is_folded_on_the_screen_is_open_on_paper(pages, reports):
+    """Paper has no clicks. The configuration of 600 lines takes pages only if it is open."""
+    config = {**reports["two_classes.html"].config, **{f"key {number}": number for number in range(600)}}
+    write_report(replace(reports["two_classes.html"], config=config), pages / "open.html")
+    content = (pages / "open.html").read_text(encoding="utf-8")
+    assert content.count('class="on-paper"') == 2, "the epochs and the configuration"
+    (pages / "closed.html").write_text(content.replace(' class="on-paper"', ""), encoding="utf-8")
+    counts = []
+    for name in ("open", "closed"):
+        browse(pages, f"{name}.html", f"--print-to-pdf={pages / name}.pdf")
+        counts.append(len(re.findall(rb"/Type\s*/Page\b", (pages / f"{name}.pdf").read_bytes())))
+    opened, closed = counts
+    assert opened >= closed + 3
+
+
+@needs_chromium
+def test_wide_tables_scroll_in_their_box_with_their_first_column_in_sight(pages):
+    measure = """
+      const boxes = [...document.querySelectorAll(".wide")].filter(box => box.scrollWidth > box.clientWidth + 60);
+      const moved = boxes.map(box => {
+        const cell = box.querySelector("tbody th"), before = cell.getBoundingClientRect().left;
+        box.scrollLeft = 50;
+        return [Math.round(cell.getBoundingClientRect().left - before), box.scrollLeft];
+      });
+      parent.postMessage(JSON.stringify(moved).replaceAll(";", ""), "*");
+    """
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    (pages / "two_classes.html").write_text(with_script(content, measure), encoding="utf-8")
+    (moved,) = posted(pages, ["two_classes.html"], 390)
+    assert len(json.loads(moved)) > 1 and all(entry == [0, 50] for entry in json.loads(moved))
+
+
+@needs_chromium
+def test_the_slider_moves_recall_precision_alerts_and_the_dot(reports, pages):
+    report = reports["two_classes.html"]
+    evaluation = report.evaluation
+    threshold = evaluation.decision.threshold_of(1)
+    points, _ = operating_points(report.labels == 1, evaluation.probabilities[:, 1], threshold)
+    move_slider = """
+      const slider = document.getElementById("threshold-slider"), readings = [];
+      for (const index of [0, 40, 120, slider.max]) {
+        slider.value = index;
+        slider.dispatchEvent(new Event("input"));
+        const read = name => document.getElementById("threshold-" + name).textContent;
+        const place = axes => {
+          const dot = document.querySelector(`.plot i.dot[data-axes="${axes}"]`);
+          if (getComputedStyle(dot).display === "none") return null;
+          return [parseFloat(dot.style.left), parseFloat(dot.style.top)];
+        };
+        const texts = ["recall", "precision", "alerts"].map(read);
+        readings.push([+index, ...texts, place("precision-recall"), place("roc")]);
+      }
+      document.title = JSON.stringify(readings);
+    """
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    (pages / "two_classes.html").write_text(with_script(content, move_slider), encoding="utf-8")
+    readings = json.loads(re.search(r"<title>(.*?)</title>", browse(pages, "two_classes.html", "--dump-dom")).group(1))
+    share = lambda value: f"{100 * value:.{2 if 0 < value < 0.01 else 1}f}%"  # noqa: E731
+    for index, recall, precision, alerts, on_precision_recall, on_roc in readings:
+        point = points[index]
+        assert recall == share(point.recall) and alerts == share(point.alerts)
+        assert precision == ("-" if point.precision is None else share(point.precision))
+        if point.precision is None:
+            assert on_precision_recall is None, "a dot without a precision"
+        else:
+            assert on_precision_recall == pytest.approx(in_box(point.recall, point.precision), abs=1e-3)
+        assert on_roc == pytest.approx(in_box(point.false_alarms, point.recall), abs=1e-3)
+    assert points[readings[-1][0]].precision is None
+    assert len({tuple(reading[4] or ()) for reading in readings}) == 4, "the dot did not move each time"
+
+
+def in_box(x, y):
+    """Percentages from the left and the top of a figure, of a point in its axes from 0 to 1."""
+    left, bottom = MARGIN["left"], MARGIN["bottom"]
+    width, height = MARGIN["right"] - left, MARGIN["top"] - bottom
+    return [100 * (left + x * width), 100 * (1 - bottom - y * height)]
+
+
+@needs_chromium
+def test_the_content_security_policy_allows_only_the_script_of_the_page(pages):
+    """The script sets `aria-valuetext`, which is not in the file, and an inserted script does not run."""
+    content = (pages / "two_classes.html").read_text(encoding="utf-8")
+    assert "aria-valuetext=" not in content
+    (pages / "two_classes.html").write_text(content.replace("</body>", "<script>document.title = 'in'</script></body>"))
+    rendered = browse(pages, "two_classes.html", "--dump-dom")
+    assert "aria-valuetext=" in rendered and "<title>cards</title>" in rendered
+
+
+@needs_chromium
+@pytest.mark.parametrize("size", ["390,844", "1280,900"])
+def test_a_browser_renders_the_page(pages, size):
+    browse(pages, "two_classes.html", f"--window-size={size}", f"--screenshot={pages / 'shot.png'}")
+    assert (pages / "shot.png").stat().st_size > 20_000

@@ -1,0 +1,85 @@
+"""The terminal shows what is wrong with a dataset, each problem once, and a table of scores that fits."""
+
+import numpy as np
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+from rich.cells import cell_len
+from support.table_files import write
+
+from seqclf.config.documentation import CONF
+from seqclf.data.prepare import prepare
+from seqclf.documents.terminal import console, show_warnings
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.report.score_table import score_lines, score_table
+from seqclf.runs.overview import show_dataset
+from seqclf.survey.survey import survey_dataset
+
+
+@pytest.fixture
+def leaking(options, tmp_path):
+    """`leaking(on_leak)`: options of data whose test split holds two training sequences."""
+    train = {"x": [[row, 1] for row in range(24)], "y": ["p", "q"] * 12}
+    test = {"x": [[0, 1], [90, 1], [91, 1], [3, 1]], "y": ["p", "q", "p", "q"]}
+    files = {name: write(tmp_path / f"{name}.parquet", rows) for name, rows in (("train", train), ("test", test))}
+    return lambda on_leak: options(**files, label="y", fields={"x": "category"}, split={"on_leak": on_leak})
+
+
+@pytest.fixture
+def printed():
+    """`printed(options)`: what `train` prints of a dataset."""
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        batching = OmegaConf.to_container(compose("train").batching)
+
+    def lines(options):
+        dataset = prepare(options)
+        with console.capture() as captured:
+            show_dataset(dataset)
+            show_warnings(survey_dataset(dataset, options, batching, baseline=False).warnings)
+        return captured.get().splitlines()
+
+    return lines
+
+
+def test_a_leak_is_printed_once(leaking, printed):
+    assert [line for line in printed(leaking("warn")) if "earlier" in line] == [
+        "data: 2 rows of test hold a sequence that an earlier split holds too; data.split.on_leak=drop leaves them out",
+        "data: 2 of 28 rows repeat an earlier row (26 are distinct)",
+    ]
+
+
+def test_dropped_rows_are_counted_with_the_splits(leaking, printed):
+    lines = printed(leaking("drop"))
+    assert "  test: dropped 2 rows that share a sequence or an id with another split" in lines
+
+
+@pytest.mark.parametrize("positive", [None, "p"])
+def test_a_guessed_positive_label_is_said_once_with_the_keys_that_set_it(options, tmp_path, printed, positive):
+    rows = {"x": [[row, 1] for row in range(24)], "y": ["p"] * 8 + ["the rest"] * 16}
+    path = write(tmp_path / "train.parquet", rows)
+    lines = printed(options(train=path, label="y", fields={"x": "category"}, positive=positive))
+    guess = "  p is a guess, the rarer label in train: confirm it by data.positive=p, or set 'data.positive=the rest'"
+    assert [line for line in lines if "guess" in line] == ([guess] if positive is None else [])
+
+
+def scored(labels, positive):
+    """Metrics of three splits by label, and a baseline."""
+    generator = np.random.default_rng(0)
+    truth = np.arange(60) % len(labels)
+    outputs = SplitOutputs(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)
+    judged = evaluate_split(outputs, labels, positive, Decision(), with_intervals=True)
+    baseline = BaselineMetrics.from_dict({"model": "logistic regression", "split": "test", **judged.to_dict()})
+    return dict.fromkeys(("train", "validation", "test"), judged), baseline
+
+
+@pytest.mark.parametrize("positive", [None, "a label (of many long words)", "非常に長いラベル" * 5])
+@pytest.mark.parametrize("width", [70, 80, 200])
+def test_the_table_of_scores_fits_the_terminal_with_every_number_whole(positive, width):
+    metrics, baseline = scored([positive or "3", "other"], positive)
+    lines = score_lines(metrics, baseline, width)
+    assert max(map(cell_len, lines)) <= width
+    _, rows = score_table(metrics, baseline, short_headings=True, other_splits=False)
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert [cell for cell in row[1:] if cell not in line.split()] == []
+    assert width < 200 or "validation" in lines[0]

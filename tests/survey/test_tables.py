@@ -1,0 +1,86 @@
+"""The terminal shows the survey, each warning once, with any labels."""
+
+import numpy as np
+import pytest
+
+from seqclf.documents.formatting import number, percent
+from seqclf.documents.terminal import MOST_CLASSES, console
+from seqclf.survey.content import majority_scores
+from seqclf.survey.tables import show_survey
+
+
+@pytest.fixture
+def printed_lines(monkeypatch):
+    """`printed_lines(survey)`: the lines that are printed, without colours."""
+
+    def lines(survey, width=120):
+        monkeypatch.setattr(console, "_width", width)
+        with console.capture() as captured:
+            show_survey(survey)
+        return captured.get().splitlines()
+
+    return lines
+
+
+def cells(lines, first):
+    return next(line.split() for line in lines if line.startswith(first))
+
+
+def test_tables_show_classes_with_their_lengths(printed_lines, surveyed):
+    lines = printed_lines(surveyed)
+    for counts in surveyed.classes:
+        summary = surveyed.lengths.by_class[counts.label]
+        rows = [number(counts.rows[split]) for split in ("train", "validation", "test")]
+        percentiles = [number(value) for value in (summary.p5, summary.p50, summary.p95, summary.max)]
+        assert cells(lines, counts.label) == [counts.label, *rows, percent(counts.share), *percentiles]
+
+
+def test_tables_show_padding_constant_fields_and_the_baseline(printed_lines, surveyed):
+    lines = printed_lines(surveyed)
+    text = "\n".join(lines)
+    assert f"padding: {percent(surveyed.batches.padding_efficiency)}" in text
+    assert "all of it" in text
+    majority = majority_scores(surveyed)
+    assert cells(lines, "majority class")[2:] == [f"{value:.4f}" for value in majority.values()]
+    for model, by_split in surveyed.baseline.models.items():
+        metrics, positive = by_split["test"], by_split["test"].positive
+        macro = [metrics.accuracy, metrics.recall, metrics.f1]
+        scores = [*macro, positive.recall, positive.average_precision, positive.auroc]
+        assert cells(lines, model)[2:] == [f"{value:.4f}" for value in scores]
+
+
+def test_tables_show_the_spread_of_numbers_over_all_channels(printed_lines, surveyed, synthetic):
+    rows = [line.split() for line in printed_lines(surveyed) if line.startswith("flat ")]
+    assert ["flat", "1", "to", "1", "0", "-", "0", "-"] in rows
+    rows = [line.split() for line in printed_lines(synthetic(["a"], [np.array([5])], ["east", "west"]))]
+    assert ["x", "-1e+06", "to", "1e+06", "3", "40,000", "1e-05", "25.0%"] in rows
+
+
+def test_warnings_come_last_and_once_those_of_leaks_included(printed_lines, surveyed):
+    assert surveyed.leaks.warnings() and set(surveyed.leaks.warnings()) < set(surveyed.warnings)
+    lines = printed_lines(surveyed)
+    warnings = [f"data: {line}" for line in surveyed.warnings]
+    assert lines[-len(warnings) :] == warnings
+    assert [line for line in lines if line.startswith("data: ")] == warnings
+
+
+def test_of_many_classes_the_largest_and_the_smallest_are_shown(printed_lines, synthetic):
+    labels = [f"c{row}" for row in range(300)]
+    lines = printed_lines(synthetic(labels, [np.full(600 - row, 1 + row % 7) for row in range(300)]))
+    rows = [line for line in lines if line.startswith(("c0 ", "c299 "))]
+    assert len(rows) == 2
+    table = lines[: lines.index(rows[1]) + 1]
+    assert len(table) <= MOST_CLASSES + 2  # with its title and its headings
+    assert any("276 more" in line or "277 more" in line for line in table)
+
+
+def test_labels_are_not_read_as_markup(printed_lines, synthetic):
+    survey = synthetic(["[bold]a[/] :smile:", "[/nothing]"], [np.arange(1, 9), np.arange(1, 5)], ["[red]x"])
+    text = "\n".join(printed_lines(survey))
+    assert "[bold]a[/] :smile: " in text and "[/nothing] " in text and "class [/nothing] is rare" in text
+    assert "[red]x" in text
+
+
+def test_tables_are_printed_without_a_baseline_and_with_long_names(printed_lines, broad, synthetic):
+    assert printed_lines(broad, width=80)
+    assert printed_lines(synthetic(["a"], [np.array([5])]))
