@@ -59,9 +59,9 @@ if TYPE_CHECKING:
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
     from seqclf.report.report import Report as Report
     from seqclf.report.section import ReportSection as ReportSection
-    from seqclf.system.stored_state import Each as Each
-    from seqclf.system.stored_state import Where as Where
-    from seqclf.system.stored_state import require as require
+    from seqclf.system.state_validation import Each as Each
+    from seqclf.system.state_validation import Where as Where
+    from seqclf.system.state_validation import require as require
     from seqclf.training.losses import RowLoss as RowLoss
 
 _NAMES = {
@@ -82,7 +82,7 @@ _NAMES = {
     "documents.html": "Bar Section Table bar",
     "report.report": "Report",
     "report.section": "ReportSection",
-    "system.stored_state": "Each Where require",
+    "system.state_validation": "Each Where require",
     "training.losses": "RowLoss",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}

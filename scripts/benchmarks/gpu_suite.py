@@ -37,7 +37,7 @@ from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.onnx_export import export_onnx
-from seqclf.system.memory import resident_mb
+from seqclf.system.environment import resident_mb
 
 Rows = list[dict[str, Any]]
 

@@ -26,7 +26,7 @@ import torch
 import seqclf
 from seqclf.bench.machine import fit_growth
 from seqclf.models.pooling import POOLINGS
-from seqclf.system.memory import resident_mb
+from seqclf.system.environment import resident_mb
 
 PER_MODEL = 10
 STEPS = 3  # of training after each change

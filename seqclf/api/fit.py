@@ -12,7 +12,7 @@ from seqclf.api.data_config import training_setup
 from seqclf.api.run import Run
 from seqclf.errors import InputError
 from seqclf.system import signals
-from seqclf.system.run_lock import remove_empty_folder
+from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.data.storage.dataset import Dataset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_lock import DEBUG_RESULT
+from seqclf.system.run_folder import DEBUG_RESULT
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.batching.bucket_boundaries import round_up
+from seqclf.batching.plan import round_up
 from seqclf.data.storage.ragged import Ragged
 
 

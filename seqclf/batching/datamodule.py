@@ -19,8 +19,7 @@ from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import plan_arguments
 from seqclf.batching.resume_settings import PLAN_KEYS, check_same_batches
-from seqclf.batching.sampler import FixedSampler, PlanSampler
-from seqclf.batching.training_loader import TrainingLoader
+from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
 from seqclf.config.options import parse_options
 from seqclf.data.storage.ragged import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError

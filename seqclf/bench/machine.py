@@ -14,7 +14,7 @@ import torch
 from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer
 from seqclf.bench.workload import Workload
 from seqclf.system import progress
-from seqclf.system.memory import peak_mb, resident_mb
+from seqclf.system.environment import peak_mb, resident_mb
 
 
 @dataclass(frozen=True)

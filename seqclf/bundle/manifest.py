@@ -22,7 +22,7 @@ from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision
 from seqclf.system.json_result import JsonObject
-from seqclf.system.stored_state import COUNT, POSITIVE, Each, Where, error_context, one_of, require
+from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_context, one_of, require
 
 FORMAT = 3  # 1: before tokens were called tokens in the schema of a bundle; 2: before data.query
 NAME = "manifest.json"

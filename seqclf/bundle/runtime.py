@@ -36,7 +36,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system import progress
-from seqclf.system.stored_state import error_context, read_json
+from seqclf.system.state_validation import error_context, read_json
 
 WINDOW_ROWS = 16384
 SHOWN_CLASSES = 10

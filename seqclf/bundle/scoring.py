@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.encoding.encoders import encode

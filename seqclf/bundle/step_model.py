@@ -11,7 +11,7 @@ import numpy as np
 from seqclf.bundle.session import check_model, open_session
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
-from seqclf.system.stored_state import SIZE, Where, error_context
+from seqclf.system.state_validation import SIZE, Where, error_context
 
 STEP = "step.onnx"
 STATE_INPUT, STATE_OUTPUT = "state/", "next/"  # prefixes of names in the graph

@@ -33,7 +33,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_lock import remove_empty_folder
+from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions

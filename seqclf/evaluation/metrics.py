@@ -5,6 +5,7 @@ The metrics of each epoch are collected with torchmetrics (`training/epoch_metri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import ClassVar
 
@@ -211,3 +212,44 @@ def positive_metrics(
         f1=by_class.f1_by_class[positive],
         **asdict(ranking_curve(is_positive, probabilities[:, index])),
     )
+
+
+# Names of metrics in everything that people read. Files keep the short keys: `recall` is the macro mean there.
+
+MACRO_METRICS = {"recall": "recall", "precision": "precision", "f1": "F1"}  # means over classes, unless of one label
+OTHER_METRICS = {
+    "auroc": "AUROC",
+    "mcc": "Matthews' correlation",
+    "ece": "calibration error",
+    "recall_at_equal_alerts": "recall at equal alerts",
+}
+
+
+def metric_title(name: str, label: str | None = None) -> str:
+    """Return the name of a metric for people. `label`: the class that it is about, None for a mean over classes.
+
+    >>> metric_title("recall"), metric_title("recall", "fraud"), metric_title("f1"), metric_title("average_precision")
+    ('macro recall', 'recall of fraud', 'macro F1', 'average precision')
+    """
+    if name in MACRO_METRICS:
+        return f"macro {MACRO_METRICS[name]}" if label is None else f"{MACRO_METRICS[name]} of {label}"
+    return OTHER_METRICS.get(name, name.replace("_", " "))
+
+
+# Choice of the best epoch of a training by its validation scores.
+
+TIE_BREAK = 1e-4  # weight of the loss, less than one row's share of the recall of 10,000 rows
+
+
+def epoch_value(scores: Mapping[str, float], monitor: str) -> float:
+    """Return the value by which epochs are compared, the highest being the best.
+
+    `scores`: validation scores of the epoch, with its loss. `monitor`: the score that decides. An undefined one counts
+    as 0. Recall on a small validation set takes few values: among epochs of equal recall, the lower loss is better.
+
+    >>> epochs = [{"recall": 0.9, "loss": 0.3}, {"recall": 0.9, "loss": 0.2}, {"recall": 0.8, "loss": 0.1}]
+    >>> max(epochs, key=lambda scores: epoch_value(scores, "recall"))
+    {'recall': 0.9, 'loss': 0.2}
+    """
+    sign = -1.0 if monitor == "loss" else 1.0
+    return sign * scores.get(monitor, 0.0) - TIE_BREAK * scores["loss"] / (1 + scores["loss"])

@@ -10,9 +10,9 @@ from markupsafe import Markup
 
 from seqclf.documents.figures import FILL, INK, MARK, SOFT, render_svg
 from seqclf.documents.formatting import percent
-from seqclf.evaluation.metric_names import metric_title
-from seqclf.evaluation.reliability import ReliabilityBin
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
 MOST_POINTS = 300  # of a curve

@@ -12,7 +12,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.documents.formatting import listed, percent, score, shortened
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.report.score_table import BETWEEN, score_table
 from seqclf.report.verdict import verdict_of

@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from seqclf.documents.formatting import NO_VALUE, score, shortened
 from seqclf.documents.terminal import MOST_CLASSES, console
 from seqclf.evaluation.intervals import Interval
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.report.verdict import Verdict
 

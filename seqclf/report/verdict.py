@@ -13,8 +13,7 @@ from seqclf.documents.formatting import percent, probability_text, score, shorte
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import Interval
-from seqclf.evaluation.metric_names import metric_title
-from seqclf.evaluation.metrics import ClassificationMetrics
+from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.tokens_curve import TokensCurve
 

@@ -15,7 +15,7 @@ from seqclf.documents.terminal import console
 from seqclf.runs.fit import clear_run_folder, make_task, make_trainer
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_lock import DEBUG_RESULT
+from seqclf.system.run_folder import DEBUG_RESULT
 from seqclf.training.debugging.one_batch import LossCurve, overfit
 from seqclf.training.debugging.options import OverfitOptions
 from seqclf.training.debugging.overfit_verdict import OverfitRecord, OverfitVerdict, curve, judge

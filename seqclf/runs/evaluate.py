@@ -19,7 +19,7 @@ from seqclf.documents.terminal import console
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import choose_decision, uses_holdout
-from seqclf.evaluation.next_step import Training, baseline_alarm, next_step
+from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineMetrics,
     Evaluation,

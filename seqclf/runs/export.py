@@ -27,9 +27,9 @@ from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
 from seqclf.system import progress
 from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
+from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
-from seqclf.system.stored_state import error_context
-from seqclf.system.versions import package_versions
+from seqclf.system.state_validation import error_context
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0

@@ -32,7 +32,7 @@ from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_lock import is_resumed, run_outputs
+from seqclf.system.run_folder import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.checkpoint_callbacks import checkpoints
 from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint

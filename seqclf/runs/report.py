@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.data_title import data_title
 from seqclf.data.encoding.described_row import DescribedRow, describe_row
@@ -16,7 +16,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.report.mistakes import Mistake, worst_mistakes
 from seqclf.report.page import Report
-from seqclf.system.versions import package_versions
+from seqclf.system.environment import package_versions
 
 # Source of each split of a run, in words.
 

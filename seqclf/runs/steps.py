@@ -13,7 +13,7 @@ from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
-from seqclf.system.run_lock import claim_run_folder
+from seqclf.system.run_folder import claim_run_folder
 
 if TYPE_CHECKING:
     from seqclf.runs.debug import OverfitResult, ShapesResult

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def main(config: SearchConfig) -> SearchResult:
     """Run trials, report each, write the best settings."""
     from seqclf.config.hydra_command import run_folder
-    from seqclf.system.run_lock import locked
+    from seqclf.system.run_folder import locked
 
     with locked(run_folder()):
         return _search(config)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from seqclf.documents.formatting import NO_VALUE, number
-from seqclf.evaluation.metric_names import metric_title
-from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.survey.class_counts import ClassCounts
-from seqclf.survey.number_spread import ChannelSpread
+from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
+from seqclf.survey.fields import ChannelSpread
+from seqclf.survey.lengths import LimitTrial
+from seqclf.survey.results import ClassCounts
 from seqclf.survey.survey import DatasetSurvey
-from seqclf.survey.truncation_statistics import LimitTrial
 
 MAJORITY = "majority class"
 SPREAD_HEADINGS = ("range", "within", "p95/p5", "between")  # of the cells of `spread_cells`

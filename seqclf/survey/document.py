@@ -13,13 +13,12 @@ from seqclf.documents.figures import picture
 from seqclf.documents.formatting import NO_VALUE, listed, number, percent, score, shortened, warning_lines
 from seqclf.documents.html import Bar, Table, bar, limited_rows, render_page
 from seqclf.survey import content
-from seqclf.survey.field_statistics import FieldStatistics
+from seqclf.survey.fields import FieldStatistics
 from seqclf.survey.length_figure import is_geometric, length_picture
-from seqclf.survey.length_statistics import LengthSummary
+from seqclf.survey.lengths import LengthSummary
 from seqclf.survey.survey import DatasetSurvey
 from seqclf.survey.target_leakage import ColumnLeakage
-from seqclf.survey.token_rates import TokenRate, TokenRates
-from seqclf.survey.value_distributions import ValueDistribution, ValueQuantiles
+from seqclf.survey.values import TokenRate, TokenRates, ValueDistribution, ValueQuantiles
 from seqclf.system.atomic_files import write_output
 
 # Tables of what the data looks like: example rows, frequent and typical tokens, and value distributions.

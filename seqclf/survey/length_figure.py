@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from seqclf.documents.figures import FILL, INK, MARK, hide_axes, render_svg
 from seqclf.documents.formatting import number, shortened
-from seqclf.survey.length_statistics import LengthStatistics, LengthSummary
+from seqclf.survey.lengths import LengthStatistics, LengthSummary
 
 MAX_PANELS = 10  # class panels; smaller classes share the last one
 # Margins, then heights of the panel of all rows and of a class. The left margin holds the titles.

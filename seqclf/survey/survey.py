@@ -2,29 +2,179 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqclf.data.data_title import data_title
 from seqclf.data.options import DataOptions
+from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
-from seqclf.survey.class_counts import ClassCounts, count_classes
-from seqclf.survey.dataset_warnings import dataset_warnings
-from seqclf.survey.example_rows import ExampleRow, example_rows
-from seqclf.survey.field_statistics import FieldStatistics, measure_field
-from seqclf.survey.length_statistics import LengthStatistics, measure_lengths
-from seqclf.survey.padding_statistics import PaddingSurvey, survey_padding
-from seqclf.survey.scale_advice import scale_advice
+from seqclf.survey.fields import FieldStatistics, measure_field
+from seqclf.survey.lengths import (
+    LengthStatistics,
+    PaddingSurvey,
+    TruncationSurvey,
+    measure_lengths,
+    survey_padding,
+    survey_truncation,
+)
+from seqclf.survey.results import ClassCounts, count_classes
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
-from seqclf.survey.token_rates import TokenRates, measure_token_rates
-from seqclf.survey.truncation_statistics import TruncationSurvey, survey_truncation
-from seqclf.survey.value_distributions import ValueDistribution, measure_values
+from seqclf.survey.values import (
+    ExampleRow,
+    TokenRates,
+    ValueDistribution,
+    example_rows,
+    measure_token_rates,
+    measure_values,
+)
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
+
+# Warnings about a dataset, to be looked at before training.
+
+RARE_ROWS = 10
+IMBALANCE_RATIO = 10.0  # training rows of the largest class over those of the smallest
+SUSPICIOUS_RECALL = 0.99
+UNKNOWN_SHARE = 0.05
+MOSTLY_UNKNOWN = 0.5
+
+
+def dataset_warnings(survey: DatasetSurvey) -> list[str]:
+    """Return one line for each problem: leaks between splits, rare classes, odd fields, target leakage."""
+    lines = [*survey.leaks.warnings(), *_class_warnings(survey.classes)]
+    for name, statistics in survey.fields.items():
+        lines += _field_warnings(name, statistics)
+    for leakage in survey.columns:
+        if leakage.revealing:
+            lines.append(_leakage_warning(leakage))
+    for name, recall in (survey.single_field_recall or {}).items():
+        if recall >= SUSPICIOUS_RECALL:
+            lines.append(
+                f"field {name} alone, without its order, reaches a recall of {recall:.3f}; will it be known when you "
+                "predict?"
+            )
+    return lines
+
+
+def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
+    train_rows = {counts.label: counts.rows["train"] for counts in classes}
+    largest, smallest = max(train_rows.values()), min(train_rows.values())
+    if smallest and largest / smallest >= IMBALANCE_RATIO:
+        rarest = min(train_rows, key=lambda label: train_rows[label])
+        yield (
+            f"classes are imbalanced: {largest / smallest:.0f} rows of the largest for each of '{rarest}'; watch "
+            "recall, and try loss=balanced"
+        )
+    rare_labels = [label for label, rows in train_rows.items() if rows < RARE_ROWS]
+    if rare_labels:
+        shown = ", ".join(rare_labels[:10])
+        classes_have = "class has" if len(rare_labels) == 1 else "classes have"
+        yield f"{len(rare_labels)} {classes_have} fewer than {RARE_ROWS} training rows: {shown}; no model learns them"
+
+
+def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:
+    yield from field.extremes or []
+    unknown = max((field.unknown or {"": 0.0}).values())
+    if field.kind == "text" and unknown > MOSTLY_UNKNOWN:
+        yield (
+            f"field {name}: {unknown:.0%} of its words are unknown, as few occur twice; for codes without spaces, such "
+            f"as DNA, set 'data.fields={{{name}: {{kind: text, tokenizer: character}}}}'"
+        )
+    elif field.constant:
+        yield f"field {name} is the same in every token; leave it out"
+    if field.constant_channels:
+        yield f"field {name}: constant channels: {', '.join(field.constant_channels)}; leave them out"
+    for split, share in (field.unknown or {}).items():
+        # Rare values are unknown in train too, so only a share well above that of train means different data.
+        if split != "train" and share > UNKNOWN_SHARE and share > 2 * field.unknown["train"]:  # type: ignore[index]
+            yield f"field {name}: {share:.1%} of the tokens of {split} are values unseen in training"
+
+
+def _leakage_warning(leakage: ColumnLeakage) -> str:
+    evidence = f"AUROC {leakage.auroc:.3f} alone"
+    if leakage.paired_with is not None:
+        evidence = f"AUROC {leakage.auroc_together:.3f} next to '{leakage.paired_with}'"
+    return f"column '{leakage.column}' gives the label away ({evidence}); it is not used, keep it out"
+
+
+# Advice to scale each sequence by itself, with the override that does it.
+
+LONGEST_LINE = 400  # characters; the terminal and pages cut longer warnings
+SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
+TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # without quotes
+
+
+def scale_advice(
+    statistics: Mapping[str, FieldStatistics], fields: Iterable[Field], configured: Mapping[Any, Any] | None
+) -> list[str]:
+    """Return one line about the number fields that one scale for all sequences flattens, or none.
+
+    `fields`: of the schema. `configured`: data.fields, None if the fields were inferred.
+    """
+    flattened = {
+        name: field.flattened.share
+        for name, field in statistics.items()
+        if field.flattened is not None and field.flattened.is_notable
+    }
+    if not flattened:
+        return []
+    worst = max(flattened, key=lambda name: flattened[name])
+    subject = f"field {worst}" if len(flattened) == 1 else f"{len(flattened)} fields (most: {worst})"
+    problem = (
+        f"{subject}: one scale for all flattens {flattened[worst]:.0%} of the sequences, whose shape the noise of "
+        "training (model.number_noise) drowns"
+    )
+    fields = list(fields)
+    line = f"{problem}; set {_overrides(list(flattened), fields, configured)}"
+    if len(line) > LONGEST_LINE or not all(map(_is_typed, fields)):
+        names = ", ".join(list(flattened)[:3]) + (" …" if len(flattened) > 3 else "")
+        line = f"{problem}; set scale: sequence for {names} in data.fields"
+    return [line]
+
+
+def _is_typed(field: Field) -> bool:
+    """Return True if Hydra reads an override with the names of a field as they are."""
+    return TYPED_KEY.fullmatch(field.name) is not None and not any(text in field.column for text in SPECIAL)
+
+
+def _overrides(names: list[str], fields: list[Field], configured: Mapping[Any, Any] | None) -> str:
+    """Return the overrides as they are typed in a shell."""
+    if configured:  # a kind alone or a mapping, into which Hydra merges this one
+        overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in names]
+    else:  # fields are inferred all or none
+        specs = [f"{field.name}: {_spec(field, field.name in names)}" for field in fields]
+        overrides = [f"data.fields={{{', '.join(specs)}}}"]
+    return " ".join(map(shlex.quote, overrides))
+
+
+def _spec(field: Field, by_sequence: bool) -> str:
+    """Return kind, columns and options of an inferred field in the grammar of Hydra's overrides."""
+    spec = {"kind": field.kind}
+    if field.columns != (field.name,):
+        columns = ", ".join(map(_quoted, field.columns))
+        spec |= {"column": columns} if len(field.columns) == 1 else {"columns": f"[{columns}]"}
+    spec |= {
+        key: _quoted(value) if isinstance(value, str) else json.dumps(value) for key, value in field.options.items()
+    }
+    if by_sequence:
+        spec["scale"] = "sequence"
+    if list(spec) == ["kind"]:
+        return field.kind
+    return f"{{{', '.join(f'{key}: {value}' for key, value in spec.items())}}}"
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'
+
 
 MOST_WARNINGS, LONGEST_WARNING = 10, 200  # of the summary; the data file has all
 

@@ -17,7 +17,7 @@ from seqclf.config.instantiate import Trust, package_of, require_trusted, target
 from seqclf.data.encoding.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.system.stored_state import COUNT, SIZE, Each, Where, error_context, one_of, require
+from seqclf.system.state_validation import COUNT, SIZE, Each, Where, error_context, one_of, require
 
 TARGET = {"_target_": str}
 ENCODED = {"name": str, "kind": one_of(*INPUT_KINDS)}

@@ -17,13 +17,12 @@ from seqclf.config.arguments import arguments_of
 from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.epoch_choice import epoch_value
-from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.models.training_loss import training_loss
-from seqclf.system.stored_state import error_context
+from seqclf.system.state_validation import error_context
 from seqclf.training.checkpoint import check_size, check_trusted, check_weights, read_checkpoint
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.loop_state import GRADIENTS, finish_progress, load_gradients, save_gradients

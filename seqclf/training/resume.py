@@ -15,7 +15,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
 from seqclf.config.instantiate import locate
 from seqclf.errors import InputError
-from seqclf.system.stored_state import COUNT, Each, Where, error_context, require
+from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.checkpoint import check_weights, read_checkpoint
 from seqclf.training.early_stopping import EarlyStopping
 from seqclf.training.epoch_record import EpochRecord, Speed

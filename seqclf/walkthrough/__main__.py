@@ -50,7 +50,7 @@ def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     from seqclf.config.hydra_command import run_folder
     from seqclf.config.written_keys import written_keys
     from seqclf.system import signals
-    from seqclf.system.run_lock import remove_empty_folder
+    from seqclf.system.run_folder import remove_empty_folder
 
     written = written_keys()
     _check(config, written)

@@ -21,7 +21,7 @@ from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.storage.ragged import Ragged, Split, subset, take
 from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.errors import InputError
-from seqclf.system.stored_state import error_context
+from seqclf.system.state_validation import error_context
 
 LONGEST_NUMBER = 10  # characters of a token that is named by its number
 LONGEST_TEXT = 2000  # characters of a raw cell that are kept

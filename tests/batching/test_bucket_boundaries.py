@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.batching import bucket_boundaries
-from seqclf.batching.bucket_boundaries import bucket_edges, round_up
+from seqclf.batching import plan as bucket_boundaries
+from seqclf.batching.plan import bucket_edges, round_up
 
 
 @settings(max_examples=100, deadline=None)

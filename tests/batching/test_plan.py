@@ -6,8 +6,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.batching.bucket_boundaries import bucket_edges, round_up
-from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
+from seqclf.batching.plan import bucket_edges, padding_efficiency, plan_arguments, plan_batches, round_up
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError

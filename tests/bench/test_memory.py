@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqclf.bench.machine import fit_growth
-from seqclf.system.memory import peak_mb, resident_mb
+from seqclf.system.environment import peak_mb, resident_mb
 
 GENERATOR = np.random.default_rng(0)
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.encoding.encoders import encode
 

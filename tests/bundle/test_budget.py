@@ -15,7 +15,7 @@ from bundle.test_malformed import is_refused, mutations, write_signed
 from support.untrained_task import data_options, make_task
 
 from seqclf.bundle import sequence_reader
-from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.manifest import read_manifest
 from seqclf.bundle.runtime import Classifier
 from seqclf.config.documentation import CONF

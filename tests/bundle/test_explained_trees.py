@@ -17,7 +17,7 @@ from support.tree_texts import node_at, postorder, without, written
 from support.tree_texts import trees as tree_strategy
 
 from seqclf.batching.collate import pad
-from seqclf.bundle.brief_explainer import BriefExplainer
+from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.occlusion import log_odds, occlude
 from seqclf.bundle.python_rows import to_columns
 from seqclf.config.documentation import CONF

@@ -15,7 +15,8 @@ for module, names in ((signal, ("SIGHUP",)), (os, ("fork", "getuid", "register_a
     for name in names:
         delattr(module, name)
 import seqclf
-from seqclf.system import file_locks, run_lock, signals
+from seqclf.system import file_locks, signals
+from seqclf.system import run_folder as run_lock
 assert file_locks.fcntl is None and len(signals.SIGNALS) == 2
 signals.install()
 classifier = seqclf.Classifier(sys.argv[1])

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from seqclf.evaluation.epoch_choice import epoch_value
-from seqclf.evaluation.epoch_notes import epoch_note
-from seqclf.evaluation.metrics import confusion_metrics
+from seqclf.evaluation.metrics import confusion_metrics, epoch_value
+from seqclf.training.epoch_record import epoch_note
 
 CLASSES = ["no", "yes"]
 HEALTHY = ((90, 10), (10, 90))

@@ -13,7 +13,7 @@ from seqclf.config.documentation import CONF
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.next_step import Training, baseline_alarm, next_step, untried_overrides, untried_weights
+from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step, untried_overrides, untried_weights
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 
 CLASSES = ["no", "yes"]

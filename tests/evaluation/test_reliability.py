@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.evaluation.reliability import EDGES, FEWEST_ROWS, reliability_bins
+from seqclf.report.reliability import EDGES, FEWEST_ROWS, reliability_bins
 
 
 @settings(max_examples=50)

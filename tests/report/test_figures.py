@@ -4,8 +4,8 @@ import re
 
 import numpy as np
 
-from seqclf.evaluation.reliability import reliability_bins
 from seqclf.report.figures import reliability
+from seqclf.report.reliability import reliability_bins
 
 
 def test_both_axes_of_log_odds_are_labelled_in_percent():

@@ -15,14 +15,11 @@ from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.split_counts import SplitCounts
-from seqclf.survey.class_counts import ClassCounts
-from seqclf.survey.field_statistics import FieldStatistics
-from seqclf.survey.length_statistics import LengthHistogram, LengthStatistics, summarize_lengths
-from seqclf.survey.number_spread import ChannelSpread, Flattening
-from seqclf.survey.padding_statistics import PaddingSurvey
+from seqclf.survey.fields import ChannelSpread, FieldStatistics, Flattening
+from seqclf.survey.lengths import LengthHistogram, LengthStatistics, PaddingSurvey, TruncationSurvey, summarize_lengths
+from seqclf.survey.results import ClassCounts
 from seqclf.survey.survey import DatasetSurvey, survey_dataset
 from seqclf.survey.target_leakage import ColumnLeakage
-from seqclf.survey.truncation_statistics import TruncationSurvey
 
 SPLITS = ("train", "validation", "test")
 

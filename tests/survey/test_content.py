@@ -8,10 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.data.prepare import prepare
-from seqclf.survey.example_rows import example_rows
-from seqclf.survey.length_statistics import measure_lengths
-from seqclf.survey.token_rates import measure_token_rates, typical_scores
-from seqclf.survey.value_distributions import measure_channel, measure_values
+from seqclf.survey.lengths import measure_lengths
+from seqclf.survey.values import example_rows, measure_channel, measure_token_rates, measure_values, typical_scores
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.data.prepare import prepare
-from seqclf.survey.field_statistics import measure_field
-from seqclf.survey.number_spread import ChannelSpread, measure_flattening, measure_spread
+from seqclf.survey.fields import ChannelSpread, measure_field, measure_flattening, measure_spread
 
 MAYBE = st.one_of(st.just(np.nan), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))
 

@@ -9,7 +9,7 @@ import pytest
 from seqclf.data.caching import verified
 from seqclf.system import file_locks
 from seqclf.system.atomic_files import scratch_folder, sweep, write_output
-from seqclf.system.run_lock import locked
+from seqclf.system.run_folder import locked
 
 
 def test_nothing_is_locked_where_there_are_no_locks(tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 SCRIPT = """
-from seqclf.system.memory import peak_mb, resident_mb
+from seqclf.system.environment import peak_mb, resident_mb
 before = resident_mb()
 block = bytearray(200 * 10**6)
 with_block = resident_mb()

@@ -9,12 +9,12 @@ import sys
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.system.run_lock import RANKS, claim_run_folder, is_first_rank, locked
+from seqclf.system.run_folder import RANKS, claim_run_folder, is_first_rank, locked
 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from seqclf.system.run_lock import claim_run_folder
+from seqclf.system.run_folder import claim_run_folder
 with claim_run_folder(Path(sys.argv[1]), None, False):
     print("held", flush=True)
     time.sleep(60)

@@ -20,7 +20,7 @@ from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.data.storage.ragged import Ragged
-from seqclf.system.stored_state import error_context
+from seqclf.system.state_validation import error_context
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory
 

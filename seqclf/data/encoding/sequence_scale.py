@@ -11,7 +11,7 @@ import numpy as np
 from seqclf.data.encoding.outliers import ROUNDING
 from seqclf.data.encoding.running_moments import SAMPLE_ROWS, Sample
 from seqclf.errors import InputError
-from seqclf.system.stored_state import require
+from seqclf.system.state_validation import require
 
 RESOLUTION_QUANTILE = 0.05
 SAMPLED_NUMBERS = 20_000_000  # of all channels; limits the memory of fitting fields of many channels

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.options import Option, count_option
 from seqclf.data.splitting.hashing import CodeHashes
 from seqclf.errors import InputError
-from seqclf.system.stored_state import require
+from seqclf.system.state_validation import require
 
 MISSING_CODE = 0
 # Options of the field kinds with a vocabulary.

@@ -12,7 +12,7 @@ from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
 from seqclf.data.schema.fields import RESERVED_NAMES, Field
 from seqclf.errors import InputError
-from seqclf.system.stored_state import Where, one_of, require
+from seqclf.system.state_validation import Where, one_of, require
 
 MAX_WIDTH = 1_000_000  # channels of a number field
 MAX_NAME_BYTES = 200  # files are named like fields

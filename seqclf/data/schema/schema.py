@@ -19,7 +19,7 @@ from seqclf.data.schema.inference import inferred_event_fields, inferred_fields
 from seqclf.data.schema.label_types import ARROW_TYPES
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
-from seqclf.system.stored_state import SIZE, Where, one_of, require
+from seqclf.system.state_validation import SIZE, Where, one_of, require
 
 INFERENCE_ROWS = 1000
 SCHEMA: dict[str, Any] = {

@@ -22,7 +22,7 @@ from seqclf.data.storage.split_counts import SplitCounts
 from seqclf.errors import InputError
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
-from seqclf.system.stored_state import COUNT, Each, Where, require
+from seqclf.system.state_validation import COUNT, Each, Where, require
 
 READER = {
     "header": bool,

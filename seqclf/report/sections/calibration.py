@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.documents.html import Section, Table
-from seqclf.evaluation.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.figures import CURVE_IN, reliability
+from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report
 from seqclf.report.score_table import score_columns
 from seqclf.report.section import ReportSection

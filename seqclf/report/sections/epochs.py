@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from seqclf.documents.figures import picture
 from seqclf.documents.formatting import head_and_tail, score, shortened
 from seqclf.documents.html import Section, Table
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.report.figures import learning_curves
 from seqclf.report.report import MAX_ROWS, Report
 from seqclf.report.section import ReportSection

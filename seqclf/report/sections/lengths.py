@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.documents.html import Section, Table, bar
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.slices import SliceMetrics
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers import Logger
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import first_line
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.training.loggers.score_names import main_scores, shown_scores
 

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.metric_names import metric_title
-from seqclf.evaluation.metrics import PositiveMetrics
+from seqclf.evaluation.metrics import PositiveMetrics, metric_title
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun
 

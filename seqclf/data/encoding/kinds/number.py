@@ -28,7 +28,7 @@ from seqclf.data.encoding.sequence_scale import (
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
-from seqclf.system.stored_state import require
+from seqclf.system.state_validation import require
 
 ROUNDING = 1e-6  # relative to the mean; differences that are smaller are rounding errors of float32
 LARGEST = 1e30  # limit of scaled values; larger ones overflow float32 inside the model

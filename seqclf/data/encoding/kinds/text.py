@@ -24,7 +24,7 @@ from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.schema.fields import Field
 from seqclf.data.splitting.hashing import CodeHashes, hash_bytes
 from seqclf.errors import InputError, first_line
-from seqclf.system.stored_state import SIZE, require
+from seqclf.system.state_validation import SIZE, require
 
 UNKNOWN = "[UNK]"
 SPACE = "\u2581"  # `Metaspace` writes it for a space, and before a text that begins with none

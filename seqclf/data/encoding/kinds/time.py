@@ -25,7 +25,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.data.validation.number_checks import check_numbers
 from seqclf.data.validation.problems import Problems
 from seqclf.system.durations import duration_text
-from seqclf.system.stored_state import POSITIVE, require
+from seqclf.system.state_validation import POSITIVE, require
 
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
 RESOLUTION_QUANTILE = 0.05

@@ -36,7 +36,7 @@ from seqclf.data.splitting.hashing import hash_bytes
 from seqclf.data.storage.ragged import Ragged
 from seqclf.data.validation.problems import Problems
 from seqclf.errors import InputError
-from seqclf.system.stored_state import require
+from seqclf.system.state_validation import require
 
 NO_TYPE = '"NULL"'  # DuckDB's type of a column without a single value
 INNER = "[NODE]"  # the token of a node without a word

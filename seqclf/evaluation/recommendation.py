@@ -11,7 +11,7 @@ from typing import Any
 from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.metric_names import metric_title
+from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 
 MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice

@@ -1,0 +1,277 @@
+"""Value distributions: quantiles by class and a histogram of each channel of a number or time field."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoders import decode
+from seqclf.data.encoding.field_spec import UNKNOWN_IDS
+from seqclf.data.storage.dataset import Dataset
+from seqclf.data.storage.ragged import sample_split
+from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.survey.fields import MAX_SPREAD_VALUES
+from seqclf.system.json_result import JsonResult
+
+# The classes that a survey looks at one by one.
+
+
+def largest_classes(dataset: Dataset, most: int) -> list[int]:
+    """Return the codes of the classes with the most training rows, the largest first, the positive one included."""
+    counts = np.bincount(dataset.splits["train"].labels, minlength=len(dataset.classes))
+    order = [int(code) for code in np.argsort(-counts, kind="stable") if counts[code]]
+    positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
+    if positive is not None and positive in order[most:]:
+        return [*order[: most - 1], positive]
+    return order[:most]
+
+
+MOST_CLASSES = 10
+BINS = 24
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+TAILS = (0.005, 0.995)  # quantiles between which the histogram lies, so that one outlier does not flatten it
+
+
+@dataclass(frozen=True)
+class ValueQuantiles(JsonResult):
+    """Quantiles of some values, in units of the data, None without values. `values`: their number."""
+
+    values: int
+    p5: float | None = None
+    p25: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p95: float | None = None
+
+
+@dataclass(frozen=True)
+class ValueDistribution(JsonResult):
+    """Distribution of one channel in a sample of the training rows.
+
+    `unit`: s for the gaps of a time field, else "". `edges` (B + 1,) and `counts` (B,) of a histogram, whose outer bins
+    hold the values beyond them too; empty without two different values. `by_class`: by label, the largest classes.
+    """
+
+    unit: str
+    all_rows: ValueQuantiles
+    by_class: dict[str, ValueQuantiles]
+    edges: list[float]
+    counts: list[int]
+
+
+def measure_values(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, ValueDistribution] | None:
+    """Measure the channels of a field by name. None for a field without numbers. Large splits are sampled by rows."""
+    if encoder.spec()["kind"] != "number":
+        return None
+    channels = encoder.channel_names()
+    sample = sample_split(dataset.splits["train"], MAX_SPREAD_VALUES // max(1, len(channels)), 0)
+    values = encoder.readable_values(sample.sequences.fields)
+    if values is None:
+        return None
+    codes = largest_classes(dataset, MOST_CLASSES)
+    labels = np.repeat(sample.labels, sample.sequences.lengths)
+    masks = {dataset.classes[code]: labels == code for code in codes}
+    return {
+        channel: measure_channel(values[:, position], masks, encoder.value_unit)
+        for position, channel in enumerate(channels[: values.shape[1]])
+    }
+
+
+def measure_channel(values: np.ndarray, masks: dict[str, np.ndarray], unit: str = "") -> ValueDistribution:
+    """Measure one channel. `values`: (S,), NaN where missing. `masks`: (S,) by label.
+
+    >>> both = {"a": np.array([True, True, False]), "b": np.array([False, False, True])}
+    >>> distribution = measure_channel(np.array([1.0, 3.0, np.nan]), both)
+    >>> distribution.all_rows.p50, distribution.by_class["a"].values, distribution.by_class["b"].values
+    (2.0, 2, 0)
+    """
+    present = np.isfinite(values)
+    edges, counts = _histogram(values[present])
+    return ValueDistribution(
+        unit=unit,
+        all_rows=_quantiles(values[present]),
+        by_class={label: _quantiles(values[present & mask]) for label, mask in masks.items()},
+        edges=edges,
+        counts=counts,
+    )
+
+
+def _quantiles(values: np.ndarray) -> ValueQuantiles:
+    if not len(values):
+        return ValueQuantiles(0)
+    return ValueQuantiles(len(values), *np.quantile(values, LEVELS).tolist())
+
+
+def _histogram(values: np.ndarray) -> tuple[list[float], list[int]]:
+    """Return edges and counts: one bin for each of a few whole numbers, else equal bins between the tails."""
+    if not len(values):
+        return [], []
+    low, high = np.quantile(values, TAILS).tolist()
+    if low == high:
+        low, high = float(values.min()), float(values.max())
+    if low == high:
+        return [], []
+    if high - low < BINS and (values == np.round(values)).all():
+        edges = np.arange(low, high + 2) - 0.5
+    else:
+        edges = np.linspace(low, high, BINS + 1)
+    counts = np.histogram(np.clip(values, edges[0], edges[-1]), edges)[0]
+    return edges.tolist(), counts.tolist()
+
+
+# Example rows: a few training sequences of each class as readable text.
+
+ROWS_PER_CLASS = 3
+USUAL_ROWS, MOST_ROWS = 9, 20  # over all classes; of many classes, one row each
+MOST_TOKENS = 60  # of a row, the first and the last ones
+
+
+@dataclass(frozen=True)
+class ExampleRow(JsonResult):
+    """A training row. `length`: tokens before truncation. `text`: its tokens, of a long row the first and last."""
+
+    label: str
+    id: str
+    length: int
+    text: str
+
+
+def example_rows(dataset: Dataset) -> list[ExampleRow]:
+    """Draw rows of the largest classes, and of the positive one, at random: the same ones in every survey.
+
+    Reads only the rows that it returns.
+    """
+    split = dataset.splits["train"]
+    codes = largest_classes(dataset, MOST_ROWS)
+    per_class = max(1, min(ROWS_PER_CLASS, USUAL_ROWS // max(1, len(codes))))
+    generator = np.random.default_rng(0)
+    lengths = split.lengths_before_truncation
+    examples = []
+    for code in codes:
+        rows = np.flatnonzero(split.labels == code)
+        for row in np.sort(generator.choice(rows, min(per_class, len(rows)), replace=False)).tolist():
+            start, stop = split.sequences.offsets[row], split.sequences.offsets[row + 1]
+            tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
+            text = readable(decode(dataset.encoders, tokens, MOST_TOKENS))
+            examples.append(ExampleRow(dataset.classes[code], str(split.ids[row]), int(lengths[row]), text))
+    return examples
+
+
+def readable(text: str) -> str:
+    """Join words and punctuation as people write them.
+
+    >>> readable("it ' s a good film ( really ) , i think .")
+    "it's a good film (really), i think."
+    """
+    text = re.sub(r" ([,.;:!?)\]])", r"\1", text)
+    text = re.sub(r"([(\[]) ", r"\1", text)
+    return re.sub(r"(\w) ' (s|t|d|m|re|ve|ll)\b", r"\1'\2", text)
+
+
+# Token rates: how often each class uses the most frequent values of a field, and those that are typical of it.
+
+FREQUENT = 20  # values
+TYPICAL = 10  # values of each class
+MIN_Z = 3.0  # standard errors by which the log odds of a typical value differ from those of the other classes
+PRIOR_TOKENS = 500.0  # weight of the rates over all classes
+
+
+@dataclass(frozen=True)
+class TokenRate(JsonResult):
+    """A value of a field. `rates`: its share of the tokens of each class, by label."""
+
+    value: str
+    share: float
+    rates: dict[str, float]
+
+
+@dataclass(frozen=True)
+class TokenRates(JsonResult):
+    """Rates in a sample of the training rows.
+
+    `frequent`: the most frequent values. `typical`: by label, values that the class uses more often than the others.
+    """
+
+    frequent: list[TokenRate]
+    typical: dict[str, list[TokenRate]]
+
+
+def measure_token_rates(dataset: Dataset, name: str, encoder: Encoder) -> TokenRates | None:
+    """Count the values of a field by class. None for a field of numbers.
+
+    Large splits are sampled by whole rows. Of many classes, the largest are counted one by one and the others together.
+    """
+    spec: Any = encoder.spec()
+    if spec["kind"] == "number":
+        return None
+    # A bag has room for its largest set in every token.
+    width = 1 if spec["kind"] == "category" else dataset.splits["train"].sequences.fields[name].shape[1]
+    sample = sample_split(dataset.splits["train"], MAX_FITTED_TOKENS // width, 0)
+    codes = largest_classes(dataset, MOST_CLASSES)
+    group_of_class = np.full(len(dataset.classes), len(codes))
+    group_of_class[codes] = np.arange(len(codes))
+    groups = np.repeat(group_of_class[sample.labels], sample.sequences.lengths)
+    ids = np.asarray(sample.sequences.fields[name])
+    counts = count_ids(ids, groups, len(codes) + 1, spec["size"])
+    counts[:, : UNKNOWN_IDS[spec["kind"]] + 1] = 0  # unknown values, and the lack of one, say nothing
+    labels = [dataset.classes[code] for code in codes]
+    return _rates(counts, labels, lambda chosen: _texts(encoder, name, ids.ndim, chosen))
+
+
+def count_ids(ids: np.ndarray, groups: np.ndarray, num_groups: int, size: int) -> np.ndarray:
+    """Return the (G, V) counts of ids (S,) or (S, K) by the group (S,) of their token.
+
+    >>> count_ids(np.array([1, 2, 2]), np.array([0, 0, 1]), num_groups=2, size=3).tolist()
+    [[0, 1, 1], [0, 0, 1]]
+    """
+    if ids.ndim == 2:
+        groups, ids = np.repeat(groups, ids.shape[1]), ids.reshape(-1)
+    return np.bincount(groups * size + ids, minlength=num_groups * size).reshape(num_groups, size)
+
+
+def typical_scores(counts: np.ndarray) -> np.ndarray:
+    """Return the (G, V) z-scores of the log odds of each value in a group against all other groups.
+
+    With a Dirichlet prior from the rates over all groups, so that rare values need evidence (Monroe, Colaresi and
+    Quinn 2008, https://doi.org/10.1093/pan/mpn018, equations 16 and 22).
+    """
+    total = counts.sum(axis=0)
+    prior = PRIOR_TOKENS * total / max(1, total.sum()) + 1e-9
+    inside, outside = counts + prior, total - counts + prior
+    odds_inside = np.log(inside) - np.log(inside.sum(axis=1, keepdims=True) - inside)
+    odds_outside = np.log(outside) - np.log(outside.sum(axis=1, keepdims=True) - outside)
+    return (odds_inside - odds_outside) / np.sqrt(1 / inside + 1 / outside)
+
+
+def _rates(counts: np.ndarray, labels: list[str], texts: Any) -> TokenRates:
+    total = counts.sum(axis=0)
+    shares = total / max(1, total.sum())
+    by_group = counts / np.maximum(1, counts.sum(axis=1, keepdims=True))
+
+    def entries(chosen: np.ndarray) -> list[TokenRate]:
+        return [
+            TokenRate(
+                text, float(shares[id]), {label: float(by_group[group, id]) for group, label in enumerate(labels)}
+            )
+            for id, text in zip(chosen.tolist(), texts(chosen), strict=True)
+        ]
+
+    frequent = np.argsort(-total, kind="stable")[:FREQUENT]
+    typical = {}
+    if len(labels) > 1 and total.any():
+        with np.errstate(divide="ignore", invalid="ignore"):  # a field of one value has no odds
+            scores = np.nan_to_num(typical_scores(counts))
+        for group, label in enumerate(labels):
+            best = np.argsort(-scores[group], kind="stable")[:TYPICAL]
+            typical[label] = entries(best[scores[group, best] >= MIN_Z])
+    return TokenRates(entries(frequent[total[frequent] > 0]), typical)
+
+
+def _texts(encoder: Encoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
+    """Return the texts of single ids."""
+    tokens = encoder.decode({name: ids[:, None] if dimensions == 2 else ids})
+    return [token[1:-1] for token in tokens] if dimensions == 2 else tokens  # a set is written in braces
