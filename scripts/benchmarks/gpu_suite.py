@@ -36,7 +36,7 @@ from seqclf.bundle.sequence_reader import MAX_TOKENS
 from seqclf.bundle.session import open_session, thread_count
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
-from seqclf.models.onnx_export import export_onnx
+from seqclf.models.onnx.export import export_onnx
 from seqclf.system.environment import resident_mb
 
 Rows = list[dict[str, Any]]

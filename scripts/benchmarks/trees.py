@@ -21,7 +21,7 @@ from torch import Tensor
 
 from seqclf import load_config
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx_export import export_onnx
+from seqclf.models.onnx.export import export_onnx
 from seqclf.models.tree_lstm import TreeLSTM
 
 VOCABULARY = 1000

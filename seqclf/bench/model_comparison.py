@@ -29,7 +29,7 @@ from seqclf.bundle.session import open_session
 from seqclf.config.instantiate import Config
 from seqclf.data.storage.ragged import take
 from seqclf.errors import InputError
-from seqclf.models.onnx_export import export_onnx
+from seqclf.models.onnx.export import export_onnx
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject, JsonResult
 

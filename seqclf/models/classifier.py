@@ -11,8 +11,7 @@ from torch import Tensor, nn
 
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.models.chunk_step import ChunkStep
-from seqclf.models.dropout import TokenDropout
-from seqclf.models.embedding import FieldEmbedding
+from seqclf.models.embedding import FieldEmbedding, TokenDropout
 from seqclf.models.encoder import build_encoder, no_trees
 from seqclf.models.pooling import Pooling
 

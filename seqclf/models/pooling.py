@@ -29,7 +29,7 @@ class RunningMax(nn.Module):
         return outputs.cummax(dim=1).values
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx_running_max import OnnxRunningMax  # onnxscript, which only an export needs
+        from seqclf.models.onnx.running_max import OnnxRunningMax  # onnxscript, which only an export needs
 
         return OnnxRunningMax()
 

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
-from seqclf.models.dropout import TokenDropout
+from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.onnx_layers import STATE_NAMES, OnnxLayer
+from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
 from seqclf.models.options import check_residual
 from seqclf.models.running_state import State
 

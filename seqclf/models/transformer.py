@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.errors import InputError
-from seqclf.models.dropout import TokenDropout
+from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.options import check_heads
 from seqclf.models.pooling import token_mask

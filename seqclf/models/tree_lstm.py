@@ -154,7 +154,7 @@ class TreeLSTM(SequenceEncoder):
         return levels[::-1]
 
     def onnx_form(self) -> nn.Module:
-        from seqclf.models.onnx_tree import OnnxTreeLSTM  # onnxscript, which only an export needs
+        from seqclf.models.onnx.tree import OnnxTreeLSTM  # onnxscript, which only an export needs
 
         return OnnxTreeLSTM(self)
 

@@ -16,10 +16,9 @@ from seqclf.runs.fit import clear_run_folder, make_task, make_trainer
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import DEBUG_RESULT
-from seqclf.training.debugging.one_batch import LossCurve, overfit
 from seqclf.training.debugging.options import OverfitOptions
+from seqclf.training.debugging.overfit import LossCurve, overfit, without_regularisation
 from seqclf.training.debugging.overfit_verdict import OverfitRecord, OverfitVerdict, curve, judge
-from seqclf.training.debugging.regularisation import without_regularisation
 from seqclf.training.debugging.shape_table import ShapeTable
 from seqclf.training.options import TrainConfig
 

@@ -22,7 +22,7 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.models.onnx_export import example_inputs, export_onnx, export_step
+from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
 from seqclf.system import progress

@@ -34,23 +34,19 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
-from seqclf.training.checkpoint_callbacks import checkpoints
-from seqclf.training.checkpoint_io import AtomicCheckpointIO, write_checkpoint
+from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
+from seqclf.training.check_targets import build_callbacks
+from seqclf.training.custom_network_checks import check_foreign_network
 from seqclf.training.debugging.anomaly_trace import AnomalyTrace
-from seqclf.training.debugging.debugger import Debugger
 from seqclf.training.debugging.finite_check import FiniteCheck
-from seqclf.training.early_stopping import early_stopping
+from seqclf.training.debugging.module_hooks import Debugger
 from seqclf.training.epoch_record import EpochRecord, show_epoch
-from seqclf.training.foreign_network import check_foreign_network
-from seqclf.training.loggers.open_logger import open_logger
-from seqclf.training.loggers.run_logger import RunLogger
+from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
 from seqclf.training.options import TrainConfig
 from seqclf.training.progress_bar import TrainingProgress
 from seqclf.training.resume import check_resumable, epochs_started, left_out
-from seqclf.training.stop_on_signal import StopOnSignal
 from seqclf.training.structure_schedule import StructureSchedule
-from seqclf.training.user_callbacks import build_callbacks
 
 # Holdout: validation rows for the threshold of a guarantee, used for neither the epoch nor the settings.
 

@@ -11,8 +11,7 @@ from seqclf.config.instantiate import Config
 from seqclf.errors import InputError
 from seqclf.models.structure.carry_optimizer import carry_optimizer
 from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable
-from seqclf.models.structure.new_config import changed_config
-from seqclf.models.structure.options import ModelChange, read_change
+from seqclf.models.structure.options import ModelChange, changed_config, read_change
 from seqclf.training.module import SequenceTask
 
 

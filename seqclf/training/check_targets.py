@@ -5,17 +5,20 @@ Importing them loads PyTorch but reads no data, so a slip is reported before hou
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from seqclf.config.argument_types import check_values
 from seqclf.config.arguments import (
     Arguments,
     arguments_of,
+    check_arguments,
     drop_unused,
     require_complete,
     require_finite,
@@ -24,10 +27,38 @@ from seqclf.config.arguments import (
 from seqclf.config.instantiate import Config, build, is_foreign, locate_subclass, package_of
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.structure.new_config import changed_config
-from seqclf.models.structure.options import read_schedule
+from seqclf.models.structure.options import changed_config, read_schedule
 from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
+
+# Callbacks of Lightning that a config adds to those of every run.
+
+
+def check_callbacks(callbacks: Sequence[Mapping[str, Any]]) -> None:
+    """Raise InputError, which names the key, unless all are callbacks of Lightning with arguments that they take."""
+    for index, settings in enumerate(callbacks):
+        key = f"trainer.callbacks[{index}]"
+        if "_target_" not in settings:
+            raise InputError(f"{key}._target_", "missing", "name the class of the callback")
+        located = locate_subclass(settings["_target_"], Callback, f"{key}._target_")
+        check_arguments(key, located, settings.keys() - {"_target_"}, provided=())
+
+
+def build_callbacks(callbacks: Sequence[Mapping[str, Any]] | None) -> list[Callback]:
+    """Build callbacks of `_target_` dicts. Raises InputError, which names the key, on a value that one refuses.
+
+    >>> build_callbacks([{"_target_": "lightning.pytorch.callbacks.LambdaCallback"}])[0].state_key
+    'LambdaCallback'
+    """
+    built: list[Callback] = []
+    for index, settings in enumerate(callbacks or ()):
+        try:
+            built.append(build(settings, Callback, f"trainer.callbacks[{index}]._target_"))
+        except MisconfigurationException as error:
+            where = f"trainer.callbacks[{index}]._target_={settings['_target_']}"
+            raise InputError(where, first_line(error)) from None
+    return built
+
 
 OF_MODEL = ("fields", "num_classes")  # arguments that every network gets
 OF_ENCODER = ("input_size",)
@@ -44,7 +75,6 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
     callbacks = config.trainer.get("callbacks")
     if callbacks:
         # Loads Lightning, which otherwise only good data needs.
-        from seqclf.training.user_callbacks import check_callbacks
 
         check_callbacks(callbacks)
     check_accelerator(config.trainer.get("accelerator"))

@@ -23,9 +23,17 @@ from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.models.training_loss import training_loss
 from seqclf.system.state_validation import error_context
-from seqclf.training.checkpoint import check_size, check_trusted, check_weights, read_checkpoint
+from seqclf.training.checkpoint import (
+    GRADIENTS,
+    check_size,
+    check_trusted,
+    check_weights,
+    finish_progress,
+    load_gradients,
+    read_checkpoint,
+    save_gradients,
+)
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
-from seqclf.training.loop_state import GRADIENTS, finish_progress, load_gradients, save_gradients
 from seqclf.training.losses import build_loss
 from seqclf.training.schedule import elapsed_share, schedule_factor
 

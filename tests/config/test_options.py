@@ -32,8 +32,8 @@ from seqclf.models.recurrent import CELLS, LAYOUTS
 from seqclf.models.transformer import FEED_FORWARDS, Transformer
 from seqclf.search.space import SearchConfig, SearchOptions
 from seqclf.training import options
-from seqclf.training.loggers.open_logger import LOGGERS
 from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
+from seqclf.training.loggers.run_logger import LOGGERS
 from seqclf.training.options import TrainConfig, TrainerArguments
 from seqclf.walkthrough.options import WalkthroughConfig
 

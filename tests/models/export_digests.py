@@ -10,7 +10,7 @@ from models.conftest import FIELDS, PLAIN
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx_export import export_onnx, export_step
+from seqclf.models.onnx.export import export_onnx, export_step
 
 TREE = [
     {"name": "tree", "kind": "category", "size": 20},

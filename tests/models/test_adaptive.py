@@ -13,7 +13,7 @@ from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models import adaptive
 from seqclf.models.adaptive import AdaptiveClassifier, certainty_of, halting_distribution, tokens_read
-from seqclf.models.onnx_export import export_onnx, export_step
+from seqclf.models.onnx.export import export_onnx, export_step
 from seqclf.models.training_loss import row_costs
 
 FIELDS = [{"name": "token", "kind": "category", "size": 12}, {"name": "value", "kind": "number", "width": 3}]

@@ -10,7 +10,7 @@ import torch
 from seqclf.bundle.step_model import StepModel, read_chunks
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx_export import EXAMPLE_TIME, example_inputs, export_step
+from seqclf.models.onnx.export import EXAMPLE_TIME, example_inputs, export_step
 from seqclf.models.pooling import POOLINGS, Pooling
 from seqclf.models.recurrent import RecurrentStep
 

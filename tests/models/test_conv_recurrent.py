@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seqclf.errors import InputError
 from seqclf.models.conv_recurrent import ConvRecurrent, StridedConvolution, shortened
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.onnx.export import example_inputs, export_onnx
 
 CONVOLUTIONS = {"channels": 6, "kernel": 5, "strides": [4, 2]}
 OPTIONS = {"encoder": {"_target_": "seqclf.models.conv_recurrent.ConvRecurrent"}, "bidirectional": True, **CONVOLUTIONS}

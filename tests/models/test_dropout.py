@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqclf.models.dropout import TokenDropout
+from seqclf.models.embedding import TokenDropout
 
 
 @pytest.mark.parametrize("variational", [True, False])

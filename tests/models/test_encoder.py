@@ -14,7 +14,7 @@ from seqclf.data.schema.fields import Field
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder, check_fields
-from seqclf.models.onnx_export import export_onnx, replace_modules
+from seqclf.models.onnx.export import export_onnx, replace_modules
 from seqclf.models.recurrent import Recurrent
 
 FIELDS: list[Any] = [{"name": "value", "kind": "number", "width": 3}]

@@ -11,9 +11,9 @@ import pytest
 from models.export_digests import KINDS, digests, network
 from onnx import helper
 
-from seqclf.models.onnx_canonical import sort_carried_values
-from seqclf.models.onnx_export import export_onnx
-from seqclf.models.onnx_tree_functions import ChildSumLevels
+from seqclf.models.onnx.canonical import sort_carried_values
+from seqclf.models.onnx.export import export_onnx
+from seqclf.models.onnx.tree_functions import ChildSumLevels
 
 TESTS = Path(__file__).parents[1]
 

@@ -8,8 +8,8 @@ from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.errors import InputError
-from seqclf.models.export_checks import check_exportable, check_logits, padding_error
 from seqclf.models.parity_grid import TOLERANCE
+from seqclf.training.custom_network_checks import check_exportable, check_logits, padding_error
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
 KEY = "model._target_=mypkg.Net"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from seqclf.errors import InputError
 from seqclf.models import transformer
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid
 from seqclf.models.transformer import FeedForward, SelfAttention, Transformer, rotary_angles, rotate
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.export_checks import padding_error
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
 from seqclf.models.tree_lstm import TreeLSTM
+from seqclf.training.custom_network_checks import padding_error
 
 FIELDS = [
     {"name": "tree", "kind": "category", "size": 20},

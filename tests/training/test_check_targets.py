@@ -12,11 +12,16 @@ from seqclf.config.documentation import CONF
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.structure.new_config import changeable_keys
+from seqclf.models.structure.options import changeable_keys
 from seqclf.search.space import known_keys
-from seqclf.training.check_targets import resolve_loss, resolve_model, resolve_optimizer
+from seqclf.training.check_targets import (
+    build_callbacks,
+    check_callbacks,
+    resolve_loss,
+    resolve_model,
+    resolve_optimizer,
+)
 from seqclf.training.losses import build_loss
-from seqclf.training.user_callbacks import build_callbacks, check_callbacks
 
 FIELDS = [{"name": "value", "kind": "number", "width": 2}]
 HERE = __name__

@@ -8,7 +8,7 @@ from support.run_records import RecordingLogger, read_rows
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.plan import plan_batches
-from seqclf.training.checkpoint_callbacks import checkpoints
+from seqclf.training.callbacks import checkpoints
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.schedule import schedule_factor
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.checkpoint_io import AtomicCheckpointIO
+from seqclf.training.callbacks import AtomicCheckpointIO
 
 
 def names(folder):

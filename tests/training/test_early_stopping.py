@@ -3,7 +3,7 @@
 import lightning.pytorch as pl
 import pytest
 
-from seqclf.training.early_stopping import EarlyStopping, early_stopping
+from seqclf.training.callbacks import EarlyStopping, early_stopping
 
 # Lightning's advice on loader processes and on the folder a run is resumed in, and torch's on Lightning's trees
 pytestmark = pytest.mark.filterwarnings(

@@ -8,7 +8,7 @@ import torch
 
 from seqclf.errors import InputError
 from seqclf.training.change_structure import change_structure
-from seqclf.training.optimizer_state import check_optimizer_state
+from seqclf.training.resume import check_optimizer_state
 
 OPTIMIZERS = [
     *("ASGD", "Adadelta", "Adafactor", "Adagrad", "Adam", "Adamax", "NAdam", "RAdam", "RMSprop", "Rprop", "SGD"),

@@ -8,11 +8,9 @@ import pytest
 import torch
 
 from seqclf.system import signals
-from seqclf.training.checkpoint_callbacks import checkpoints
-from seqclf.training.early_stopping import early_stopping
+from seqclf.training.callbacks import StopOnSignal, checkpoints, early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import _check_saver
-from seqclf.training.stop_on_signal import StopOnSignal
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*does not have many workers",

@@ -11,9 +11,9 @@ import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
 
 from seqclf.errors import InputError
+from seqclf.training.callbacks import early_stopping
 from seqclf.training.change_structure import change_structure
 from seqclf.training.debugging.finite_check import FiniteCheck
-from seqclf.training.early_stopping import early_stopping
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable, epochs_started, left_out

@@ -14,9 +14,7 @@ import lightning.pytorch as pl
 import torch
 
 from seqclf.errors import InputError
-from seqclf.training.debugging.debugger import Debugger
-from seqclf.training.debugging.module_hooks import ModuleHooks
-from seqclf.training.debugging.nested_tensors import leaves, values_of
+from seqclf.training.debugging.module_hooks import Debugger, ModuleHooks, leaves, values_of
 
 WARNING = "Error detected in"  # beginning of PyTorch's warning, which holds the traceback of the forward call
 ERROR = re.compile(r"Function '(\w+)' returned nan values in its (\d+)")

@@ -12,12 +12,16 @@ from torch.utils.hooks import RemovableHandle
 from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.ragged import Split
 from seqclf.errors import InputError
-from seqclf.training.debugging.debugger import Debugger
-from seqclf.training.debugging.forward_check import Finding, ForwardCheck
-from seqclf.training.debugging.gradient_check import GradientCheck
-from seqclf.training.debugging.module_hooks import ModuleHooks
-from seqclf.training.debugging.non_finite import affected_rows, is_finite, kinds, longest_of
-from seqclf.training.debugging.row_names import row_names
+from seqclf.training.debugging.module_checks import Finding, ForwardCheck, GradientCheck
+from seqclf.training.debugging.module_hooks import (
+    Debugger,
+    ModuleHooks,
+    affected_rows,
+    is_finite,
+    kinds,
+    longest_of,
+    row_names,
+)
 
 LARGE = 1e4  # magnitudes of activations and weights that a training which does not diverge stays far below
 SCALED = "16-mixed"  # precision in which steps with infinite gradients are skipped, to find the scale of the loss

@@ -13,10 +13,7 @@ from torch import nn
 from torch.nn.utils.rnn import PackedSequence
 
 from seqclf.batching.datamodule import Batch
-from seqclf.training.debugging.debugger import Debugger
-from seqclf.training.debugging.module_hooks import ModuleHooks
-from seqclf.training.debugging.nested_tensors import Leaf, leaves, values_of
-from seqclf.training.debugging.non_finite import longest_of
+from seqclf.training.debugging.module_hooks import Debugger, Leaf, ModuleHooks, leaves, longest_of, values_of
 
 NO_FORWARD = (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict)
 HEADINGS = ("module", "class", "input", "output", "dtype", "device", "weights")

@@ -13,8 +13,7 @@ from lightning.pytorch.loggers import MLFlowLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.instantiate import Config
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, warn_without
-from seqclf.training.loggers.score_names import shown_names
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 
 SERVICE = "MLflow"
 FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")

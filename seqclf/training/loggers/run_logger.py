@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,12 +13,60 @@ from typing import Any, ClassVar, NamedTuple
 
 from lightning.pytorch.loggers import Logger
 
-from seqclf.config.instantiate import Config
+from seqclf.config.instantiate import Config, locate
 from seqclf.data.storage.dataset import Dataset
-from seqclf.errors import first_line
-from seqclf.evaluation.metrics import metric_title
+from seqclf.errors import InputError, first_line
+from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_title
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.results import Evaluation, RunMetrics
-from seqclf.training.loggers.score_names import main_scores, shown_scores
+
+# Names and values of the scores that loggers show: `macro_recall` over all classes, `recall_of_LABEL` of one.
+#
+# Lightning's names, which callbacks monitor, stay as they are: `validation/recall` and `validation/recall/LABEL`.
+
+SPLITS = ("train", "validation", "test")
+MACRO = ("recall", "precision", "f1")  # means over classes
+MOST_CLASSES = 50  # of which each has a score of its own
+
+
+def shown_name(name: str) -> str:
+    """Return the name that a logger shows for one of Lightning's.
+
+    >>> shown_name("validation/recall"), shown_name("validation/recall/yes"), shown_name("system/step_ms")
+    ('validation/macro_recall', 'validation/recall_of_yes', 'system/step_ms')
+    """
+    split, _, metric = name.partition("/")
+    if split not in SPLITS:
+        return name
+    if metric in MACRO:
+        return f"{split}/macro_{metric}"
+    kind, slash, label = metric.partition("/")
+    return f"{split}/{kind}_of_{label}" if slash and kind in MACRO else name
+
+
+def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
+    """Return metrics under the names that a logger shows."""
+    return {shown_name(name): value for name, value in metrics.items()}
+
+
+def main_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+    """Return loss, accuracy and the macro means of a split by the name that a logger shows."""
+    return {f"macro_{name}" if name in MACRO else name: getattr(metrics, name) for name in MAIN_METRICS}
+
+
+def shown_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+    """Return the scores of a split by name: each once, and none that is not defined.
+
+    Average precision and AUROC are those of the positive label, or means over more than two classes.
+    """
+    positive = metrics.positive
+    scores: dict[str, float | None] = {**main_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
+    scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}
+    if len(metrics.recall_by_class) <= MOST_CLASSES:
+        scores |= {f"recall_of_{label}": recall for label, recall in metrics.recall_by_class.items()}
+    if positive is not None:
+        scores |= {f"precision_of_{positive.label}": positive.precision, f"f1_of_{positive.label}": positive.f1}
+    return {name: float(value) for name, value in scores.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,3 +180,32 @@ def answers(url: str, seconds: float) -> bool:
     thread.start()
     thread.join(seconds)
     return answered.is_set()
+
+
+# Choice of the logger by its name in the config.
+
+PACKAGE = "seqclf.training.loggers"
+# By name. A module is imported when its logger is chosen. csv and none have none: every run writes metrics.csv.
+LOGGERS = {
+    "wandb": f"{PACKAGE}.wandb_logger.WandbRun",
+    "mlflow": f"{PACKAGE}.mlflow_logger.MlflowRun",
+    "tensorboard": f"{PACKAGE}.tensorboard_logger.TensorBoardRun",
+}
+
+
+def open_logger(settings: Config, run: Path, config: Config) -> RunLogger | None:
+    """Return the logger of `settings` (conf/logger), or None if there is none or it cannot start.
+
+    `run`: the run folder. `config`: recorded with the run. Raises InputError if its package is not installed.
+    """
+    name = settings["name"]
+    if name not in LOGGERS:
+        return None
+    kind: type[RunLogger] = locate(LOGGERS[name])
+    try:
+        return kind.open(settings, run, config)
+    except ImportError:
+        raise InputError(f"logger={name}", "not installed", f'pip install "seqclf[{name}]"') from None
+    except Exception as error:
+        warn_without(kind.service, error)
+        return None

@@ -9,8 +9,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.instantiate import Config
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
-from seqclf.training.loggers.score_names import shown_names
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, shown_names
 
 
 class _Curves(TensorBoardLogger):

@@ -15,8 +15,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from seqclf.config.instantiate import Config
 from seqclf.errors import first_line
-from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers
-from seqclf.training.loggers.score_names import shown_names
+from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names
 from seqclf.training.loggers.wandb_content import log_artifacts, log_result
 
 BY_EPOCH = ("train/*", "validation/*", "system/*")

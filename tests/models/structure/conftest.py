@@ -7,9 +7,9 @@ import numpy as np
 import torch
 
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.onnx_export import example_inputs
+from seqclf.models.onnx.export import example_inputs
 from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.new_config import changed_config
+from seqclf.models.structure.options import changed_config
 from seqclf.models.tree_classifier import TreeClassifier
 
 CLASSES = 4

@@ -8,7 +8,7 @@ from seqclf.models.structure import axes as axes_module
 from seqclf.models.structure.axes import continued_moment
 from seqclf.models.structure.carry_optimizer import carry_optimizer
 from seqclf.models.structure.change_network import change_network
-from seqclf.models.structure.new_config import changed_config
+from seqclf.models.structure.options import changed_config
 
 from .conftest import CLASSES, COMMON, ENCODERS, SEQUENCE, Case
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.models.onnx_export import example_inputs, export_onnx
+from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, logit_error
 
 from .conftest import COMMON, ENCODERS, SEQUENCE, Case, preserving_change, random_config

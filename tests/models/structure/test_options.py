@@ -6,8 +6,7 @@ import pytest
 
 from seqclf.config.documentation import Command
 from seqclf.errors import InputError
-from seqclf.models.structure.new_config import changed_config
-from seqclf.models.structure.options import CHANGEABLE, KEYS, ModelChange, read_schedule
+from seqclf.models.structure.options import CHANGEABLE, KEYS, ModelChange, changed_config, read_schedule
 
 from .conftest import COMMON, ENCODERS
 

@@ -8,7 +8,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from seqclf.training.loggers.mlflow_logger import MlflowRun, mlflow_key
-from seqclf.training.loggers.open_logger import open_logger
+from seqclf.training.loggers.run_logger import open_logger
 
 CONFIG = {"model": {"hidden_size": 8, "cell": "gru"}, "data": {"fields": {"a/b (c)": "number"}}, "seed": 0}
 

@@ -6,7 +6,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from seqclf.errors import InputError
-from seqclf.training.loggers.open_logger import open_logger
+from seqclf.training.loggers.run_logger import open_logger
 
 
 @pytest.mark.parametrize("name", ["csv", "none"])

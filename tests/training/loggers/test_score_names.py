@@ -5,7 +5,7 @@ import pytest
 
 from seqclf.evaluation.metrics import MAIN_METRICS, classification_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.training.loggers.score_names import MOST_CLASSES, shown_name, shown_scores
+from seqclf.training.loggers.run_logger import MOST_CLASSES, shown_name, shown_scores
 
 
 def test_recall_says_whether_it_is_of_all_classes_or_of_one():

@@ -23,9 +23,9 @@ from torch.export import Dim
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
-from seqclf.models.onnx_canonical import make_canonical, sort_carried_values
-from seqclf.models.onnx_layers import OPSET, is_stack, use_operators
-from seqclf.models.onnx_obstacles import WRAPPER, explain_failure, explain_fixed_axis
+from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
+from seqclf.models.onnx.layers import OPSET, is_stack, use_operators
+from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis
 
 # Not 1, which the exporter would take for a fixed size. Time is long enough for encoders that shorten it.
 EXAMPLE_BATCH, EXAMPLE_TIME, EXAMPLE_VALUES = 2, 33, 4

@@ -12,7 +12,7 @@ import torch
 
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble
-from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
+from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 from seqclf.models.parity_grid import grid
 from seqclf.models.pooling import Pooling
 

@@ -8,7 +8,7 @@ from torch import nn
 from seqclf.data.storage.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.runs.fit import _model_warnings
-from seqclf.training.foreign_network import check_foreign_network
+from seqclf.training.custom_network_checks import check_foreign_network
 
 HERE = __name__
 
@@ -181,5 +181,5 @@ def test_a_network_is_tried_on_sequences_as_long_as_those_of_the_data(task, with
 
 
 def test_networks_of_this_package_are_not_tried(task, monkeypatch):
-    monkeypatch.setattr("seqclf.training.foreign_network.padding_error", None)
+    monkeypatch.setattr("seqclf.training.custom_network_checks.padding_error", None)
     assert check_foreign_network(task(), export=True) == []

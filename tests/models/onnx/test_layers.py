@@ -13,7 +13,7 @@ from torch.nn.utils.parametrizations import weight_norm
 from torch.nn.utils.rnn import pack_padded_sequence
 
 from seqclf.errors import InputError
-from seqclf.models.onnx_export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
+from seqclf.models.onnx.export import EXAMPLE_BATCH, EXAMPLE_TIME, example_inputs, export_onnx
 
 FIELDS: list[Any] = [{"name": "x", "kind": "number", "width": 4}]
 KINDS = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.models.onnx_tree_functions import DOMAIN, FUNCTIONS, VERSION
+from seqclf.models.onnx.tree_functions import DOMAIN, FUNCTIONS, VERSION
 from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
 
 if TYPE_CHECKING:

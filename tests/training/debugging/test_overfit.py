@@ -10,10 +10,8 @@ from torch import nn
 
 from seqclf.data.storage.ragged import Ragged
 from seqclf.errors import InputError
-from seqclf.training.debugging.contradictions import contradictions
-from seqclf.training.debugging.one_batch import LossCurve, chosen_rows, overfit
+from seqclf.training.debugging.overfit import LossCurve, chosen_rows, contradictions, overfit, without_regularisation
 from seqclf.training.debugging.overfit_verdict import judge
-from seqclf.training.debugging.regularisation import without_regularisation
 
 PLAIN = {"dropout": 0.0, "token_dropout": 0.0, "number_noise": 0.0}
 STEADY = {"lr": 0.03, "weight_decay": 0.0, "schedule": {"warmup": 0.0, "decay": "none", "floor": 0.0}}
