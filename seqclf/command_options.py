@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from seqclf.batching.options import BatchingOptions
-from seqclf.config.instantiate import read_trust
 from seqclf.config.options import CommandOptions, Count, FullText, Text
+from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import ThresholdOption
 from seqclf.training.options import CheckpointFile

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def main(config: TrainConfig) -> TrainingResult:
     """Prepare, train, score, export."""
     from seqclf.config.hydra_command import run_folder
-    from seqclf.config.written_keys import written_keys
+    from seqclf.config.user_keys import written_keys
     from seqclf.runs.steps import run_training
 
     return run_training(_with_group(config), run_folder(), written_keys())

@@ -12,9 +12,9 @@ from omegaconf import OmegaConf
 from support.doc_pages import DOCS, ROOT, anchors, blocks, links, pages, run_blocks, seqclf_commands
 
 from seqclf.config.documentation import CONF
-from seqclf.config.instantiate import locate
 from seqclf.config.options import parse_options
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.override_checks import TypedArguments
+from seqclf.config.targets import locate
 
 OPTIONS = {
     "train": "seqclf.training.options.TrainConfig",

@@ -14,9 +14,9 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.config.composition import Composition, compose_config
 from seqclf.config.hydra_command import check_config, user_error
-from seqclf.config.instantiate import Config
-from seqclf.config.typed_arguments import TypedArguments
-from seqclf.config.written_keys import keys_written_in
+from seqclf.config.override_checks import TypedArguments
+from seqclf.config.targets import Config
+from seqclf.config.user_keys import keys_written_in
 from seqclf.data.caching.stored_tables import store_table
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import column_names, is_table, to_arrow

@@ -61,7 +61,7 @@ def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., 
     from seqclf.bench.page import write_page
     from seqclf.bench.settings import build_settings
     from seqclf.bench.tables import show_workload
-    from seqclf.config.written_keys import written_keys
+    from seqclf.config.user_keys import written_keys
     from seqclf.documents.terminal import console
     from seqclf.models.encoder import check_fields
 

@@ -14,8 +14,7 @@ from seqclf.bench.machine import PEAKS_TITLE, Machine, MemoryGrowth, describe_ma
 from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer, has_layouts, modes_of
 from seqclf.bench.timing import ModeTiming, time_modes
 from seqclf.bench.workload import Workload, WorkloadSize, dataset_workload, generate_workload
-from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import Config, locate
+from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.data.prepare import DataOptions, FieldCheck, accept_fields, prepare
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import build_encoder, reads_trees

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from seqclf.batching.collate import pad
 from seqclf.bench.workload import Workload
-from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import Config, locate
+from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier

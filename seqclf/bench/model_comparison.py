@@ -26,7 +26,7 @@ from seqclf.bench.timing import (
 from seqclf.bench.workload import Workload, WorkloadSize
 from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import open_session
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.data.storage.ragged import take
 from seqclf.errors import InputError
 from seqclf.models.onnx.export import export_onnx

@@ -19,10 +19,10 @@ from seqclf.bench.options import ALL_MODELS, BenchConfig
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.command_line import typed_command
 from seqclf.config.hydra_command import check_config, typed_overrides, user_error
-from seqclf.config.instantiate import Config, is_foreign, locate
+from seqclf.config.override_checks import TypedArguments
 from seqclf.config.suggestions import must_be_one_of
-from seqclf.config.typed_arguments import TypedArguments
-from seqclf.config.written_keys import written_with
+from seqclf.config.targets import Config, is_foreign, locate
+from seqclf.config.user_keys import written_with
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.training.check_targets import resolve_model

@@ -24,7 +24,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seqclf.config.documentation import CONF
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 
 VERSION_BASE = "1.3"
 _LOCK = threading.RLock()

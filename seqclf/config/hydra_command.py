@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -26,9 +27,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import CONF
-from seqclf.config.instantiate import Config, locate
-from seqclf.config.missing_package import missing_package
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.override_checks import TypedArguments
+from seqclf.config.targets import Config, locate
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
@@ -37,6 +37,30 @@ from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
     from seqclf.config.options import CommandOptions
+
+
+# Errors about packages that an installation without dependencies left out.
+
+DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # of modules with another name
+
+
+def missing_package(error: ModuleNotFoundError) -> InputError | None:
+    """Return the error line of a missing module, None if it is of no package that seqclf requires.
+
+    >>> missing_package(ModuleNotFoundError("No module named 'sklearn'", name="sklearn.metrics"))
+    InputError('scikit-learn is not installed, which this needs; pip install scikit-learn')
+    >>> missing_package(ModuleNotFoundError("No module named 'mine'", name="mine"))
+    """
+    module = (error.name or "").partition(".")[0]
+    package = DISTRIBUTIONS.get(module, module.replace("_", "-"))
+    try:
+        required = {re.split(r"[\s<>=!~;\[]", text, maxsplit=1)[0] for text in requires("seqclf") or []}
+    except PackageNotFoundError:  # run from the sources, without an installation that could lack something
+        return None
+    if not module or package not in required:
+        return None
+    return InputError(None, f"{package} is not installed, which this needs", f"pip install {package}")
+
 
 NEARLY_FULL = 2**20  # bytes
 

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import PurePath
 
 from seqclf.config.documentation import GLOBAL_GROUP, Command, Key
-from seqclf.config.habits import BY_COMMAND, BY_HABIT, NOT_SET, as_boolean
+from seqclf.config.key_aliases import BY_COMMAND, BY_HABIT, NOT_SET, as_boolean
 from seqclf.config.override_text import argument, shell_word
 
 NEAR = 0.8  # least similarity of a misspelled name

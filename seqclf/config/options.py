@@ -13,9 +13,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from seqclf.config.override_text import label_text
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.config.validation_errors import input_error
-from seqclf.config.yaml_text import label_text
 from seqclf.errors import RefusedValueError
 
 Model = TypeVar("Model", bound="Options")

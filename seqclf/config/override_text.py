@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Collection
+from typing import Any
 
 # Values that Hydra reads as the same text. Others hold its grammar (commas, brackets, quotes) or letters outside ASCII.
 PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
@@ -76,3 +77,15 @@ def quote_values(arguments: list[str], keys: Collection[str]) -> list[str]:
 
 def _is_quoted(value: str) -> bool:
     return len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+
+
+# Text of YAML scalars, as data files have it.
+
+
+def label_text(value: Any) -> str:
+    """Return a label, id or column name as the data has it: YAML reads `true` as a boolean and 3 as a number.
+
+    >>> label_text(True), label_text(3), label_text("spam")
+    ('true', '3', 'spam')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -11,9 +11,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from typing_extensions import get_type_hints, is_typeddict
 
-from seqclf.config.habits import as_boolean
+from seqclf.config.key_aliases import as_boolean
+from seqclf.config.override_text import label_text
 from seqclf.config.suggestions import did_you_mean, must_be_one_of
-from seqclf.config.yaml_text import label_text
 from seqclf.errors import InputError, RefusedValueError
 
 KINDS = {

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
-from seqclf.config.override_text import shell_word
-from seqclf.config.yaml_text import label_text
+from seqclf.config.override_text import label_text, shell_word
 from seqclf.data.reading.input_query import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from seqclf.config.yaml_text import label_text
+from seqclf.config.override_text import label_text
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature, softmax
 from seqclf.evaluation.thresholds import HOLDS, THRESHOLDS, Threshold

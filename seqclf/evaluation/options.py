@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Options
-from seqclf.config.yaml_text import label_text
+from seqclf.config.override_text import label_text
 from seqclf.errors import InputError, RefusedValueError
 from seqclf.evaluation.decision import RULES
 

@@ -9,9 +9,8 @@ import numpy as np
 import yaml
 from torch import Tensor, nn
 
-from seqclf.config.arguments import arguments_of, check_arguments
 from seqclf.config.documentation import CONF
-from seqclf.config.instantiate import build, locate, locate_subclass
+from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.field_spec import PARENTS
 from seqclf.errors import InputError

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.instantiate import build
+from seqclf.config.targets import build
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.options import refuse_members

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal, Required
 from pydantic import AfterValidator, ConfigDict, Discriminator, Field, Tag
 from typing_extensions import TypedDict
 
-from seqclf.config.instantiate import is_foreign
 from seqclf.config.options import Count, NonNegative, ZeroOrMore
 from seqclf.config.suggestions import must_be_one_of
+from seqclf.config.targets import is_foreign
 from seqclf.errors import InputError, RefusedValueError
 
 TRANSFORMER = "seqclf.models.transformer.Transformer"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.runs.fit import clear_run_folder, make_task, make_trainer

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.evaluation.calibration import fit_temperature

@@ -20,7 +20,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.instantiate import Config, package_of, targets
+from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.ragged import Split, subset

@@ -25,7 +25,7 @@ def _search(config: SearchConfig) -> SearchResult:
     import shlex
 
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
-    from seqclf.config.written_keys import written_keys
+    from seqclf.config.user_keys import written_keys
     from seqclf.documents.terminal import console
     from seqclf.search.space import as_overrides, known_keys
     from seqclf.search.trials import (

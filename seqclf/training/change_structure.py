@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.errors import InputError
 from seqclf.models.structure.carry_optimizer import carry_optimizer
 from seqclf.models.structure.change_network import change_network, frozen_weights, require_memory, set_trainable

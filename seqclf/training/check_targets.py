@@ -15,16 +15,20 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from seqclf.config.argument_types import check_values
-from seqclf.config.arguments import (
+from seqclf.config.targets import (
     Arguments,
+    Config,
     arguments_of,
+    build,
     check_arguments,
     drop_unused,
+    is_foreign,
+    locate_subclass,
+    package_of,
     require_complete,
     require_finite,
     require_known,
 )
-from seqclf.config.instantiate import Config, build, is_foreign, locate_subclass, package_of
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.structure.options import changed_config, read_schedule

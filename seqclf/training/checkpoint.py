@@ -14,7 +14,7 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.instantiate import Trust, package_of, require_trusted, targets
+from seqclf.config.targets import Trust, package_of, require_trusted, targets
 from seqclf.data.encoding.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier

@@ -19,7 +19,7 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.instantiate import is_foreign, targets
+from seqclf.config.targets import is_foreign, targets
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import Ensemble

@@ -19,10 +19,9 @@ from pydantic import BeforeValidator, Field
 from torch import Tensor, nn
 from torch.nn import functional
 
-from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import build, locate_subclass
 from seqclf.config.options import NonNegative
-from seqclf.config.yaml_text import label_text
+from seqclf.config.override_text import label_text
+from seqclf.config.targets import arguments_of, build, locate_subclass
 from seqclf.errors import InputError, RefusedValueError
 
 OFFERED = ("classes", "class_counts")  # arguments that a loss gets if its signature has them

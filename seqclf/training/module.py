@@ -13,8 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.arguments import arguments_of
-from seqclf.config.instantiate import Config, Trust, build, is_foreign, locate, targets
+from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import MAIN_METRICS, epoch_value

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
-from seqclf.config.instantiate import locate
+from seqclf.config.targets import locate
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
-from seqclf.config.instantiate import Config, is_foreign, targets
+from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.structure.options import ScheduledChange, read_schedule

@@ -48,7 +48,7 @@ class WalkthroughResult(JsonResult):
 def main(config: WalkthroughConfig) -> WalkthroughResult | None:
     """Train a model unless there is one, and show every stage of some rows."""
     from seqclf.config.hydra_command import run_folder
-    from seqclf.config.written_keys import written_keys
+    from seqclf.config.user_keys import written_keys
     from seqclf.system import signals
     from seqclf.system.run_folder import remove_empty_folder
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
-from seqclf.config.instantiate import read_trust
 from seqclf.config.options import Text
+from seqclf.config.targets import read_trust
 from seqclf.training.options import TrainConfig
 
 MOST_ROWS = 50  # that a page shows readably

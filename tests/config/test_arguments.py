@@ -2,7 +2,7 @@
 
 import pytest
 
-from seqclf.config.arguments import arguments_of, check_arguments, drop_unused
+from seqclf.config.targets import arguments_of, check_arguments, drop_unused
 from seqclf.errors import InputError
 
 

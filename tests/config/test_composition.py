@@ -9,8 +9,8 @@ from omegaconf import OmegaConf
 
 from seqclf.config.composition import CONF, compose_config, train_defaults
 from seqclf.config.hydra_command import check_config, user_error
-from seqclf.config.typed_arguments import TypedArguments
-from seqclf.config.written_keys import keys_written_in
+from seqclf.config.override_checks import TypedArguments
+from seqclf.config.user_keys import keys_written_in
 
 OPTIONS = "seqclf.training.options.TrainConfig"
 OVERRIDES = ["model=gru", "model.hidden_size=16", "experiment=names", "path=here", "+trainer.overfit_batches=2"]

@@ -11,8 +11,8 @@ from support.command_modules import command_module
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.documentation import CONF
-from seqclf.config.instantiate import build, locate
 from seqclf.config.options import parse_options
+from seqclf.config.targets import build, locate
 from seqclf.models.ensemble import build_classifier
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from seqclf.config.instantiate import build, generate, locate, read_trust, targets
+from seqclf.config.targets import build, generate, locate, read_trust, targets
 from seqclf.errors import InputError
 
 

@@ -6,9 +6,9 @@ import pytest
 
 from seqclf.config.composition import compose_config
 from seqclf.config.documentation import Command
-from seqclf.config.habits import BY_HABIT
 from seqclf.config.key_advice import advise_choice, advise_key
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.key_aliases import BY_HABIT
+from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
 
 COMMANDS = ("train", "search", "bench", "predict", "evaluate", "export")

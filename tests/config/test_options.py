@@ -20,7 +20,7 @@ from seqclf.bench.options import LENGTHS_NAMES, MODE_NAMES, BenchConfig
 from seqclf.command_options import DescribeConfig, EvaluateConfig, ExportConfig, PredictConfig
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
-from seqclf.config.yaml_text import label_text
+from seqclf.config.override_text import label_text
 from seqclf.data.options import DataOptions, SplitOptions
 from seqclf.data.splitting import assignment
 from seqclf.errors import InputError

@@ -20,7 +20,7 @@ import pyarrow as pa
 import tokenizers
 
 from seqclf import __version__
-from seqclf.config.instantiate import locate_generator
+from seqclf.config.targets import locate_generator
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, kind_names
 from seqclf.data.options import DataOptions
 from seqclf.data.reading import sources

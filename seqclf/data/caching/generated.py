@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from seqclf.config.instantiate import generate
+from seqclf.config.targets import generate
 from seqclf.data.caching.cache import CONTENT, CacheEntry
 from seqclf.data.caching.checksums import verify, write_checksums
 from seqclf.data.caching.fingerprint import generator_code

@@ -9,8 +9,8 @@ import psutil
 import torch
 from torch import nn
 
-from seqclf.config.instantiate import Config, is_foreign, targets
 from seqclf.config.suggestions import did_you_mean
+from seqclf.config.targets import Config, is_foreign, targets
 from seqclf.data.encoding.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble, build_classifier

@@ -7,11 +7,10 @@ from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from seqclf.config.instantiate import Config
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
-from seqclf.config.override_text import is_plain, quoted
+from seqclf.config.override_text import is_plain, label_text, quoted
 from seqclf.config.suggestions import did_you_mean
-from seqclf.config.yaml_text import label_text
+from seqclf.config.targets import Config
 from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare, check_pooling
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule, as_is
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.data.storage.ragged import Ragged, Split
 from seqclf.errors import InputError
 from seqclf.training.debugging.module_hooks import row_name

@@ -12,7 +12,7 @@ from typing import Any
 from lightning.pytorch.loggers import MLFlowLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names, warn_without
 
 SERVICE = "MLflow"

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from lightning.pytorch.loggers import Logger
 
-from seqclf.config.instantiate import Config, locate
+from seqclf.config.targets import Config, locate
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_title

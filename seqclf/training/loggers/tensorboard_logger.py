@@ -8,7 +8,7 @@ from pathlib import Path
 from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, shown_names
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from lightning.pytorch.loggers import WandbLogger
 from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
-from seqclf.config.instantiate import Config
+from seqclf.config.targets import Config
 from seqclf.errors import first_line
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, shown_names
 from seqclf.training.loggers.wandb_content import log_artifacts, log_result

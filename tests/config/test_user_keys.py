@@ -6,7 +6,7 @@ import hydra
 import pytest
 
 from seqclf.config.documentation import CONF
-from seqclf.config.written_keys import written_keys
+from seqclf.config.user_keys import written_keys
 
 FILES = {
     "model/mine.yaml": "_target_: mine.Net\nkernel: 5\nencoder: {_target_: mine.Conv}\n",

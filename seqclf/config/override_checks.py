@@ -23,10 +23,10 @@ from hydra.errors import HydraException
 
 from seqclf.config.command_line import chosen_groups, typed_command
 from seqclf.config.documentation import GLOBAL_GROUP
-from seqclf.config.instantiate import locate
 from seqclf.config.key_advice import advise_choice, advise_key, experiment_variables, set_mapping
 from seqclf.config.override_text import argument, is_plain, quoted, shell_word
 from seqclf.config.suggestions import must_be_one_of
+from seqclf.config.targets import locate
 from seqclf.errors import InputError
 
 OWN_FILES = ("--config-dir", "-cd", "--config-path", "-cp", "--config-name", "-cn")

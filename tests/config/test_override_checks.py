@@ -5,7 +5,7 @@ import shlex
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from seqclf.config.typed_arguments import TypedArguments
+from seqclf.config.override_checks import TypedArguments
 from seqclf.errors import InputError
 
 
