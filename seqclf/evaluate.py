@@ -12,7 +12,7 @@ from seqclf.errors import InputError
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import EvaluateConfig
-    from seqclf.data.encoding.described_row import DescribedRow
+    from seqclf.data.encoding.token_table import DescribedRow
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source

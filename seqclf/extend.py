@@ -29,10 +29,6 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.encoder import Encoder as Encoder
     from seqclf.data.encoding.encoder import EncoderState as EncoderState
     from seqclf.data.encoding.encoder import ReadColumns as ReadColumns
-    from seqclf.data.encoding.field_spec import BagSpec as BagSpec
-    from seqclf.data.encoding.field_spec import CategorySpec as CategorySpec
-    from seqclf.data.encoding.field_spec import FieldSpec as FieldSpec
-    from seqclf.data.encoding.field_spec import NumberSpec as NumberSpec
     from seqclf.data.encoding.list_columns import list_lengths as list_lengths
     from seqclf.data.encoding.list_columns import list_values as list_values
     from seqclf.data.encoding.list_columns import vector_values as vector_values
@@ -44,12 +40,16 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.options import flag_option as flag_option
     from seqclf.data.encoding.options import positive_option as positive_option
     from seqclf.data.encoding.options import text_option as text_option
-    from seqclf.data.reading.formats.arrow_format import ArrowFormat as ArrowFormat
-    from seqclf.data.reading.formats.format import Files as Files
-    from seqclf.data.reading.formats.format import Format as Format
-    from seqclf.data.reading.formats.format import TableSql as TableSql
-    from seqclf.data.reading.formats.format import scan as scan
-    from seqclf.data.validation.problems import Problems as Problems
+    from seqclf.data.field_spec import BagSpec as BagSpec
+    from seqclf.data.field_spec import CategorySpec as CategorySpec
+    from seqclf.data.field_spec import FieldSpec as FieldSpec
+    from seqclf.data.field_spec import NumberSpec as NumberSpec
+    from seqclf.data.reading.format import ArrowFormat as ArrowFormat
+    from seqclf.data.reading.format import Files as Files
+    from seqclf.data.reading.format import Format as Format
+    from seqclf.data.reading.format import TableSql as TableSql
+    from seqclf.data.reading.format import scan as scan
+    from seqclf.data.schema.problems import Problems as Problems
     from seqclf.documents.formatting import number as number
     from seqclf.documents.html import Bar as Bar
     from seqclf.documents.html import Section as Section
@@ -68,14 +68,13 @@ _NAMES = {
     "config.options": "Count NonNegative Positive Share",
     "data.encoding.check_encoders": "check_encoders",
     "data.encoding.encoder": "EncodedField Encoder EncoderState ReadColumns",
-    "data.encoding.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec",
+    "data.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec",
     "data.encoding.list_columns": "list_lengths list_values vector_values",
     "data.encoding.list_encoder": "ListEncoder",
     "data.encoding.number_column": "NumberColumn",
     "data.encoding.options": "Option choice_option count_option flag_option positive_option text_option",
-    "data.reading.formats.arrow_format": "ArrowFormat",
-    "data.reading.formats.format": "Files Format TableSql scan",
-    "data.validation.problems": "Problems",
+    "data.reading.format": "ArrowFormat Files Format TableSql scan",
+    "data.schema.problems": "Problems",
     "errors": "InputError",
     "models.encoder": "SequenceEncoder",
     "documents.formatting": "number",

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
-    from seqclf.data.schema.label_types import Label
+    from seqclf.data.schema.schema import Label
 
 Item = TypeVar("Item")
 

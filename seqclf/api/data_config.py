@@ -17,9 +17,9 @@ from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.override_checks import TypedArguments
 from seqclf.config.targets import Config
 from seqclf.config.user_keys import keys_written_in
-from seqclf.data.caching.stored_tables import store_table
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.tables import column_names, is_table, to_arrow
+from seqclf.data.storage.cache import store_table
 from seqclf.errors import InputError
 from seqclf.training.options import TrainConfig
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqclf.batching.plan import round_up
-from seqclf.data.storage.ragged import Ragged
+from seqclf.data.storage.store import Ragged
 
 
 def pad(

@@ -21,7 +21,7 @@ from seqclf.batching.plan import plan_arguments
 from seqclf.batching.resume_settings import PLAN_KEYS, check_same_batches
 from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
 from seqclf.config.options import parse_options
-from seqclf.data.storage.ragged import Split, release_pages, size_in_bytes
+from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.errors import InputError
 
 RESIDENT_BYTES = 256 * 2**20  # splits up to this size may stay in memory

@@ -12,9 +12,9 @@ from seqclf.bundle.occlusion import Contributions, apart_fields, log_odds, occlu
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.table_predictions import table_source, to_library
 from seqclf.data.encoding.encoders import encode, token_texts
-from seqclf.data.encoding.field_spec import PARENTS
+from seqclf.data.field_spec import PARENTS
 from seqclf.data.reading.sources import Source
-from seqclf.data.storage.ragged import Ragged
+from seqclf.data.storage.store import Ragged
 from seqclf.system import progress
 
 if TYPE_CHECKING:

@@ -8,9 +8,8 @@ from typing import NamedTuple
 from rich.console import Console
 from rich.text import Text
 
-from seqclf.data.encoding.binarize import PARTIAL
 from seqclf.data.encoding.kinds.tree import INNER
-from seqclf.data.encoding.phrases import phrase
+from seqclf.data.encoding.trees import PARTIAL, phrase
 from seqclf.documents.formatting import shortened
 
 MOST_TOKENS = 60

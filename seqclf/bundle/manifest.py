@@ -16,8 +16,7 @@ from typing import Any
 from seqclf.bundle.step_model import STATE, STEP
 from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
-from seqclf.data.schema.label_types import typed_labels
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import Schema, typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision

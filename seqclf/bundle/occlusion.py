@@ -15,10 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import PARENTS
+from seqclf.data.encoding.leave_one_out import TokenRemoval
 from seqclf.data.encoding.list_columns import list_offsets
-from seqclf.data.encoding.removal import TokenRemoval
-from seqclf.data.storage.ragged import Ragged, take
+from seqclf.data.field_spec import PARENTS
+from seqclf.data.storage.store import Ragged, take
 
 OWNERS = "owners of values"  # an array beside the fields; its spaces keep it apart from their names
 MAX_OCCLUDED_TOKENS = 500_000  # at a time, of all shortened copies together

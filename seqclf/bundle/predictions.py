@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.schema.label_types import Label
+from seqclf.data.schema.schema import Label
 
 if TYPE_CHECKING:
     from seqclf.bundle.runtime import Predictions

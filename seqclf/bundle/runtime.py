@@ -19,19 +19,18 @@ from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import Read, StepModel, open_step
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import by_field_names, predict_table, required_columns, table_probabilities
-from seqclf.data.collect import labelled
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.list_columns import lengths_or_zero
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.reading.tables import is_pandas, is_table
-from seqclf.data.schema.label_types import Label, typed_labels
-from seqclf.data.schema.schema import Schema, require_columns
-from seqclf.data.storage.ragged import Ragged, take
-from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.schema.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.schema.rows import SourceRows
+from seqclf.data.schema.schema import Label, Schema, require_columns, typed_labels
+from seqclf.data.stage_rows import labelled
+from seqclf.data.storage.store import Ragged, take
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.tokens_curve import TokensCurve

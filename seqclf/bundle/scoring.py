@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.encoding.described_row import DescribedRow, describe_row
 from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError

@@ -14,7 +14,7 @@ import onnxruntime
 
 from seqclf.bundle.cuda import INSTALL, PROVIDER, cuda_obstacle, has_card, not_started
 from seqclf.config.suggestions import must_be_one_of
-from seqclf.data.encoding.field_spec import FieldSpec, input_axes, input_type
+from seqclf.data.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
 
 DEVICES = ("auto", "cpu", "cuda")

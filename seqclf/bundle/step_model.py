@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqclf.bundle.session import check_model, open_session
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, error_context
 

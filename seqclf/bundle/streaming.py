@@ -14,7 +14,7 @@ from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.truncation import NO_TRUNCATION
-from seqclf.data.validation.row_checks import check_rows
+from seqclf.data.schema.row_checks import check_rows
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def table_probabilities(classifier: Classifier, data: Any) -> np.ndarray:
 def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
     """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
 
-    >>> from seqclf.data.schema.fields import Field
+    >>> from seqclf.data.schema.schema import Field
     >>> schema = Schema((Field("words", "text", ("column1",)),))
     >>> by_field_names(schema, ["words"]).columns, by_field_names(schema, ["words", "column1"]).columns
     ([('data.fields.words', 'words')], [('data.fields.words', 'column1')])

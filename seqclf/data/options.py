@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
 from seqclf.config.override_text import label_text, shell_word
-from seqclf.data.reading.input_query import load_query
+from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment
 from seqclf.errors import InputError, RefusedValueError

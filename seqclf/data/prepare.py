@@ -18,22 +18,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.caching.cache import CONTENT, CacheEntry
-from seqclf.data.caching.checksums import DamagedError, write_checksums
-from seqclf.data.caching.fingerprint import changed_file, fingerprint, states_of
-from seqclf.data.caching.generated import with_generated
-from seqclf.data.collect import Staged, check_columns, collect
 from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.label_types import label_type
-from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
-from seqclf.data.splitting.policy import SPLITS, SplitPolicy
+from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema, label_type
+from seqclf.data.splitting.policies import SPLITS, SplitPolicy
+from seqclf.data.stage_rows import Staged, check_columns, collect
+from seqclf.data.storage.cache import CONTENT, CacheEntry, with_generated
+from seqclf.data.storage.checksums import DamagedError, write_checksums
 from seqclf.data.storage.dataset import Dataset, open_dataset
-from seqclf.data.validation.quarantine import Quarantine
+from seqclf.data.storage.fingerprint import changed_file, fingerprint, states_of
 from seqclf.data.write_store import StoreWriter
 from seqclf.errors import InputError
 from seqclf.system import progress

@@ -13,21 +13,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.caching.checksums import Blocks
-from seqclf.data.collect import FILE, Staged
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode_staged
-from seqclf.data.encoding.field_spec import UNKNOWN_IDS
-from seqclf.data.reading.casts import ID, LABEL, ROW
-from seqclf.data.reading.record_batches import Refusal
+from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.data.schema.casts import ID, LABEL, ROW
+from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.row_checks import EMPTY_REASON, too_long_reason
+from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.policy import SPLITS
+from seqclf.data.splitting.policies import SPLITS
+from seqclf.data.stage_rows import FILE, Staged
+from seqclf.data.storage.checksums import Blocks
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.ragged import Ragged, SplitWriter, take
-from seqclf.data.storage.split_counts import SplitCounts
-from seqclf.data.storage.texts import original_texts
-from seqclf.data.validation.quarantine import Quarantine
-from seqclf.data.validation.row_checks import EMPTY_REASON, too_long_reason
+from seqclf.data.storage.store import Ragged, SplitCounts, SplitWriter, original_texts, take
 from seqclf.errors import InputError
 from seqclf.system import progress
 

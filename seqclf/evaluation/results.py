@@ -9,7 +9,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
 from seqclf.evaluation.comparison import MetricComparison

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.classifier import SequenceClassifier

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.data.encoding.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
+from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec, token_specs
 
 NO_VALUE = 0  # id of an empty slot of a bag
 

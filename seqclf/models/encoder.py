@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from seqclf.config.documentation import CONF
 from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import PARENTS
+from seqclf.data.field_spec import PARENTS
 from seqclf.errors import InputError
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.targets import build
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.options import refuse_members
 from seqclf.models.training_loss import Loss, TrainingLoss, training_loss

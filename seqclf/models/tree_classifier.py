@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, FieldSpec
+from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.training_loss import Loss, TrainingLoss
 

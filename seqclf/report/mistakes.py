@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.described_row import DescribedRow, TokenTable
+from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.evaluation.results import MOST_MISTAKES
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
 from seqclf.evaluation.tokens_curve import TokensCurve

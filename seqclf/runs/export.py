@@ -16,7 +16,7 @@ from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import FieldSpec, input_axes
+from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError

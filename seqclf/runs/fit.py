@@ -23,7 +23,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
 from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import Split, subset
+from seqclf.data.storage.store import Split, subset
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import parse_rule, uses_holdout

@@ -9,10 +9,9 @@ from typing import Any
 
 from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.data_title import data_title
-from seqclf.data.encoding.described_row import DescribedRow, describe_row
-from seqclf.data.splitting.policy import SPLITS
-from seqclf.data.storage.dataset import Dataset
+from seqclf.data.encoding.token_table import DescribedRow, describe_row
+from seqclf.data.splitting.policies import SPLITS
+from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.evaluation.results import Evaluation, RunMetrics
 from seqclf.report.mistakes import Mistake, worst_mistakes
 from seqclf.report.page import Report

@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import UNKNOWN_IDS
-from seqclf.data.encoding.outliers import mean_and_deviation
+from seqclf.data.encoding.scales import mean_and_deviation
 from seqclf.data.encoding.sequence_scale import scale_sequences
+from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import Ragged, sample_split
+from seqclf.data.storage.store import Ragged, sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
 from seqclf.system.json_result import JsonResult
 

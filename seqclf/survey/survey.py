@@ -9,12 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from seqclf.data.data_title import data_title
 from seqclf.data.options import DataOptions
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.dataset import Dataset, data_title
+from seqclf.data.storage.store import SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.lengths import (

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.options import DataOptions
-from seqclf.data.reading.casts import quote_identifier
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.storage.dataset import Dataset
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.targets import Trust, package_of, require_trusted, targets
-from seqclf.data.encoding.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
+from seqclf.data.field_spec import COMBINATIONS, INPUT_KINDS, SIZE_KEYS
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.system.state_validation import COUNT, SIZE, Each, Where, error_context, one_of, require

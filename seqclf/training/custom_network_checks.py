@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.targets import is_foreign, targets
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import example_inputs, export_onnx

@@ -13,7 +13,7 @@ from seqclf.errors import InputError
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from seqclf.data.schema.label_types import Label
+    from seqclf.data.schema.schema import Label
     from seqclf.training.module import SequenceTask
     from seqclf.walkthrough.inspect_rows import Inspection
     from seqclf.walkthrough.options import WalkthroughConfig
@@ -187,7 +187,7 @@ def _result(
     checkpoint: Path,
     error: float | None,
 ) -> WalkthroughResult:
-    from seqclf.data.schema.label_types import typed_labels
+    from seqclf.data.schema.schema import typed_labels
 
     labels: list[Any] = typed_labels(task.classes, reader.schema.label_type).to_pylist()
     predicted = inspection.predicted.tolist()

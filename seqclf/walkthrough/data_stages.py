@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Set
 import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.field_spec import UNKNOWN_IDS
 from seqclf.data.encoding.kinds.tree import TreeEncoder
+from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.walkthrough.shown_rows import ShownRows
 from seqclf.walkthrough.stages import ROW_NAME, EncodedRows, FieldTokens, PaddedBatch, RawRows, Stage, active_rows
 

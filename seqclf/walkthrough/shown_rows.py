@@ -13,13 +13,13 @@ from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.table_predictions import required_columns
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, token_texts
-from seqclf.data.reading.casts import ID, LABEL
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.schema.casts import ID, LABEL
+from seqclf.data.schema.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.storage.dataset import described_encoders
-from seqclf.data.storage.ragged import Ragged, Split, subset, take
-from seqclf.data.validation.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.storage.store import Ragged, Split, subset, take
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 

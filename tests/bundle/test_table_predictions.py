@@ -156,7 +156,7 @@ def test_a_classifier_says_what_it_takes_and_predicts(grouped, classifier):
 def test_times_of_numpy_are_times():
     """Nanoseconds would otherwise be read as seconds."""
     from seqclf.data.encoding.kinds.time import TimeEncoder
-    from seqclf.data.schema.fields import Field
+    from seqclf.data.schema.schema import Field
 
     encoder = TimeEncoder(Field("at", "time", ("at",)))
     times = np.array(["2020-01-01T00:00:01.5", "2020-01-01"], dtype="datetime64[ns]")

@@ -30,11 +30,11 @@ from seqclf.data.encoding.encoders import encode
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.record_batches import as_text
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema import row_checks
+from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.validation import row_checks
 from seqclf.errors import InputError
 
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"

@@ -14,7 +14,7 @@ from tokenizers import decoders
 
 from seqclf.data.encoding.kinds.tree import INNER
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.ragged import Split
+from seqclf.data.storage.store import Split
 
 
 def check_rows(base: Base, dataset: Dataset, truth: Truth) -> Iterator[str]:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzzing.files import Base, encoded, lines
 
-from seqclf.data.reading.formats.csv_dialect import LONGEST_LINE
+from seqclf.data.reading.csv_dialect import LONGEST_LINE
 
 csv.field_size_limit(2**31 - 1)
 

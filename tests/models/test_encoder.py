@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from seqclf.data.encoding.registry import encoder_class, make_encoder
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import SequenceEncoder, check_fields

@@ -4,7 +4,7 @@ import re
 from html import unescape
 from types import SimpleNamespace
 
-from seqclf.data.encoding.described_row import TokenTable
+from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.html import render_section
 from seqclf.report.mistakes import Mistake
 from seqclf.report.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSection

@@ -13,9 +13,9 @@ import pytest
 from markupsafe import escape
 from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
 
-from seqclf.data.data_title import data_title
-from seqclf.data.encoding.described_row import DescribedRow, TokenTable
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.encoding.token_table import DescribedRow, TokenTable
+from seqclf.data.storage.dataset import data_title
+from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, choose_decision

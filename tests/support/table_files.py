@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.record_batches import SourceRows
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema
 
 LABELS = ["a", "b"] * 10

@@ -14,7 +14,7 @@ from omegaconf import OmegaConf
 from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.store import SplitCounts
 from seqclf.survey.fields import ChannelSpread, FieldStatistics, Flattening
 from seqclf.survey.lengths import LengthHistogram, LengthStatistics, PaddingSurvey, TruncationSurvey, summarize_lengths
 from seqclf.survey.results import ClassCounts

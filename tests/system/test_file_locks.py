@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from seqclf.data.caching import verified
+from seqclf.data.storage import verified
 from seqclf.system import file_locks
 from seqclf.system.atomic_files import scratch_folder, sweep, write_output
 from seqclf.system.run_folder import locked

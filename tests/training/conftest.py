@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.data.storage.ragged import Ragged, Split
+from seqclf.data.storage.store import Ragged, Split
 from seqclf.training.module import SequenceTask
 
 CLASSES = ["calm", "odd", "wild"]

@@ -10,13 +10,13 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.field_spec import TokenSpec
+from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
 from seqclf.data.encoding.options import Option
-from seqclf.data.encoding.removal import Removal, TokenRemoval
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.schema.fields import Field
-from seqclf.data.storage.ragged import Ragged
-from seqclf.data.validation.problems import Problems
+from seqclf.data.field_spec import TokenSpec
+from seqclf.data.schema.problems import Problems
+from seqclf.data.schema.schema import Field
+from seqclf.data.storage.store import Ragged
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]

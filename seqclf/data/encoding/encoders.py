@@ -15,11 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import PARENTS, FieldSpec
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
-from seqclf.data.schema.fields import Field
-from seqclf.data.storage.ragged import Ragged
+from seqclf.data.field_spec import PARENTS, FieldSpec
+from seqclf.data.schema.schema import Field
+from seqclf.data.storage.store import Ragged
 from seqclf.system.state_validation import error_context
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.list_columns import lengths_or_zero
-from seqclf.data.reading.casts import is_nested, plain, quote_identifier, raw_column
+from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import infer_elements, is_text, looks_bracketed, split_cell
-from seqclf.data.schema.fields import Field
-from seqclf.data.validation.problems import BLANK_REASON, Problems, true_rows
+from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 
 BY_SPACES = "\"data.list_separator=' '\""  # quoted for the shell and for Hydra

@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.outliers import ROUNDING
-from seqclf.data.encoding.running_moments import SAMPLE_ROWS, Sample
+from seqclf.data.encoding.scales import ROUNDING, SAMPLE_ROWS, Sample
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.data.encoding.phrases import subtree_sizes
-from seqclf.data.encoding.removal import Removal, TokenRemoval
+from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
+from seqclf.data.encoding.trees import subtree_sizes
 
 
 class TreeRemoval(TokenRemoval):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.list_columns import list_lengths, list_offsets
-from seqclf.data.storage.ragged import Ragged
+from seqclf.data.storage.store import Ragged
 
 SIDES = ("error", "keep_first", "keep_last")
 ORIGINAL_LENGTH = "length before truncation"  # a column; its spaces keep it apart from names of fields

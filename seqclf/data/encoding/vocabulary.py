@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.options import Option, count_option
-from seqclf.data.splitting.hashing import CodeHashes
+from seqclf.data.hashing import CodeHashes
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import ID, KEY, LABEL, ROW, quote_identifier
-from seqclf.data.reading.event_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
-from seqclf.data.reading.formats.relations import Relation
-from seqclf.data.reading.record_batches import SourceRows, joined_key
+from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
+from seqclf.data.reading.relations import Relation
+from seqclf.data.schema.casts import ID, KEY, LABEL, ROW, quote_identifier
+from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 from seqclf.system import progress

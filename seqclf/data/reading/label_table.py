@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.reading.casts import quote_identifier
 from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.record_batches import as_text, joined_key
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import quote_identifier
+from seqclf.data.schema.rows import as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
 

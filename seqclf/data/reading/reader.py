@@ -14,16 +14,13 @@ from types import TracebackType
 import duckdb
 import pyarrow as pa
 
-from seqclf.data.reading import rejects, sandbox
+from seqclf.data.reading import line_endings, sandbox
+from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns
-from seqclf.data.reading.casts import FILE, quote_identifier, quote_literal
 from seqclf.data.reading.events import read_events
-from seqclf.data.reading.formats import line_endings
-from seqclf.data.reading.formats.format import describe_columns
-from seqclf.data.reading.formats.relations import Relation, build_relation
-from seqclf.data.reading.input_query import apply_query
+from seqclf.data.reading.format import describe_columns
 from seqclf.data.reading.queries import named_paths
-from seqclf.data.reading.record_batches import Refusal, SourceRows, number_rows, rebatch
+from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import (
     Source,
@@ -33,6 +30,8 @@ from seqclf.data.reading.sources import (
     readable_files,
     resolved,
 )
+from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
+from seqclf.data.schema.rows import Refusal, SourceRows, number_rows, rebatch
 from seqclf.data.schema.schema import Schema
 from seqclf.system import progress, signals
 

@@ -8,8 +8,8 @@ from glob import has_magic
 
 import duckdb
 
-from seqclf.data.reading.casts import quote_literal
 from seqclf.data.reading.queries import local_path, scheme_of
+from seqclf.data.schema.casts import quote_literal
 
 HTTP = ("http", "https")
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypedDict
 import duckdb
 
 from seqclf.config.suggestions import similar_file
-from seqclf.data.reading.formats.class_folders import Listing, list_files
+from seqclf.data.reading.class_folders import Listing, list_files
 from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 

@@ -5,21 +5,91 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from seqclf.data.encoding.declaration import (
+    check_together,
+    inferred_event_fields,
+    inferred_fields,
+    named_field,
+    stored_field,
+)
 from seqclf.data.encoding.options import text_option
 from seqclf.data.encoding.registry import encoder_class
 from seqclf.data.encoding.truncation import SIDES, Truncation
-from seqclf.data.schema.declared_fields import check_together, named_field, stored_field
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.inference import inferred_event_fields, inferred_fields
-from seqclf.data.schema.label_types import ARROW_TYPES
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import SIZE, Where, one_of, require
+
+# Fields: kind, columns and options of one value of every token.
+
+# Names of the model's other inputs and outputs, and of columns that the reader adds.
+RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
+
+
+@dataclass(frozen=True)
+class Field:
+    """One value of every token: what a schema stores of it. Its encoder knows everything else (see `Encoder`).
+
+    `kind`: name of the encoder's class (see `encoding.registry`). `columns`: one, or several that are the channels of
+    one field. `values`: `integer` or `string`, the type of a category's values. `width`: channels of a number field as
+    the file has them. `separator`: between the elements of a list in a text cell. `options`: those that were set.
+
+    >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column
+    'amount, fee'
+    """
+
+    name: str
+    kind: str
+    columns: tuple[str, ...]
+    values: str = "string"
+    width: int | None = None
+    separator: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def column(self) -> str:
+        """The names of the columns, for messages."""
+        return ", ".join(self.columns)
+
+
+# Types of labels. Classes are texts everywhere; predictions have the type of the column that held the labels.
+
+ARROW_TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
+Label = str | int | float | bool
+INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")  # those that fit in int64
+LABEL_TYPES = {
+    **dict.fromkeys(INTEGERS, "integer"),
+    "FLOAT": "number",
+    "DOUBLE": "number",
+    "BOOLEAN": "boolean",
+}
+
+
+def label_type(column_type: str) -> str:
+    """Return the type of the labels in a column of a DuckDB type.
+
+    >>> label_type("BIGINT"), label_type("VARCHAR"), label_type("DECIMAL(4,2)")
+    ('integer', 'text', 'text')
+    """
+    return LABEL_TYPES.get(column_type, "text")
+
+
+def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
+    """(C,) labels of the classes in their type. Raises InputError for a class that is no such value.
+
+    >>> typed_labels(["false", "true"], "boolean").to_pylist(), typed_labels(["2", "10"], "integer").to_pylist()
+    ([False, True], [2, 10])
+    """
+    try:
+        return pc.cast(pa.array(classes, pa.string()), ARROW_TYPES[label_type])
+    except pa.ArrowInvalid:
+        raise InputError("schema.label_type", f"the classes are not {label_type}") from None
+
 
 INFERENCE_ROWS = 1000
 SCHEMA: dict[str, Any] = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from seqclf.data.splitting.group_assignment import assign_groups, mix
+from seqclf.data.splitting.groups import assign_groups, mix
 from seqclf.errors import InputError
 
 METHODS = ("random", "distinct", "group", "time", "fold")

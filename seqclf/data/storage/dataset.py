@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +11,14 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from seqclf.data.caching.checksums import DamagedError, verify
 from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.data.reading.sources import ReaderOptions, is_sql_file
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.ragged import Split, open_split
-from seqclf.data.storage.split_counts import SplitCounts
+from seqclf.data.storage.checksums import DamagedError, verify
+from seqclf.data.storage.store import Split, SplitCounts, open_split
 from seqclf.errors import InputError
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
@@ -167,3 +167,21 @@ def check_positive(label: str, classes: list[str]) -> None:
         raise InputError(f"data.positive={label}", "no such label", f"the labels are {', '.join(classes)}")
     if len(classes) != 2:
         raise InputError(f"data.positive={label}", "needs two classes", f"the data has {len(classes)}")
+
+
+# Title of a data set on pages.
+
+UNNAMED = "files"  # data.name of conf/data/files.yaml
+
+
+def data_title(name: str, train: str | None) -> str:
+    """Return the name of the data, or that of the training file where the name is the default one of `data=files`.
+
+    >>> data_title("files", "data/cards.csv.gz"), data_title("fraud", "cards.csv")
+    ('cards', 'fraud')
+    """
+    if name != UNNAMED or train is None:
+        return name
+    # A query is no path, and a pattern has no name of its own.
+    stem = Path(train).name.split(".")[0] if len(train.splitlines()) == 1 else ""
+    return stem if re.fullmatch(r"[\w -]+", stem) else UNNAMED

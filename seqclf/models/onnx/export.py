@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values

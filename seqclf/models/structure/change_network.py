@@ -11,7 +11,7 @@ from torch import nn
 
 from seqclf.config.suggestions import did_you_mean
 from seqclf.config.targets import Config, is_foreign, targets
-from seqclf.data.encoding.field_spec import FieldSpec
+from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.ensemble import Ensemble, build_classifier
 from seqclf.models.structure.axes import Axes, continued_weight

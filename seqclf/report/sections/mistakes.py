@@ -7,7 +7,7 @@ from bisect import bisect
 from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
-from seqclf.data.encoding.described_row import TokenTable
+from seqclf.data.encoding.token_table import TokenTable
 from seqclf.documents.formatting import head_and_tail_text, listed, number, percent, printable, shortened
 from seqclf.documents.html import Section, Table
 from seqclf.report.mistakes import Mistake

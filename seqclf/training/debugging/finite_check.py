@@ -10,7 +10,7 @@ import numpy as np
 from torch.utils.hooks import RemovableHandle
 
 from seqclf.batching.datamodule import Batch
-from seqclf.data.storage.ragged import Split
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.training.debugging.module_checks import Finding, ForwardCheck, GradientCheck
 from seqclf.training.debugging.module_hooks import (

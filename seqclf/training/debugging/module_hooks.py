@@ -17,7 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from torchmetrics import Metric, MetricCollection
 
 from seqclf.batching.datamodule import Batch
-from seqclf.data.storage.ragged import Split
+from seqclf.data.storage.store import Split
 
 
 class ModuleHooks:
@@ -252,7 +252,7 @@ def row_name(split: Split | None, index: int) -> str:
 
     >>> import numpy as np
     >>> import pyarrow as pa
-    >>> from seqclf.data.storage.ragged import Ragged
+    >>> from seqclf.data.storage.store import Ragged
     >>> sequences = Ragged(np.array([0, 1, 2]), {"token": np.array([1, 2])})
     >>> split = Split(sequences, np.array([0, 1]), pa.array(["a", "b"]), np.array([3, 7]))
     >>> row_name(split, 1), row_name(None, 1)

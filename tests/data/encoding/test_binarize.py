@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.builtin.listops import OPERATORS, evaluate
-from seqclf.data.encoding.binarize import PARTIAL, binarize
-from seqclf.data.encoding.tree_parser import Tree, parse
+from seqclf.data.encoding.trees import PARTIAL, Tree, binarize, parse
 
 
 @st.composite

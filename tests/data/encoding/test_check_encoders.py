@@ -8,7 +8,7 @@ from seqclf.data.encoding.check_encoders import check_encoders
 from seqclf.data.encoding.encoder import EncodedField
 from seqclf.data.encoding.kinds.number import NumberEncoder
 from seqclf.data.encoding.registry import built_in_kinds
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 
 COLUMNS = {
     "category": pa.array([["a", "b"], ["a"], ["c", "c", "a"]]),

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.untrained_task import data_options
 
-from seqclf.data.encoding.indexed_tree import parse_indexed
-from seqclf.data.encoding.tree_parser import MalformedError, parse
+from seqclf.data.encoding.trees import MalformedError, parse, parse_indexed
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from seqclf.data.encoding.outliers import usual_range
+from seqclf.data.encoding.scales import usual_range
 
 
 @pytest.mark.parametrize("seed", [518, 7167, 8188, 8693, 12520])

@@ -13,7 +13,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding import registry
 from seqclf.data.encoding.check_encoders import check_encoders
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.runs.export import write_bundle
 

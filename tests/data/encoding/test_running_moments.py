@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.running_moments import SAMPLE_ROWS, Moments, Sample
+from seqclf.data.encoding.scales import SAMPLE_ROWS, Moments, Sample
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 3), st.integers(1, 4), st.booleans())

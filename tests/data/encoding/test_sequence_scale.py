@@ -12,7 +12,7 @@ from support.table_files import write
 from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.table_files import write
 
-from seqclf.data.encoding.tree_parser import MalformedError, parse
+from seqclf.data.encoding.trees import MalformedError, parse
 from seqclf.data.prepare import prepare
 
 WORDS = st.sampled_from(["The", "Rock", "is", "'s", "21st", "-", "é"])

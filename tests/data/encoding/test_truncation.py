@@ -12,7 +12,7 @@ from support.table_files import write
 from seqclf.data.encoding.encoders import encode, make_encoders
 from seqclf.data.encoding.truncation import ORIGINAL_LENGTH, SIDES, Truncation
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 
 LIMIT = 5
 GENERATOR = np.random.default_rng(0)

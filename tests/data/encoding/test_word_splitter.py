@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.encoding.word_splitter import WordSplitter
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 
 TEXTS = [
     "",

@@ -7,11 +7,9 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, column_types, read, sample, write
 
-from seqclf.data.reading.casts import quote_literal
 from seqclf.data.reading.sources import Source
-from seqclf.data.reading.times import seconds_sql
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema, build_schema
+from seqclf.data.schema.casts import quote_literal, seconds_sql
+from seqclf.data.schema.schema import Field, Schema, build_schema
 from seqclf.errors import InputError
 
 

@@ -8,10 +8,9 @@ from support.table_files import read, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import sources
-from seqclf.data.reading.formats.class_folders import list_files
+from seqclf.data.reading.class_folders import list_files
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
 LINES = {"Dutch": ["Aalsburg", "de Vries", 'Q"uote', "Bos\twold"], "Irish": ["Ó'Neill", "Byrne"], "Korean": ["Kim"] * 6}

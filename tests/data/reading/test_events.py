@@ -15,8 +15,7 @@ from support.table_files import read, write
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import events
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
 is_sorted = events._is_sorted

@@ -7,9 +7,9 @@ import pytest
 from support.table_files import simple, write
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading import input_query
-from seqclf.data.reading.input_query import load_query
+from seqclf.data.reading import relations as input_query
 from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 

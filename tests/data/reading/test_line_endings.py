@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from support.table_files import cells, read, write_lines
 
 from seqclf.data.prepare import prepare
-from seqclf.data.reading.formats import line_endings
+from seqclf.data.reading import line_endings
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Schema
 

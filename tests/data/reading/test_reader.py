@@ -11,8 +11,7 @@ from support.table_files import LABELS, TOKENS, column_types, read, sample, simp
 from seqclf.data.reading import sandbox
 from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, local_files
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 from seqclf.system import signals
 

@@ -5,8 +5,7 @@ import pytest
 
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.schema.cell_types import split_cell
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema, build_schema, require_columns
+from seqclf.data.schema.schema import Field, Schema, build_schema, require_columns
 from seqclf.errors import InputError
 
 LABELS = ["a", "b"] * 5

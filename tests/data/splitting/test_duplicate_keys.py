@@ -11,9 +11,8 @@ from seqclf.data.encoding.encoders import make_encoders
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.duplicate_keys import sequence_keys
+from seqclf.data.schema.schema import Field, Schema
+from seqclf.data.splitting.policies import sequence_keys
 
 FIELDS = [
     Field("shop", "category", ("shop",)),

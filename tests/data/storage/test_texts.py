@@ -7,8 +7,7 @@ import pytest
 from support.untrained_task import data_options
 
 from seqclf.data.prepare import prepare
-from seqclf.data.storage.ragged import subset
-from seqclf.data.storage.texts import TEXTS
+from seqclf.data.storage.store import TEXTS, subset
 
 TEXTS_OF_ROWS = [f"  Row\t{row}:  THE\n\n{'x' * (row % 5)} “end” {row % 3}. " for row in range(60)]
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import CategorySpec
 from seqclf.data.encoding.list_columns import list_lengths, list_offsets, list_values
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.options import Option, choice_option, text_option
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
-from seqclf.data.reading.casts import (
+from seqclf.data.field_spec import CategorySpec
+from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
     bracketed_numbers,
@@ -31,7 +31,7 @@ from seqclf.data.reading.casts import (
     whole_numbers,
 )
 from seqclf.data.schema.cell_types import infer_elements
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 
 WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # as in `casts.whole_number`
 

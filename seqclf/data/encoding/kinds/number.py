@@ -8,16 +8,15 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.channel_statistics import Scales, fit_scales
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import NumberSpec
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
+from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
 from seqclf.data.encoding.number_column import NumberColumn
 from seqclf.data.encoding.options import Option, choice_option, flag_option, positive_option, text_option
-from seqclf.data.encoding.removal import Removal
+from seqclf.data.encoding.scales import Scales, fit_scales
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
     fit_levels,
@@ -26,7 +25,8 @@ from seqclf.data.encoding.sequence_scale import (
     unit_levels,
 )
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.schema.fields import Field
+from seqclf.data.field_spec import NumberSpec
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

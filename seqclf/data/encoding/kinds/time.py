@@ -11,19 +11,17 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.field_spec import NumberSpec
+from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
 from seqclf.data.encoding.options import Option, choice_option, text_option
-from seqclf.data.encoding.removal import Removal
-from seqclf.data.encoding.running_moments import Sample
+from seqclf.data.encoding.scales import Sample
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.reading.casts import element_type, split_list
-from seqclf.data.reading.times import UNITS, time_in_seconds
+from seqclf.data.field_spec import NumberSpec
+from seqclf.data.schema.casts import UNITS, element_type, split_list, time_in_seconds
 from seqclf.data.schema.cell_types import holds_times, looks_timed
-from seqclf.data.schema.fields import Field
-from seqclf.data.validation.number_checks import check_numbers
-from seqclf.data.validation.problems import Problems
+from seqclf.data.schema.problems import Problems, check_numbers
+from seqclf.data.schema.schema import Field
 from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 

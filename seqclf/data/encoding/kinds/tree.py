@@ -12,17 +12,26 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.binarize import PARTIAL, binarize
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns, UnfitValueError
-from seqclf.data.encoding.field_spec import NODE_LABELS, PARENTS, CategorySpec
-from seqclf.data.encoding.indexed_tree import LISTS, parse_indexed, shown, written_order
+from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
-from seqclf.data.encoding.phrases import node_texts
-from seqclf.data.encoding.running_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.tree_parser import MalformedError, Tree, parse
 from seqclf.data.encoding.tree_removal import TreeRemoval
+from seqclf.data.encoding.trees import (
+    LISTS,
+    PARTIAL,
+    MalformedError,
+    Tree,
+    binarize,
+    node_texts,
+    parse,
+    parse_indexed,
+    shown,
+    written_order,
+)
 from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
-from seqclf.data.reading.casts import (
+from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
+from seqclf.data.hashing import hash_bytes
+from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
     element_type,
@@ -31,10 +40,9 @@ from seqclf.data.reading.casts import (
     whole_numbers_or_texts,
 )
 from seqclf.data.schema.cell_types import is_text, looks_bracketed
-from seqclf.data.schema.fields import Field
-from seqclf.data.splitting.hashing import hash_bytes
-from seqclf.data.storage.ragged import Ragged
-from seqclf.data.validation.problems import Problems
+from seqclf.data.schema.problems import Problems
+from seqclf.data.schema.schema import Field
+from seqclf.data.storage.store import Ragged
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
-from seqclf.data.reading.casts import whole_number
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.casts import whole_number
+from seqclf.data.schema.schema import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
 

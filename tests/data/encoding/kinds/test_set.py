@@ -18,9 +18,8 @@ from seqclf.data.encoding.truncation import Truncation
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.fields import Field
-from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema
-from seqclf.data.validation.row_checks import check_rows
+from seqclf.data.schema.row_checks import check_rows
+from seqclf.data.schema.schema import INFERENCE_ROWS, Field, Schema, build_schema
 from seqclf.errors import InputError
 
 VALUES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=5)

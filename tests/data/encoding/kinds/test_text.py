@@ -12,7 +12,7 @@ from tokenizers import trainers
 
 from seqclf.data.encoding.kinds.text import TextEncoder, untrained
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 
 TEXTS = ["Win a FREE prize now", "are you home now", "free prize inside", "home at 5?"] * 5

@@ -12,7 +12,7 @@ from support.table_files import write
 
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.fields import Field
+from seqclf.data.schema.schema import Field
 
 
 def encoded(rows, **options):

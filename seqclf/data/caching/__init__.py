@@ -1,1 +1,0 @@
-"""Cache folders of prepared data: fingerprints, checksums and verification."""

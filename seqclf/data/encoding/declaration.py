@@ -1,0 +1,236 @@
+"""Fields as a config or a stored schema declares them, checked by the class of their kind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from seqclf.config.override_text import quoted, shell_word
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.list_encoder import ListEncoder
+from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
+from seqclf.data.schema.cell_types import (
+    is_list,
+    is_text,
+    looks_bracketed,
+    looks_like_lists,
+    mean_words,
+)
+from seqclf.data.schema.schema import RESERVED_NAMES, Field
+from seqclf.errors import InputError
+from seqclf.system.state_validation import Where, one_of, require
+
+MAX_WIDTH = 1_000_000  # channels of a number field
+MAX_NAME_BYTES = 200  # files are named like fields
+FIELD: dict[str, Any] = {
+    "name": str,
+    "kind": str,
+    "columns": Where([str], lambda columns: len(columns) > 0, "a list of one column or more"),
+    "values": one_of("integer", "string"),
+    "width": (Where(int, lambda width: 1 <= width <= MAX_WIDTH, f"a whole number from 1 to {MAX_WIDTH}"), None),
+    "separator": (Where(str, lambda text: text != "", "a text of one character or more"), None),
+    "options": dict,
+}
+
+
+def named_field(name: str, spec: Any, sample: pa.Table, list_separator: str | None, events: bool) -> Field:
+    """Return a field as configured under data.fields.
+
+    `spec`: a kind, or a mapping with `kind`, `column` or `columns`, and options. `sample`: the first rows of the file,
+    which decide what the configuration leaves open. `events`: a row is a token, not a sequence.
+    """
+    options = dict(spec) if isinstance(spec, Mapping) else {"kind": spec}
+    kind = options.pop("kind", None)
+    columns = _columns(name, options)
+    key = f"data.fields.{name}"
+    kind_class = encoder_class(kind, key)
+    for option, value in options.items():
+        check_option(key, kind, option, value)
+    if len(columns) > 1 and not kind_class.takes_several_columns:
+        raise InputError(key, f"a {kind} field has one column", "several may be the channels of a number field only")
+    if events and not kind_class.in_event_tables:
+        raise InputError(key, f"a {kind} field cannot be in an event table", "name it category")
+    return kind_class.complete(Field(name, kind, columns, options=options), sample, list_separator, events)
+
+
+def _columns(name: str, options: dict[str, Any]) -> tuple[str, ...]:
+    """Take the columns out of the options. A field without any is named like its column."""
+    if "column" in options and "columns" in options:
+        raise InputError(f"data.fields.{name}", "has both column and columns", "keep one")
+    columns = options.pop("columns", None) or options.pop("column", name)
+    return tuple(str(column) for column in (columns if isinstance(columns, (list, tuple)) else [columns]))
+
+
+def check_option(key: str, kind: str, name: str, value: Any) -> None:
+    """Raise InputError unless a field of this kind has the option `name` and it may be `value`.
+
+    `key`: of the field, for errors.
+    """
+    options = encoder_class(kind, key).options
+    if name not in options:
+        of_others = any(name in encoder_class(other).options for other in built_in_kinds())
+        # Hydra merges a mapping into the one of the dataset, with the options of its kind.
+        remedy = f"; where a dataset sets it for another kind, write {key}=null before the mapping" if of_others else ""
+        raise InputError(
+            key, f"a {kind} field has no option '{name}'", f"it takes {', '.join(sorted(options))}{remedy}"
+        )
+    option = options[name]
+    if value is None and option.default is None:
+        return
+    try:
+        is_allowed = option.is_allowed(value)
+    except TypeError:  # a list, which cannot be looked up, where a text belongs
+        is_allowed = False
+    if not is_allowed:
+        raise InputError(f"{key}.{name}={value}", f"must be {option.expected}")
+
+
+def stored_field(state: Mapping[str, Any], key: str) -> Field:
+    """Return the field of which `asdict` returned `state`. `key` names it in errors.
+
+    Raises InputError if no field can have that state.
+    """
+    require(state, FIELD, key)
+    kind, options = state["kind"], state["options"]
+    if set(state) - set(FIELD):
+        raise InputError(f"{key}.{min(set(state) - set(FIELD))}", "unknown key")
+    kind_class = encoder_class(kind, f"{key}.kind")
+    for name, value in options.items():
+        if name not in kind_class.options:
+            raise InputError(f"{key}.options.{name}", "unknown key")
+        check_option(f"{key}.options", kind, name, value)
+    if len(state["columns"]) > 1 and not kind_class.takes_several_columns:
+        raise InputError(f"{key}.columns", f"a {kind} field has one column")
+    return Field(**{**state, "columns": tuple(state["columns"])})
+
+
+def check_together(fields: tuple[Field, ...]) -> None:
+    """Raise InputError if fields cannot be inputs of one model, or if one refers to a field that is not there."""
+    encoders: dict[str, Encoder] = {}
+    for field in fields:
+        encoders[field.name] = make_encoder(field, encoders)
+    for name, encoder in encoders.items():
+        kind = encoder.field.kind
+        if encoder.stands_alone and len(fields) > 1:
+            raise InputError(
+                "data.fields",
+                f"the {kind} field '{name}' is split into tokens by its encoder and must be the only field",
+                "name one text field, or only fields whose cells are lists",
+            )
+        if name in RESERVED_NAMES or not name.isidentifier() or len(name.encode()) > MAX_NAME_BYTES:
+            raise InputError(
+                f"data.fields.{name}",
+                f"is reserved or not an identifier of up to {MAX_NAME_BYTES} bytes, and will be an input of the model",
+                f"rename it: {_renamed(encoder)}",
+            )
+        encoder.check_references()
+
+
+def _renamed(encoder: Encoder) -> str:
+    """Return the argument that gives the only field another name."""
+    return shell_word(
+        f"data.fields={{my_name: {{kind: {encoder.field.kind}, column: {quoted(encoder.field.column)}}}}}"
+    )
+
+
+# Inference of the fields that a config does not name, from the first rows of a file.
+
+MIN_MEAN_WORDS = 1.5  # of running text, where a file has several columns of text
+
+
+def inferred_event_fields(
+    sample: pa.Table, where: str, skip: set[str | None], order_by: Sequence[str], separator: str | None
+) -> tuple[Field, ...]:
+    """A field for every column but key and label. Columns that order the events are times."""
+    fields: list[Field] = []
+    for column in sample.column_names:
+        cells = sample.column(column)
+        if column in skip or cells.null_count == len(cells):
+            continue
+        kind = "time" if column in order_by else _recognizing_kind(cells, separator, events=True)
+        if kind is not None:
+            kind_class = encoder_class(kind)
+            assert issubclass(kind_class, ListEncoder)
+            name = _free_name(column, {field.name for field in fields})
+            field = Field(name, kind, (column,), options=kind_class.inferred_options(cells))
+            fields.append(kind_class.complete_event(field, cells, separator))
+    if not fields:
+        others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
+        raise InputError(
+            where,
+            f"cannot tell which columns are fields (columns other than group, label and id: {others})",
+            f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=True)}",
+        )
+    return tuple(fields)
+
+
+def inferred_fields(sample: pa.Table, where: str, skip: set[str | None], separator: str | None) -> tuple[Field, ...]:
+    """A field for every column of lists, or if there is none, for the only column of running text."""
+    lists: list[Field] = []
+    texts = []
+    for column in sample.column_names:
+        if column in skip:
+            continue
+        cells = sample.column(column)
+        if is_list(cells.type) or (is_text(cells.type) and looks_like_lists(cells, separator)):
+            cell_separator = separator if is_text(cells.type) and not looks_bracketed(cells) else None
+            lists.append(_inferred_list(column, cells, cell_separator, {field.name for field in lists}))
+        elif is_text(cells.type):
+            texts.append(column)
+    if lists:
+        return tuple(lists)
+    if len(texts) > 1:  # names and codes are texts of one word
+        texts = [column for column in texts if mean_words(sample.column(column)) > MIN_MEAN_WORDS]
+    if len(texts) == 1:
+        return (Field(_identifier(texts[0]), "text", (texts[0],)),)
+    others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
+    raise InputError(
+        where,
+        f"cannot tell which columns hold the tokens (columns other than label and id: {others})",
+        f"name them: 'data.fields={{COLUMN: KIND}}', of the kinds {_kinds(events=False)}; or, if a row is one event "
+        "of a sequence, set data.group_by=COLUMN",
+    )
+
+
+def _inferred_list(column: str, cells: pa.ChunkedArray, separator: str | None, taken: set[str]) -> Field:
+    kind = _recognizing_kind(cells, separator, events=False)
+    assert kind is not None, "every list is recognized as a category, if as nothing else"
+    kind_class = encoder_class(kind)
+    assert issubclass(kind_class, ListEncoder)
+    field = Field(_free_name(column, taken), kind, (column,), separator=separator)
+    return kind_class.complete_list(field, cells)
+
+
+def _recognizing_kind(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str | None:
+    """Return the first kind that a column looks like, or None."""
+    classes = {kind: encoder_class(kind) for kind in built_in_kinds()}
+    ranked = {
+        kind: kind_class
+        for kind, kind_class in classes.items()
+        if issubclass(kind_class, ListEncoder) and kind_class.inference_rank is not None
+    }
+    for kind in sorted(ranked, key=lambda kind: ranked[kind].inference_rank or 0):
+        if ranked[kind].recognizes(cells, separator, events):
+            return kind
+    return None
+
+
+def _kinds(events: bool) -> str:
+    """The kinds of fields that a table can have, for errors."""
+    names = [kind for kind in built_in_kinds() if not events or encoder_class(kind).in_event_tables]
+    return ", ".join(names)
+
+
+def _free_name(column: str, taken: set[str]) -> str:
+    """A valid field name for a column that no other field has."""
+    name = _identifier(column)
+    while name in taken:
+        name += "_"
+    return name
+
+
+def _identifier(column: str) -> str:
+    name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
+    return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"

@@ -1,0 +1,52 @@
+"""Base of the field kinds whose cells are texts, which the encoder splits into tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.schema.casts import plain
+from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
+from seqclf.errors import InputError
+
+
+class RunningTextEncoder(Encoder):
+    """A field whose cells are texts. It is the only field of a sequence, as its tokens exist only once encoded."""
+
+    stands_alone = True
+    in_event_tables = False
+    holds_text = True
+
+    @property
+    def canonical_type(self) -> pa.DataType:
+        return pa.string()
+
+    @property
+    def expected(self) -> str:
+        return "a text"
+
+    @property
+    def remedy_for_lists(self) -> str:
+        """Remedy, for errors, for a column of lists."""
+        return f"set data.fields.{self.field.name}=category or number"
+
+    def list_sql(self, types: Mapping[str, str], where: str) -> str:
+        (column,) = self.field.columns
+        kind = types[column]
+        if kind.endswith("]"):
+            raise InputError(where, f"column '{column}' holds lists ({kind}), not text", self.remedy_for_lists)
+        return f"CAST({plain(column, kind)} AS VARCHAR)"
+
+    def from_python(self, value: Any) -> Any:
+        return pa.scalar(value, pa.string()).as_py()
+
+    def parse(self, text: str) -> Any:
+        return text
+
+    def check(self, columns: pa.RecordBatch, problems: Problems) -> None:
+        blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(columns.column(self.field.name)), ""), True)
+        problems.mark(true_rows(blank), self.field.column, BLANK_REASON)

@@ -1,0 +1,228 @@
+"""Dialect of delimited text files, detected from their first lines. Every cell is read as text.
+
+DuckDB's detection is turned off: at a malformed line it silently guesses other columns instead of naming the line.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from seqclf.data.schema.casts import quote_literal
+from seqclf.data.schema.schema import check_names
+from seqclf.errors import InputError
+
+DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
+CANDIDATES = "\t;|,"
+ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
+SNIFFED_LINES = 20
+LONGEST_LINE = 2_000_000  # characters; DuckDB's limit
+# Characters. DuckDB keeps a copy of a malformed line for each of its surplus cells, in ten times as much memory.
+MAX_KEPT_CHARACTERS = 50_000_000
+BLOCK = 2**20
+DEEPEST_LIST = 3
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """Dialect of the files of one source. `delimiter` and `columns` are None for a URL, which DuckDB has to sniff."""
+
+    header: bool
+    encoding: str
+    quote: str
+    delimiter: str | None
+    columns: tuple[str, ...] | None
+
+    def options(self) -> dict[str, str]:
+        """Arguments of DuckDB's `read_csv` as SQL."""
+        options = {
+            "header": str(self.header).lower(),
+            "encoding": quote_literal(self.encoding),
+            "quote": quote_literal(self.quote),
+            "escape": quote_literal(self.quote),
+        }
+        if self.delimiter is not None:
+            options["delim"] = quote_literal(self.delimiter)
+        if self.columns is None:
+            return {**options, "all_varchar": "true"}
+        columns = ", ".join(f"{quote_literal(name)}: 'VARCHAR'" for name in self.columns)
+        return {**options, "auto_detect": "false", "columns": f"{{{columns}}}"}
+
+
+def detect_dialect(
+    paths: Sequence[Path], suffix: str, *, header: bool, encoding: str, quote: str | None, delimiter: str | None
+) -> Dialect:
+    """Detect what the user has not set, and the columns. `suffix`: ending of the files without that of a compression.
+
+    Raises InputError for an option that cannot be used, or if files differ in their columns.
+
+    >>> detect_dialect([], ".tsv", header=True, encoding="utf8", quote=None, delimiter=None)
+    Dialect(header=True, encoding='utf-8', quote='"', delimiter='\\t', columns=None)
+    """
+    duckdb_encoding = _duckdb_encoding(encoding)
+    quote = '"' if quote is None else quote
+    if len(quote) > 1:
+        raise InputError(f"data.quote={quote}", "must be one character, or '' to turn quoting off")
+    delimiter = {None: DELIMITERS[suffix], "\\t": "\t"}.get(delimiter, delimiter)
+    if delimiter is not None and len(delimiter) != 1:
+        raise InputError(f"data.delimiter={delimiter}", "must be one character, or null to detect it")
+    if not paths:
+        return Dialect(header, duckdb_encoding, quote, delimiter, None)
+    delimiter = delimiter or _likely_delimiter(paths[0], duckdb_encoding, quote, suffix)
+    columns = [_columns(path, duckdb_encoding, quote, delimiter, header) for path in paths]
+    for path, names in zip(paths, columns, strict=True):
+        if names != columns[0]:
+            raise InputError(
+                path,
+                f"has the columns {', '.join(names)}, but {paths[0]} has {', '.join(columns[0])}",
+                "give files of the same columns",
+            )
+    return Dialect(header, duckdb_encoding, quote, delimiter, tuple(columns[0]))
+
+
+def can_keep_malformed(paths: Sequence[Path], dialect: Dialect) -> bool:
+    """Check whether DuckDB has the memory to keep the lines with surplus cells, instead of stopping at the first."""
+    characters = 0
+    for path in paths:
+        characters += _kept_characters(path, dialect)
+        if characters > MAX_KEPT_CHARACTERS:
+            return False
+    return True
+
+
+def _kept_characters(path: Path, dialect: Dialect) -> int:
+    """Characters that DuckDB would keep of lines with surplus cells, counted up to MAX_KEPT_CHARACTERS."""
+    if dialect.delimiter is None or dialect.columns is None or not _has_surplus(path, dialect):
+        return 0
+    characters = 0
+    # A cell of over 2 MB ends the count: DuckDB does not keep its line.
+    with suppress(csv.Error), _long_cells(), _opened(path, dialect.encoding) as file:
+        for row in csv.reader(file, delimiter=dialect.delimiter, **_quoting(dialect.quote)):
+            surplus_cells = len(row) - len(dialect.columns)
+            if surplus_cells > 0:
+                characters += surplus_cells * (sum(map(len, row)) + len(row))
+                if characters > MAX_KEPT_CHARACTERS:
+                    break
+    return characters
+
+
+def _has_surplus(path: Path, dialect: Dialect) -> bool:
+    """Check whether the file holds more delimiters, quoted or not, than its columns need.
+
+    Runs at the speed of the disk, and spares most files the slow count by `csv.reader`.
+    """
+    delimiter = (dialect.delimiter or "").encode("latin-1" if dialect.encoding == "latin-1" else "utf-8")
+    delimiters = lines = 0
+    with pa.input_stream(str(path), compression="detect") as stream:
+        while block := stream.read(BLOCK):
+            delimiters += block.count(delimiter)
+            lines += block.count(b"\n")
+    return delimiters > lines * (len(dialect.columns or ()) - 1)
+
+
+def lines(encoding: str, *, header: bool, skip: int = 0) -> dict[str, str]:
+    """Arguments of `read_csv` that read each line as one cell of the column `line`. `skip`: lines before the first."""
+    return {
+        "columns": "{'line': 'VARCHAR'}",
+        "auto_detect": "false",
+        "delim": r"'\n'",
+        "quote": "''",
+        "escape": "''",
+        "header": str(header).lower(),
+        "skip": str(skip),
+        "encoding": quote_literal(_duckdb_encoding(encoding)),
+    }
+
+
+def _duckdb_encoding(encoding: str) -> str:
+    """DuckDB's name of an encoding. Raises InputError for one that DuckDB does not read."""
+    try:
+        return ENCODINGS[codecs.lookup(encoding).name]
+    except LookupError:
+        raise InputError(f"data.encoding={encoding}", "not supported", "use utf-8, latin-1 or utf-16") from None
+
+
+def _opened(path: Path, encoding: str) -> io.TextIOWrapper:
+    if encoding == "utf-16":
+        with pa.input_stream(str(path), compression="detect") as beginning:
+            if beginning.read(2) not in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                raise InputError(path, "has no byte order mark, so it is not utf-16", "set data.encoding=utf-8")
+    # Invalid bytes become � here. DuckDB will name their line.
+    stream: Any = pa.input_stream(str(path), compression="detect")
+    return io.TextIOWrapper(stream, "utf-8-sig" if encoding == "utf-8" else encoding, errors="replace", newline="")
+
+
+def _bare(line: str, quote: str) -> str:
+    """Remove what is in quotes and brackets from a line."""
+    if quote:
+        line = re.sub(rf"{re.escape(quote)}[^{re.escape(quote)}]*{re.escape(quote)}", "", line)
+    for _ in range(DEEPEST_LIST):
+        # Innermost brackets first. One that is never closed must not take the rest of the line with it.
+        line = re.sub(r"\[[^\[\]]*\]", "", line)
+    return line
+
+
+def _likely_delimiter(path: Path, encoding: str, quote: str, suffix: str) -> str:
+    """The candidate that most lines contain as often as the first line does, outside quotes and brackets.
+
+    A `.txt` file may be running text. There all lines must agree, or the delimiter is a tab.
+    """
+    with _opened(path, encoding) as file:
+        lines = [line for line in islice(file, SNIFFED_LINES) if line.strip()]
+    bare_lines = [_bare(line, quote) for line in lines] or [""]
+
+    def agreement(candidate: str) -> tuple[bool, int, int]:
+        counts = [line.count(candidate) for line in bare_lines]
+        return counts[0] > 0, counts.count(counts[0]), counts[0]
+
+    best = max(CANDIDATES, key=agreement)
+    if suffix == ".txt":
+        in_first_line, agreeing, _ = agreement(best)
+        return best if in_first_line and agreeing == len(bare_lines) else "\t"
+    return best if best in bare_lines[0] else ","
+
+
+def _quoting(quote: str) -> dict[str, Any]:
+    return {"quotechar": quote} if quote else {"quoting": csv.QUOTE_NONE}
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Raise the limit of Python's csv module to DuckDB's for the length of a cell."""
+    limit = csv.field_size_limit(LONGEST_LINE)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(limit)
+
+
+def _columns(path: Path, encoding: str, quote: str, delimiter: str, header: bool) -> list[str]:
+    """The names in the first line. `column0`, `column1`, … for files without a header and for names left out."""
+    try:
+        with _long_cells(), _opened(path, encoding) as file:
+            rows = csv.reader(file, delimiter=delimiter, **_quoting(quote))
+            first_line = next(rows, None)
+            first_cells = first_line or next((row for row in rows if row), None)
+    except csv.Error as error:
+        raise InputError(path, f"line 1 cannot be read: {error}", "fix it, or set data.delimiter, data.quote") from None
+    if first_cells is None:
+        raise InputError(path, "has no rows", "give a file with a row per sequence")
+    if not header:
+        return [f"column{position}" for position in range(len(first_cells))]
+    if not first_line:  # DuckDB would take the empty line for the header, and the header for a row
+        raise InputError(path, "line 1 is empty", "remove what is before the line with the names of the columns")
+    if any("\ufffd" in name for name in first_cells):
+        raise InputError(path, f"line 1 is not valid {encoding}", "set data.encoding=latin-1 (or utf-16)")
+    names = [name.strip() or f"column{position}" for position, name in enumerate(first_cells)]
+    check_names(names, str(path))
+    return names

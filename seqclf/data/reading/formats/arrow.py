@@ -1,0 +1,53 @@
+"""Arrow files in the IPC file format, which is that of Feather too."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+
+from seqclf.data.reading.format import Files, Format, TableSql
+from seqclf.data.reading.source_errors import NOT_UTF8
+from seqclf.data.schema.casts import FILE, quote_identifier
+from seqclf.data.schema.schema import check_names
+from seqclf.errors import InputError
+
+TABLE, NAMED_TABLE = "arrow_files", "named_arrow_files"
+ARROW_FILE = "__filename"  # Arrow's name for the column with the file of each row
+
+
+class Arrow(Format):
+    """Arrow files. DuckDB scans them through Arrow."""
+
+    endings: ClassVar[tuple[str, ...]] = (".arrow", ".feather", ".ipc")
+
+    def table(self, files: Files) -> TableSql:
+        import pyarrow.dataset as arrow_dataset  # slow to import, and few sources need it
+
+        for path in files.paths:
+            _check(path, path.stat().st_mtime)
+        dataset = arrow_dataset.dataset([str(path) for path in files.paths], format="ipc")
+        files.connection.register(TABLE, dataset)
+        # Only a scanner knows the file of a row, and only a dataset reads no more columns than needed.
+        files.connection.register(NAMED_TABLE, dataset.scanner(columns=[*dataset.schema.names, ARROW_FILE]))
+        named_sql = f"(SELECT * RENAME ({ARROW_FILE} AS {quote_identifier(FILE)}) FROM {NAMED_TABLE})"
+        return lambda named_files: named_sql if named_files else TABLE
+
+
+@lru_cache(maxsize=64)
+def _check(path: Path, state: float) -> None:
+    """Raise InputError if an Arrow file is damaged. DuckDB trusts its buffers, and would crash.
+
+    `state`: time of change, so that a file is checked again only when it has changed.
+    """
+    try:
+        with pa.memory_map(str(path)) as mapped, pa.ipc.open_file(mapped) as file:
+            check_names(file.schema.names, str(path))
+            for index in range(file.num_record_batches):
+                file.get_batch(index).validate(full=True)
+    except (OSError, pa.ArrowException) as error:
+        if NOT_UTF8.search(str(error)):
+            raise InputError(path, "holds text that is not valid utf-8", "write it as utf-8") from None
+        raise InputError(path, "is not a readable Arrow file", "write it again, in the IPC file format") from None

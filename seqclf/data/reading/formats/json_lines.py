@@ -1,0 +1,37 @@
+"""JSON: a row per line, or one array of rows."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache, partial
+from typing import ClassVar
+
+from seqclf.data.reading import sandbox
+from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
+from seqclf.data.reading.sources import source_digest
+from seqclf.data.schema.casts import quote_literal
+
+
+class JsonLines(Format):
+    """JSON lines. The types of the columns come from all rows."""
+
+    endings: ClassVar[tuple[str, ...]] = (".json", ".jsonl", ".ndjson")
+    remote: ClassVar[bool] = True
+
+    def table(self, files: Files) -> TableSql:
+        types = _types(files.sql_list, source_digest(files.source)) if files.paths else {}
+        columns = ", ".join(f"{quote_literal(name)}: {quote_literal(kind)}" for name, kind in types.items())
+        return partial(scan, "read_json", files.sql_list, {"columns": f"{{{columns}}}"} if types else {})
+
+
+@lru_cache(maxsize=64)
+def _types(files: str, state: str) -> dict[str, str]:
+    """Column types of JSON files. Dates and such stay text.
+
+    `state`: of the files, so that the types are looked up again only when one has changed.
+    """
+    # All rows are read for this, once in preparing the data and not again in the survey of the same file.
+    with sandbox.connect() as connection:
+        types = describe_columns(connection, f"read_json({files}, sample_size = -1)")
+    dates = r"\b(DATE|UUID|TIME(STAMP)?(_NS|_MS|_S)?( WITH TIME ZONE)?)\b"
+    return {name: re.sub(dates, "VARCHAR", kind) for name, kind in types.items()}

@@ -1,0 +1,201 @@
+"""Relations: the rows of a source in SQL, as they can stand after FROM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from seqclf.data.reading import line_endings
+from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
+from seqclf.data.reading.format_lookup import find_format
+from seqclf.data.reading.queries import (
+    can_be_parsed,
+    cte_names,
+    named_files,
+    subquery,
+    unknown_table_functions,
+)
+from seqclf.data.reading.sources import (
+    COMPRESSED,
+    Source,
+    class_folder,
+    is_sql_file,
+    listing_of,
+    query_text,
+    read_sql_file,
+    suffix_of,
+)
+from seqclf.data.schema.casts import FILE, SHOWN_CHARACTERS, quote_identifier, quote_literal
+from seqclf.errors import InputError
+
+TABLE = "table_in_memory"
+
+
+class Relation(NamedTuple):
+    """SQL of the rows of a source.
+
+    `named_sql` has the column FILE too, the path of each row's file, unless the source is a query. `numbered_sql` has
+    DuckDB's columns `file_row_number` and `file_index`, where the format has them.
+    """
+
+    sql: str
+    named_sql: str
+    numbered_sql: str | None = None
+
+
+def build_relation(
+    source: Source,
+    paths: Sequence[Path],
+    connection: duckdb.DuckDBPyConnection,
+    temporary: Path,
+    keep_malformed: bool,
+) -> Relation:
+    """Find the format of the files, and build the SQL that reads them in `connection`.
+
+    `paths`: the local files, empty for a query or a URL. `temporary`, `keep_malformed`: see `Files`.
+    """
+    if source.table is not None:
+        connection.register(TABLE, source.table)
+        return Relation(TABLE, TABLE)
+    query = query_text(source)
+    if query is not None:
+        sql = f"({subquery(query, str(source))}\n)"
+        return Relation(sql, sql)
+    first_path = paths[0] if paths else source.path
+    folder, listing = class_folder(source), listing_of(source)
+    file_per_sequence = listing is not None and listing.per_class
+    file_format = find_format(source, first_path, in_class_folder=folder is not None)
+    files = Files(source, paths, suffix_of(first_path), connection, keep_malformed, file_per_sequence, temporary)
+    _require_readable(file_format, files)
+    if file_format.by_lines and not file_per_sequence and source.encoding != "utf-16":
+        files = files._replace(paths=line_endings.uniform(paths, temporary))
+    table = file_format.table(files)
+    if folder is None:
+        numbered_sql = file_format.with_row_numbers(table(False))
+    else:
+        table, numbered_sql = _with_class(table, file_format, files, folder), None
+    named_sql = table(True) if files.paths == paths else _with_original_names(table(True))
+    return Relation(table(False), named_sql, numbered_sql)
+
+
+def _require_readable(file_format: Format, files: Files) -> None:
+    """Raise InputError for a URL, or for a folder per class, that the format does not read."""
+    source = files.source
+    if not files.paths and not file_format.remote:
+        raise InputError(f"{source.key}={source.path}", f"'{files.ending}' is read from local files", "download it")
+    if files.file_per_sequence and not file_format.in_folder_per_class:
+        raise InputError(
+            f"{source.key}={source.path}",
+            f"a folder per class must hold text files, not '{files.ending}'",
+            f"give the files themselves: {class_folder(source)}/*/*{files.ending}",
+        )
+
+
+def _with_original_names(relation: str) -> str:
+    """The relation with the original names of files in FILE, where copies of them are read."""
+    name = quote_identifier(FILE)
+    original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '') AS {name}"
+    return f"(SELECT * REPLACE ({original}) FROM {relation})"
+
+
+def _with_class(table: TableSql, file_format: Format, files: Files, folder: Path) -> TableSql:
+    """Add the column `label`, the class of each file, unless the files have such a column."""
+    file = quote_identifier(FILE)
+    # DuckDB takes half a second to describe 20,000 texts, so formats that cannot have such a column are not asked.
+    if not file_format.only_in_class_folders:
+        columns = describe_columns(files.connection, table(True))
+        if "label" in {name.casefold() for name in columns}:
+            return table
+    if files.file_per_sequence:
+        below = f"substr({file}, {len(str(folder / '_'))})"  # all of the paths begin with the folder
+        label = f"split_part({below}, '/', 1)"
+    else:
+        label = _stem(file)
+
+    def labelled(named_files: bool) -> str:
+        exclude = "" if named_files else f" EXCLUDE ({file})"
+        return f"(SELECT *{exclude}, {label} AS label FROM {table(True)})"
+
+    return labelled
+
+
+def _stem(file: str) -> str:
+    """SQL of a file's name without its folder and endings."""
+    compressions = "|".join(ending.removeprefix(".") for ending in COMPRESSED)
+    return rf"regexp_replace(regexp_replace(parse_filename({file}), '[.]({compressions})$', ''), '[.][^.]*$', '')"
+
+
+# Query of `data.query`: one SELECT over the table `input`, which turns the rows of a file into those that are read.
+#
+# It is stored in the bundle and runs on every file that is predicted, so it must not depend on anything but its input.
+
+INPUT = "input"
+LIKE_A_FILE = re.compile(r"[./:\\*?\[\]]")
+SHOWN_COLUMNS = 20  # of a file, in an error message
+
+
+def load_query(value: str, key: str = "data.query") -> str:
+    """Return the SQL of a query, which is given as text or as a `.sql` file, without comments at its end.
+
+    `key`: the option, for error messages. Raises InputError unless it is one SELECT that reads `input` alone.
+
+    >>> load_query("SELECT items, label FROM input;")
+    'SELECT items, label FROM input'
+    >>> load_query("SELECT * FROM input JOIN 'rates.csv' USING (day)")
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
+    """
+    text = read_sql_file(Path(value).expanduser(), f"{key}={value}") if is_sql_file(value) else value
+    return check_query(text, key)
+
+
+def check_query(text: str, key: str = "data.query") -> str:
+    """Return a query without comments at its end. Raises InputError unless it is one SELECT that reads `input` alone.
+
+    Whatever cannot be understood is refused: the query of a bundle runs on the machine of whoever predicts with it.
+    """
+    query = subquery(text, key)
+    if not can_be_parsed(query):
+        raise InputError(key, "is nested too deeply to be checked", "write a shorter query")
+    known = cte_names(query) | {INPUT}
+    for entry in named_files(query):
+        # WITH may name a file in one part of the query that another part reads, so names of files are refused anyway.
+        if entry.function or entry.path.casefold() not in known or LIKE_A_FILE.search(entry.path):
+            raise InputError(key, f"reads '{entry.path}'", f"it can read the table {INPUT} only")
+    for function in unknown_table_functions(query):
+        raise InputError(key, f"calls {function}()", f"it can read the table {INPUT} only")
+    return query
+
+
+def apply_query(
+    relation: Relation, source: Source, connection: duckdb.DuckDBPyConnection, null_columns: Iterable[str]
+) -> Relation:
+    """Return the rows of a source's query, which reads `relation` as `input`. `connection`: restricted already.
+
+    `null_columns`: columns that files to be predicted may lack, such as the label. Where the query cannot do without
+    them, they are null in every row. Raises InputError if the query does not fit the file.
+    """
+    if query_text(source) is not None:
+        raise InputError(source.key, "is SQL already", "give a file, and one query over input: data.query")
+    query = check_query(str(source.query))  # that of a bundle has not been through the config
+    columns = describe_columns(connection, relation.sql)
+    names = {name.casefold() for name in columns}
+    nulls = [f", NULL AS {quote_identifier(name)}" for name in null_columns if name.casefold() not in names]
+    reason = ""
+    for added in dict.fromkeys(["", "".join(nulls)]):
+        sql = f"(WITH {INPUT} AS (SELECT *{added} FROM {relation.sql}) SELECT * FROM ({query}\n))"
+        try:
+            describe_columns(connection, sql)
+            return Relation(sql, sql)
+        except duckdb.PermissionException:
+            raise
+        except duckdb.Error as error:
+            reason = reason or str(error).splitlines()[0].rstrip(" .")
+    shown = [name[:SHOWN_CHARACTERS] for name in list(columns)[:SHOWN_COLUMNS]]
+    more = ", …" if len(columns) > SHOWN_COLUMNS else ""
+    raise InputError(source, f"data.query cannot be run on it: {reason}", f"its columns are {', '.join(shown)}{more}")

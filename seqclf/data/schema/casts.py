@@ -1,0 +1,163 @@
+"""DuckDB expressions that turn cells of any type into canonical values, and the names of canonical columns.
+
+The names of canonical columns contain spaces, and names of fields never do, so that no field can have such a name.
+`label` and `id` are reserved instead.
+"""
+
+from __future__ import annotations
+
+import re
+
+from seqclf.data.schema.cell_types import MISSING_WORDS
+
+LABEL, ID = "label", "id"
+KEY, FILE, ROW = "split key", "in file", "row number"
+SHOWN_CHARACTERS = 40  # of a cell, in an error message
+TEXT_TYPES = ("VARCHAR", "JSON")
+WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"
+WHOLE_NUMBER_TYPES = re.compile(r"U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?\b")
+
+
+def raw_column(field: str) -> str:
+    """Name of the column that holds the beginning of each text cell of `field`, for error messages."""
+    return f"raw {field}"
+
+
+def quote_identifier(name: str) -> str:
+    """Quote the name of a column for SQL.
+
+    >>> print(quote_identifier('a "b" c'))
+    "a ""b"" c"
+    """
+    return '"' + name.replace('"', '""') + '"'
+
+
+def quote_literal(text: str) -> str:
+    """Quote a text value for SQL."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def plain(column: str, kind: str, table: str = "") -> str:
+    """A column as it is, or for JSON values their text without quotes.
+
+    `kind`: DuckDB type of the column. `table`: its alias, if the name needs one.
+    """
+    name = f"{table}.{quote_identifier(column)}" if table else quote_identifier(column)
+    return f"({name} ->> '$')" if kind == "JSON" else name
+
+
+def is_nested(kind: str) -> bool:
+    """True for lists and other types of several values."""
+    return kind.endswith("]") or kind.startswith(("STRUCT", "MAP", "UNION"))
+
+
+def element_type(kind: str) -> str:
+    """DuckDB type of the elements of a list.
+
+    >>> element_type("DOUBLE[][3]"), element_type("JSON")
+    ('DOUBLE[]', 'JSON')
+    """
+    return kind[: kind.rindex("[")] if kind.endswith("]") else kind
+
+
+def number(text: str) -> str:
+    """Text as a number: null for words that mean a missing value, infinite (and so refused) for all other words."""
+    missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE), "
+        f"CASE WHEN COALESCE(lower(trim({text})), '') NOT IN ({missing}) THEN 'inf'::DOUBLE END)"
+    )
+
+
+def is_missing_sql(text: str) -> str:
+    """True for text that says nothing: null, blank, or a word such as NA. The rule of `record_batches.ids_or_null`."""
+    missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
+    return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
+
+
+def split_list(cell: str, separator: str | None) -> str:
+    """A text cell as a list of texts."""
+    if separator is None:
+        return f"TRY_CAST({cell} AS VARCHAR[])"
+    pattern = r"\s+" if separator.isspace() else r"\s*" + re.escape(separator) + r"\s*"
+    return f"regexp_split_to_array({cell}, {quote_literal(pattern)})"
+
+
+def bracketed_texts(cell: str, depth: int = 1) -> str:
+    """A bracketed text cell as a list of texts, nested for a `depth` of 2."""
+    kind = "VARCHAR" + "[]" * depth
+    # Only JSON reads escapes such as \n and \u00e9; for the rest it would rewrite numbers (1.50 as 1.5).
+    return (
+        f"CASE WHEN contains({cell}, '\\') THEN COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), "
+        f"TRY_CAST({cell} AS {kind})) ELSE TRY_CAST({cell} AS {kind}) END"
+    )
+
+
+def bracketed_numbers(cell: str, kind: str) -> str:
+    """A bracketed text cell as a list of the DuckDB type `kind`."""
+    # Both casts read the same lists; the one through JSON is three times as fast.
+    return f"COALESCE(TRY_CAST(TRY_CAST({cell} AS JSON) AS {kind}), TRY_CAST({cell} AS {kind}))"
+
+
+def may_hold_fractions(cell: str) -> str:
+    """True for a text cell that may hold numbers which a cast to integers would round."""
+    return f"regexp_matches({cell}, '[.eE]')"
+
+
+def whole_number(value: str) -> str:
+    """A value as an integer, null where a cast would round: of 2, 2.0 and 2.5 only the last."""
+    return f"CASE WHEN {WHOLE_NUMBER.format(value=f'CAST({value} AS VARCHAR)')} THEN TRY_CAST({value} AS BIGINT) END"
+
+
+def whole_numbers(column: str) -> str:
+    """A list of integers, null where a cast would round."""
+    is_whole = WHOLE_NUMBER.format(value="entry")
+    return (
+        f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
+        f"lambda entry: CASE WHEN {is_whole} THEN TRY_CAST(entry AS BIGINT) END)"
+    )
+
+
+def whole_numbers_or_texts(column: str) -> str:
+    """A list as JSON values: integers, and texts where a cast to integers would change an element."""
+    is_whole = WHOLE_NUMBER.format(value="entry")
+    return (
+        f"list_transform(TRY_CAST({column} AS VARCHAR[]), "
+        f"lambda entry: CASE WHEN {is_whole} THEN COALESCE(to_json(TRY_CAST(entry AS BIGINT)), to_json(entry)) "
+        "ELSE to_json(entry) END)"
+    )
+
+
+# DuckDB expressions that turn timestamps, dates and durations of any notation into seconds.
+
+# Units of time, in seconds.
+UNITS = {"second": 1.0, "millisecond": 1e-3, "microsecond": 1e-6, "nanosecond": 1e-9, "minute": 60.0, "hour": 3600.0}
+UNITS["day"] = 86400.0
+DATE_TIME = r"\s*[0-9]{4}[-/][0-9]{1,2}[-/][0-9]{1,2}([T ]\s*[0-9]{1,2}:[0-9]{2}(:[0-9]{2}([.][0-9]*)?)?)?\s*"
+OFFSET = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)\s*"
+SPAN = r"\s*-?([0-9]+ days? )?[0-9]+:[0-9]{2}:[0-9]{2}([.][0-9]*)?\s*|\s*-?[0-9]+ days?\s*"
+
+
+def seconds_sql(text: str, unit: str = "second") -> str:
+    """Text as seconds: a number of `unit`, a date or time (with an offset from UTC, if it ends with one), or hours and
+    minutes (47:30). Null for any other text.
+    """
+    # The patterns are needed because DuckDB's casts ignore whatever follows a time, an offset or PM too.
+    return (
+        f"COALESCE(TRY_CAST({text} AS DOUBLE) * {UNITS[unit]}, CASE "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}') THEN epoch(TRY_CAST({text} AS TIMESTAMP)) "
+        f"WHEN regexp_full_match({text}, '{DATE_TIME}{OFFSET}') THEN epoch(TRY_CAST({text} AS TIMESTAMPTZ)) "
+        f"WHEN regexp_full_match({text}, '[0-9]+:[0-9]+') THEN epoch(TRY_CAST({text} || ':00' AS INTERVAL)) "
+        f"WHEN regexp_full_match({text}, '{SPAN}') THEN epoch(TRY_CAST({text} AS INTERVAL)) END)"
+    )
+
+
+def time_in_seconds(value: str, kind: str, unit: str) -> str:
+    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
+    if kind in ("VARCHAR", "JSON"):
+        return seconds_sql(value, unit)
+    if kind == "DATE":
+        return f"epoch(CAST({value} AS TIMESTAMP))"
+    if kind.startswith(("TIME", "INTERVAL")):
+        return f"epoch({value})"
+    return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"

@@ -1,0 +1,60 @@
+"""Row checks: the rows of a record batch that can be used, and the reasons why others cannot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.list_columns import lengths_or_zero
+from seqclf.data.schema.casts import ID, LABEL
+from seqclf.data.schema.problems import Problems, true_rows
+from seqclf.data.schema.schema import Field, Schema
+
+EMPTY_REASON = "has no token that the tokenizer knows; a sequence needs at least one"
+
+
+def check_rows(
+    columns: pa.RecordBatch, schema: Schema, encoders: Mapping[str, Encoder], labelled: bool = True
+) -> Problems:
+    """Check each row of canonical columns against the schema.
+
+    `encoders`: by field, not necessarily fit. `labelled`: check the labels too.
+    """
+    problems = Problems(columns.num_rows)
+    if schema.group_by and ID in columns.schema.names:
+        ungrouped = true_rows(columns.column(ID).is_null())
+        problems.mark(ungrouped, schema.group_by[0], "is empty; an event needs its group")
+    if labelled and schema.label is not None:
+        blank = pc.fill_null(pc.equal(pc.utf8_trim_whitespace(columns.column(LABEL)), ""), True)
+        differs = ", or differs between the events of a group" if schema.group_by else ""
+        problems.mark(true_rows(blank), schema.label, f"is empty{differs}; fill in the label or remove the row")
+    first, *others = schema.fields
+    encoders[first.name].check(columns, problems)
+    for field in others:
+        encoders[field.name].check(columns, problems)
+        _check_lengths(columns, first, field, problems)
+    return problems
+
+
+def _check_lengths(columns: pa.RecordBatch, first: Field, field: Field, problems: Problems) -> None:
+    """Refuse rows in which `field` has another number of tokens than the `first` field."""
+    lengths, expected = (lengths_or_zero(columns.column(name)) for name in (field.name, first.name))
+    bad = np.flatnonzero(problems.usable & (lengths != expected))
+    reasons = [
+        f"has {lengths[row]} tokens where {first.column} has {expected[row]}; each token needs a value of every field"
+        for row in bad
+    ]
+    problems.mark(bad, field.column, reasons)
+
+
+def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
+    """Return the reason to refuse sequences above the limit of the schema. `lengths`: (N,) before truncation."""
+    longest = int(lengths.max())
+    remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
+    if not schema.may_be_cut:
+        remedy = "a tree cannot be cut; raise data.max_length, or set data.max_length=null"
+    return f"has more than data.max_length={schema.max_length} tokens (the longest {longest}); {remedy}"

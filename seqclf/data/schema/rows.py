@@ -1,0 +1,144 @@
+"""Rows as a reader gives them: canonical columns, and the file and number of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.schema.casts import FILE
+from seqclf.data.schema.cell_types import MISSING_WORDS
+from seqclf.errors import InputError
+
+
+class Refusal(NamedTuple):
+    """A row that cannot be used, and the reason.
+
+    `row`: number within `file`, from 1, counting the rows that could be read and not the header. None for a malformed
+    line, of which only the number of the `line` is known, and for a refused file. `events`: rows of an event table that
+    are lost with it.
+    """
+
+    file: str
+    row: int | None
+    column: str
+    reason: str
+    line: int | None = None
+    events: int | None = None
+
+    @property
+    def where(self) -> str:
+        if self.line is not None:
+            return f"{self.file}: line {self.line}"
+        return self.file if self.row is None else f"{self.file}: row {self.row}"
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.column} {self.reason}"
+
+    def error(self, note: str = "") -> InputError:
+        """Return the error of a command that stops at this row. `note`: follows the reason."""
+        return InputError(self.where, f"{self.column} {self.reason}{note}")
+
+
+class SourceRows(NamedTuple):
+    """(N,) consecutive sequences of a source, as canonical columns.
+
+    `file`: the file of all of them, unless `files`, (N,), names the file of each. `row_numbers`: (N,) number of each
+    row in its file from 1, or of the first event of a group. `event_row_numbers`: (S,) row of every token of an event
+    table.
+    """
+
+    file: str
+    row_numbers: np.ndarray
+    columns: pa.RecordBatch
+    event_row_numbers: np.ndarray | None = None
+    files: pa.Array | None = None  # else a folder with a file per text would give one row at a time
+
+    @property
+    def file_rows(self) -> int:
+        """Rows of the source that these sequences hold: one each, or all events of a group."""
+        return len(self.row_numbers if self.event_row_numbers is None else self.event_row_numbers)
+
+    def file_of(self, row: int) -> str:
+        return self.file if self.files is None else self.files[row].as_py()
+
+
+def rebatch(record_batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """Cut the same rows into record batches of exactly `rows`. Only the last may have fewer.
+
+    >>> parts = [pa.record_batch({"x": [1, 2, 3]}), pa.record_batch({"x": [4]}), pa.record_batch({"x": [5]})]
+    >>> [batch["x"].to_pylist() for batch in rebatch(parts, 2)]
+    [[1, 2], [3, 4], [5]]
+    """
+    pending: list[pa.RecordBatch] = []
+    pending_rows = 0
+    for record_batch in record_batches:
+        while pending_rows + record_batch.num_rows >= rows:
+            head = record_batch.slice(0, rows - pending_rows)
+            yield pa.concat_batches([*pending, head]) if pending else head
+            record_batch, pending, pending_rows = record_batch.slice(rows - pending_rows), [], 0
+        if record_batch.num_rows:
+            pending.append(record_batch)
+            pending_rows += record_batch.num_rows
+    if pending:
+        yield pa.concat_batches(pending)
+
+
+def number_rows(record_batches: Iterable[pa.RecordBatch], file: str, several_files: bool) -> Iterator[SourceRows]:
+    """Number the rows of each file from 1. With `several_files`, the column FILE names the file of each row."""
+    next_row = 1
+    for record_batch in record_batches:
+        if not several_files:
+            yield SourceRows(file, np.arange(next_row, next_row + record_batch.num_rows), record_batch)
+            next_row += record_batch.num_rows
+            continue
+        # Rows of one file are consecutive. Runs of a file's name cost one look per file, not one per row.
+        files = record_batch.column(FILE)
+        runs = pc.run_end_encode(files)
+        run_ends = runs.run_ends.to_numpy()
+        first_rows = np.ones(len(run_ends), np.int64)
+        if runs.values[0].as_py() == file:  # the last file of the record batch before goes on
+            first_rows[0] = next_row
+        run_starts = np.append(0, run_ends[:-1])
+        row_numbers = np.arange(record_batch.num_rows) + np.repeat(first_rows - run_starts, run_ends - run_starts)
+        file, next_row = runs.values[-1].as_py(), int(row_numbers[-1]) + 1
+        yield SourceRows(file, row_numbers, record_batch, files=files)
+
+
+def as_text(ids: pa.Array) -> pa.Array:
+    """Ids of any type as text. NaN becomes null."""
+    if pa.types.is_floating(ids.type):
+        ids = pc.if_else(pc.is_nan(ids), pa.scalar(None, ids.type), ids)
+    try:
+        return ids.cast(pa.string())
+    except pa.ArrowException:  # lists, bytes, intervals
+        return pa.array([None if value is None else str(value) for value in ids.to_pylist()], pa.string())
+
+
+def ids_or_null(ids: pa.Array) -> pa.Array:
+    """Replace ids that say nothing, blanks and words such as NA, by null: rows without an id share none.
+
+    >>> ids_or_null(pa.array(["a", " ", "NA"])).to_pylist()
+    ['a', None, None]
+    """
+    words = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
+    return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING_WORDS)), pa.scalar(None, pa.string()), ids)
+
+
+def joined_key(columns: list[pa.Array]) -> pa.Array:
+    """Join the texts of several key columns into one id, which is null only where all of them are null.
+
+    >>> joined_key([pa.array([1, None]), pa.array(["x", None])]).to_pylist()
+    ['1 | x', None]
+    """
+    if len(columns) == 1:
+        return columns[0]
+    texts = [as_text(column) for column in columns]
+    joined = pc.binary_join_element_wise(*(pc.fill_null(text, "") for text in texts), " | ")
+    missing = texts[0].is_null()
+    for text in texts[1:]:
+        missing = pc.and_(missing, text.is_null())
+    return pc.if_else(missing, None, joined)

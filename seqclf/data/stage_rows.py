@@ -1,0 +1,230 @@
+"""First pass over a source: bad rows are refused, good rows are staged in a file that can be read again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.row_estimate import estimate_rows
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import ID, KEY, LABEL, ROW
+from seqclf.data.schema.quarantine import Quarantine
+from seqclf.data.schema.row_checks import check_rows
+from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
+from seqclf.data.schema.schema import Schema, require_columns
+from seqclf.data.splitting.assignment import NO_KEY
+from seqclf.data.splitting.policies import SplitInputs, sequence_keys
+from seqclf.data.storage.prefetch import prefetched
+from seqclf.data.storage.store import text_columns
+from seqclf.errors import InputError
+from seqclf.system import progress
+
+FILE = "file number"  # with a space, so that no field can have this name
+
+
+@dataclass(frozen=True)
+class Staged:
+    """Rows of one source that passed the checks and wait on disk for their split.
+
+    `rows` and `events` count what the source holds, refused ones too. `events` is 0 unless it is an event table.
+    `lost_events`: those on malformed lines, of which nobody knows the group. `files`: names, by the numbers in FILE.
+    """
+
+    source: Source
+    path: Path
+    split_inputs: SplitInputs
+    rows: int
+    events: int
+    refused: list[Refusal]
+    lost_events: int
+    files: list[str]
+
+    def batches(self, *columns: str) -> Iterator[pa.RecordBatch]:
+        """Stream the staged rows in order, with all columns or only those named."""
+        # Read, not mapped: mapped pages would stay resident.
+        with pa.OSFile(str(self.path)) as file:
+            names = pa.ipc.open_file(file).schema.names
+            options = pa.ipc.IpcReadOptions(included_fields=[names.index(name) for name in columns])
+            reader = pa.ipc.open_file(file, options=options)
+            for index in range(reader.num_record_batches):
+                yield reader.get_batch(index)
+
+
+def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, str]]) -> None:
+    """Raise InputError unless the source has every column of the schema, and those of `also`, (option, column)."""
+    named = [("data.label", schema.label), ("data.id", schema.id), *also, *schema.columns]
+    required = [(option, column) for option, column in named if column is not None]
+    require_columns(required, reader.column_types, str(reader.source))
+
+
+def collect(
+    reader: SourceReader,
+    schema: Schema,
+    encoders: Mapping[str, Encoder],
+    quarantine: Quarantine,
+    path: Path,
+    split_key: str | None,
+    label_table: LabelTable | None,
+    *,
+    keep_texts: bool = False,
+) -> Staged:
+    """Read all rows of a source, and stage the good ones in a new file at `path`.
+
+    `split_key`: SQL of the value that decides on a row's split. `keep_texts`: stage original texts too (see
+    `storage.texts`). Raises InputError if no row, or too few, can be used.
+    """
+    staging = _Staging(schema, encoders, path, keep_texts)
+    read_schema = schema if label_table is None else replace(schema, label=None)
+    with (
+        progress.stage(
+            f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
+        ) as reading,
+        # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
+        closing(prefetched(reader.read(read_schema, split_key))) as stream,
+    ):
+        for rows in stream:
+            quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
+            reading.advance(rows.file_rows)
+    quarantine.add(reader.malformed)
+    source, lost_events = reader.source, 0
+    if schema.group_by:  # a malformed line is an event
+        lost_events = len(reader.malformed)
+        staging.events += lost_events
+        quarantine.check_share(str(source), staging.events, reader.malformed)
+    else:
+        staging.refused += reader.malformed
+        staging.rows += len(reader.malformed)
+    if staging.writer is None:
+        reason = f": {reader.malformed[0]}" if reader.malformed else ""
+        raise InputError(source, f"has no rows{reason}", "give a file with a row per sequence")
+    staging.writer.close()
+    if len(staging.refused) == staging.rows:
+        raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")
+    quarantine.check_share(str(source), staging.rows, staging.refused)
+    return Staged(
+        source,
+        path,
+        staging.split_inputs(),
+        staging.rows,
+        staging.events,
+        staging.refused,
+        lost_events,
+        list(staging.file_numbers),
+    )
+
+
+class _Staging:
+    """The rows of one source as they come in."""
+
+    def __init__(self, schema: Schema, encoders: Mapping[str, Encoder], path: Path, keep_texts: bool):
+        self.schema = schema
+        self.encoders = encoders
+        self.path = path
+        self.keep_texts = keep_texts
+        self.writer: pa.RecordBatchFileWriter | None = None
+        self.rows = self.events = 0
+        self.refused: list[Refusal] = []
+        self.file_numbers: dict[str, int] = {}
+        self._labels: list[pa.Array] = []
+        self._ids: list[pa.Array] = []
+        self._content_keys: list[np.ndarray] = []
+        self._split_keys: list[np.ndarray] = []
+
+    def add(self, rows: SourceRows) -> list[Refusal]:
+        """Stage the good rows, and return the refusals of the others."""
+        problems = check_rows(rows.columns, self.schema, self.encoders)
+        refusals = problems.refusals(rows)
+        self.refused += refusals
+        self.rows += len(rows.row_numbers)
+        self.events += 0 if rows.event_row_numbers is None else len(rows.event_row_numbers)
+        columns, row_numbers, file_numbers = rows.columns, rows.row_numbers, self._numbers_of_files(rows)
+        if refusals:
+            usable = problems.usable
+            columns = columns.filter(pa.array(usable))
+            row_numbers, file_numbers = row_numbers[usable], file_numbers[usable]
+        staged = self._staged_columns(columns, row_numbers, file_numbers)
+        if self.writer is None:  # the schema of the staged columns is known with the first rows only
+            self.writer = pa.ipc.new_file(str(self.path), staged.schema)
+        self.writer.write_batch(staged)
+        self._labels.append(staged.column(LABEL))
+        if self.schema.id is not None or self.schema.group_by:
+            self._ids.append(ids_or_null(staged.column(ID)))
+        self._content_keys.append(sequence_keys(staged, self.encoders))
+        if KEY in columns.schema.names:
+            key = columns.column(KEY)
+            # A time stays NaN where it is missing.
+            filled = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
+            self._split_keys.append(filled.to_numpy(zero_copy_only=False))
+        return refusals
+
+    def split_inputs(self) -> SplitInputs:
+        ids = pa.chunked_array(self._ids, pa.string()) if self._ids else None
+        return SplitInputs(
+            pa.chunked_array(self._labels, pa.string()),
+            None if ids is None or _counts_rows(ids, self.rows) else ids,
+            np.concatenate(self._content_keys),
+            np.concatenate(self._split_keys) if self._split_keys else None,
+        )
+
+    def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
+        """(N,) int32 number of each row's file in `file_numbers`."""
+        if rows.files is None:
+            return np.full(len(rows.row_numbers), self._file_number(rows.file), np.int32)
+        encoded = rows.files.dictionary_encode()
+        numbers = np.array([self._file_number(name) for name in encoded.dictionary.to_pylist()], np.int32)
+        return numbers[encoded.indices.to_numpy()]
+
+    def _file_number(self, name: str) -> int:
+        return self.file_numbers.setdefault(name, len(self.file_numbers))
+
+    def _staged_columns(
+        self, columns: pa.RecordBatch, row_numbers: np.ndarray, file_numbers: np.ndarray
+    ) -> pa.RecordBatch:
+        """Label, staged fields, and each row's `id` as text, its number and its file."""
+        fields = {name: encoder.stage(columns.column(name)) for name, encoder in self.encoders.items()}
+        # Long lists are cut here and nowhere later, so that whatever is learned from staged rows sees the kept tokens.
+        truncated = self.schema.truncation.cut_lists(pa.record_batch(fields), fields)
+        row = pa.array(row_numbers)
+        ids = as_text(columns.column(ID) if ID in columns.schema.names else row)
+        staged = {
+            LABEL: columns.column(LABEL),
+            **dict(zip(truncated.schema.names, truncated.columns, strict=True)),
+            **(text_columns(columns, fields, self.encoders) if self.keep_texts else {}),
+            ID: ids,
+            ROW: row,
+            FILE: pa.array(file_numbers),
+        }
+        return pa.record_batch(staged)
+
+
+def labelled(rows: SourceRows, table: LabelTable) -> SourceRows:
+    """Add the label of each row, looked up by its id, and its split key if the table has one."""
+    labels, keys = table.look_up(as_text(rows.columns.column(ID)))
+    columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
+    columns[LABEL] = labels
+    if keys is not None:
+        columns[KEY] = keys
+    return rows._replace(columns=pa.record_batch(columns))
+
+
+def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:
+    """Check whether ids only count the rows, from 0 or 1, with gaps where rows were refused or have no id.
+
+    Such ids identify nothing, and two files that both count from 1 share none.
+    """
+    try:
+        numbers = ids.drop_null().cast(pa.float64()).to_numpy()  # a column with gaps is often written as 1.0, 2.0, …
+    except pa.ArrowException:
+        return False
+    if not (np.floor(numbers) == numbers).all():
+        return False
+    return len(numbers) == 0 or (numbers[0] >= 0 and numbers[-1] <= rows and bool((np.diff(numbers) > 0).all()))

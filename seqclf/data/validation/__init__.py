@@ -1,1 +1,0 @@
-"""Row checks and the quarantine of refused rows."""

@@ -1,0 +1,363 @@
+"""Prepared data is reused while everything it was made from is the same, and only if it is whole."""
+
+import importlib
+import json
+import os
+import shutil
+import sys
+import time
+import timeit
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from support.table_files import LABELS, simple, write
+
+from seqclf.data import prepare as preparation
+from seqclf.data.prepare import prepare
+from seqclf.data.reading.sources import file_state
+from seqclf.data.storage import checksums, fingerprint
+from seqclf.data.storage.checksums import DamagedError
+from seqclf.data.storage.dataset import open_dataset
+from seqclf.errors import InputError
+
+
+def test_any_flipped_bit_of_the_cache_is_noticed(options, tmp_path, capsys):
+    """With a bit flipped in any file, the dataset does not open."""
+    path = write(tmp_path / "t.parquet", simple(name=[f"r{row}" for row in range(20)]))
+    data_options = options(train=path, label="label", id="name", max_length=9, cache_dir=tmp_path / "cache")
+    folder = prepare(data_options).folder
+    generator = np.random.default_rng(0)
+    for file in sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "states.json"):
+        content = file.read_bytes()
+        for bit in generator.integers(0, 8 * len(content), 6).tolist():
+            damaged = bytearray(content)
+            damaged[bit // 8] ^= 1 << (bit % 8)
+            file.write_bytes(damaged)
+            with pytest.raises(DamagedError):
+                open_dataset(folder, None, True, False)
+        file.write_bytes(content)
+    assert prepare(data_options).reused and capsys.readouterr().err == ""
+
+
+def test_a_bit_lost_by_the_disk_is_noticed_when_everything_is_read(options, tmp_path, monkeypatch):
+    """Of a large cache a sample is read, and all of a file that was written to since."""
+    monkeypatch.setattr(checksums, "BLOCK", 64)
+    monkeypatch.setattr(checksums, "CHEAP", 0)
+    monkeypatch.setattr(checksums, "SAMPLED", 100)
+    generator = np.random.default_rng(0)
+    rows = {"tokens": generator.integers(0, 9, (300, 40)).tolist(), "label": ["a", "b"] * 150}
+    path = write(tmp_path / "t.parquet", rows)
+    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
+    target = folder / "train/field.tokens.bin"
+    content = bytearray(target.read_bytes())
+    content[5000] ^= 1
+    target.write_bytes(content)
+    states = json.loads((folder / "states.json").read_text())
+
+    def opens(verify_all):
+        """The file is in the state in which it was written, as far as the file system knows."""
+        states["train/field.tokens.bin"] = file_state(target)
+        (folder / "states.json").write_text(json.dumps(states))
+        try:
+            open_dataset(folder, None, True, verify_all)
+        except DamagedError:
+            return False
+        return True
+
+    assert not opens(True)
+    assert {opens(False) for _ in range(80)} == {True, False}  # it reads 100 of 600 blocks, other ones each time
+    (folder / "states.json").unlink()
+    with pytest.raises(DamagedError, match=r"field.tokens.bin differs"):
+        open_dataset(folder, None, True, False)
+
+
+def test_a_verified_copy_of_a_cache_is_trusted_the_next_time(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    monkeypatch.setattr(checksums, "BLOCK", 8)
+    folder = prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).folder
+    copy = shutil.copytree(folder, tmp_path / "copy")
+    monkeypatch.setattr(checksums, "CHEAP", 0)
+    monkeypatch.setattr(checksums, "SAMPLED", 0)
+    read, hash_block = [], checksums._hash_block
+    monkeypatch.setattr(checksums, "_hash_block", lambda *block: read.append(block) or hash_block(*block))
+    counts = []
+    for _ in range(2):
+        checksums.verify(copy, False)
+        counts.append(len(read))
+        read.clear()
+    assert counts[0] > counts[1] == 0
+
+
+def test_another_file_of_the_same_size_and_time_is_read_again(options, tmp_path):
+    path = tmp_path / "t.csv"
+    rows = [(1 + row % 3, "ab"[row % 2]) for row in range(20)]
+
+    def again(rows):
+        path.write_text("x,y\n" + "".join(f'"[{token}, 2]",{label}\n' for token, label in rows))
+        os.utime(path, ns=(10**18, 10**18))
+        return prepare(options(train=path, label="y", cache_dir=tmp_path / "cache"))
+
+    swapped = [(token, {"a": "b", "b": "a"}[label]) for token, label in rows]
+    first, second = again(rows), again(swapped)
+    assert not second.reused and first.digest != second.digest
+
+
+@pytest.mark.parametrize("role", ["labels", "vectors"])
+def test_changed_label_tables_and_word_vectors_make_the_cache_stale(options, tmp_path, role):
+    texts = {"text": ["one two", "two one"] * 10, "id": [f"r{row}" for row in range(20)]}
+    other_file = tmp_path / "other_file.csv"
+    if role == "vectors":
+        data_options = {"fields": {"text": {"kind": "text", "vectors": str(other_file)}}}
+        train = write(tmp_path / "t.parquet", {**texts, "y": LABELS})
+        contents = ["one 1 2\ntwo 3 4\n", "one 1 2\ntwo 3 5\n"]
+    else:
+        data_options = {"labels": str(other_file), "id": "id", "fields": {"text": "text"}}
+        train = write(tmp_path / "t.parquet", texts)
+        contents = ["id,y\n" + "".join(f"r{row},{'ab'[(row + shift) % 2]}\n" for row in range(20)) for shift in (0, 1)]
+    reused = []
+    for content in contents:
+        other_file.write_text(content)
+        os.utime(other_file, ns=(10**18, 10**18))
+        reused.append(prepare(options(train=train, label="y", cache_dir=tmp_path / "cache", **data_options)).reused)
+    assert reused == [False, False]
+
+
+def grow(path):
+    write(path, simple(more=LABELS))
+
+
+def swap(path):
+    """Replace a file by another of the same size and time, as `rsync --times` does."""
+    times = path.stat()
+    other = path.with_suffix(".new")
+    other.write_bytes(path.read_bytes()[::-1])
+    os.utime(other, ns=(times.st_atime_ns, times.st_mtime_ns))
+    other.replace(path)
+
+
+def age(path):
+    os.utime(path, ns=(1, 1))
+
+
+def meanwhile(monkeypatch, change):
+    """Let `change` happen while a preparation runs, after it has read the files."""
+    build_dataset = preparation.build_dataset
+
+    def changed(*arguments):
+        build_dataset(*arguments)
+        change()
+
+    monkeypatch.setattr(preparation, "build_dataset", changed)
+
+
+@pytest.mark.parametrize("change", [grow, swap, age, Path.unlink])
+@pytest.mark.parametrize("name", ["t.parquet", "second.parquet"])
+def test_a_file_that_changes_while_it_is_read_stops_the_run(options, tmp_path, monkeypatch, change, name):
+    paths = [write(tmp_path / file, simple()) for file in ("t.parquet", "second.parquet")]
+    meanwhile(monkeypatch, lambda: change(tmp_path / name))
+    with pytest.raises(
+        InputError, match=rf"{name}: a file of the data changed while it was read; run again, on a copy if it grows"
+    ):
+        prepare(options(train=paths[0], test=paths[1], label="label", cache_dir=tmp_path / "cache"))
+    assert [*(tmp_path / "cache").iterdir()] == []
+
+
+@pytest.mark.parametrize("more", [".csv", ".txt"])
+def test_a_file_that_appears_while_a_folder_is_read_stops_the_run(options, tmp_path, monkeypatch, more):
+    (tmp_path / "texts").mkdir()
+    for label in "ab":
+        (tmp_path / f"texts/{label}.txt").write_text("one two\n" * 10)
+    meanwhile(monkeypatch, lambda: (tmp_path / f"texts/c{more}").write_text("one\n"))
+    with pytest.raises(InputError, match=r"texts: a file of the data changed while it was read"):
+        prepare(options(train=tmp_path / "texts", label="label", cache_dir=tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("change", [lambda path: path.chmod(0o600), lambda path: os.link(path, f"{path}.backup")])
+def test_a_chmod_or_a_hard_link_while_files_are_read_stops_nothing(options, tmp_path, monkeypatch, change):
+    path = write(tmp_path / "t.parquet", simple())
+    path.chmod(0o644)
+    meanwhile(monkeypatch, lambda: change(path))
+    assert not prepare(options(train=path, label="label", cache_dir=tmp_path / "cache")).reused
+
+
+def test_changed_code_makes_the_cache_stale(options, tmp_path, monkeypatch):
+    path = write(tmp_path / "t.parquet", simple())
+    data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, True]
+    monkeypatch.setattr(fingerprint, "code_digest", lambda: "other")
+    assert not prepare(data_options).reused
+
+
+def test_the_digest_of_the_code_is_of_every_module_and_quick(tmp_path, monkeypatch):
+    copy = tmp_path / "data"
+    shutil.copytree(fingerprint.DATA, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(fingerprint, "DATA", copy)
+    monkeypatch.setattr(fingerprint, "GENERATORS", copy / "builtin")
+    digest = fingerprint.code_digest.__wrapped__
+    before = digest()
+    assert digest() == before
+    for name in ("encoding/kinds/number.py", "splitting/assignment.py", "prepare.py", "encoding/kinds/text.py"):
+        (copy / name).write_text((copy / name).read_text() + "#\n")
+        assert digest() != before
+        before = digest()
+    assert min(timeit.repeat(digest, timer=time.process_time, number=1, repeat=5)) < 0.02  # seconds, at every start
+
+
+GENERATOR = """
+import pyarrow as pa, pyarrow.parquet as pq
+def write(folder, rows):
+    for split, count in rows.items():
+        table = pa.table({{"x": [[{token}, row % 5] for row in range(count)], "y": ["a", "b"] * (count // 2)}})
+        pq.write_table(table, folder / f"{{split}}.parquet")
+"""
+
+
+def test_generated_data_is_made_again_when_its_code_changes_or_it_is_damaged(options, tmp_path, monkeypatch, capsys):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    data_options = options(
+        generator={"_target_": "made_up.write", "rows": {"train": 20, "validation": 10, "test": 10}},
+        label="y",
+        fields={"x": "category"},
+        cache_dir=tmp_path / "cache",
+    )
+
+    def digest(token):
+        (tmp_path / "made_up.py").write_text(GENERATOR.format(token=token))
+        sys.modules.pop("made_up", None)
+        importlib.invalidate_caches()
+        return prepare(data_options).digest
+
+    assert digest(1) == digest(1) != digest(2)
+    generated = next(path for path in (tmp_path / "cache").glob("generated-*/train.parquet"))
+    content = bytearray(generated.read_bytes())
+    content[20] ^= 1
+    generated.write_bytes(content)
+    capsys.readouterr()
+    assert digest(1) != digest(2)
+    assert capsys.readouterr().err.count("damaged and is made again") == 1
+
+
+def test_a_generator_does_not_replace_a_file_that_is_named(options, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "made_up_too.py").write_text(GENERATOR.format(token=1))
+    own = tmp_path / "own.parquet"
+    pq.write_table(pa.table({"x": [[7], [8], [9]], "y": ["a", "b", "a"]}), own)
+    data_options = options(
+        generator={"_target_": "made_up_too.write", "rows": {"train": 20, "validation": 10, "test": 10}},
+        test=str(own),
+        label="y",
+        fields={"x": "category"},
+        cache_dir=tmp_path / "cache",
+    )
+    rows = {name: len(split.sequences) for name, split in prepare(data_options).splits.items()}
+    assert rows == {"train": 20, "validation": 10, "test": 3}
+
+
+@pytest.mark.parametrize("package", ["gen_package", "gen_package.deep"])
+@pytest.mark.parametrize("regular", [True, False])
+def test_the_code_of_a_generator_includes_the_other_modules_of_its_package(tmp_path, monkeypatch, package, regular):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [name for name in sys.modules if name.startswith("gen_package")]:
+        sys.modules.pop(name)
+    folder = tmp_path / package.replace(".", "/")
+    helpers = [tmp_path / "gen_package/helper.py", folder / "sub/helper.py"]
+    for path in (folder / "gen.py", *helpers):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("def write(folder): pass\n")
+        if regular:
+            (path.parent / "__init__.py").touch()
+    (tmp_path / "gen_package/__init__.py").write_text(f"from {package}.gen import write\n") if regular else None
+    targets = [f"{package}.gen.write", *(["gen_package.write"] if regular else [])]
+    data = folder / "data"
+    data.mkdir()
+
+    def codes():
+        return [fingerprint.generator_code({"_target_": target}) for target in targets]
+
+    before = codes()
+    assert None not in before
+    for path in helpers:
+        path.write_text("LABELS = ('c', 'd')\n" + path.read_text())
+        assert not set(codes()) & set(before)
+        before = codes()
+    (data / "rows.csv").write_text("x\n")
+    (tmp_path / "other.py").write_text("")
+    assert codes() == before
+    monkeypatch.setattr(fingerprint, "MAX_HASHED_FILES", 0)
+    states = codes()
+    helpers[0].write_text("")
+    assert not set(codes()) & set(states)
+
+
+def test_the_code_of_a_generator_of_this_package_is_its_folder():
+    module = importlib.import_module("seqclf.data.builtin.toy")
+    names = sorted(file.name for file in fingerprint._code_files(module))
+    assert names == sorted(path.name for path in Path(str(module.__file__)).parent.glob("*.py"))
+
+
+SPELLINGS = [
+    "SELECT * FROM read_parquet('parts')",
+    "SELECT * FROM read_parquet('parts/')",
+    "SELECT * FROM read_parquet(['other.parquet', 'parts/k=1'])",
+    "SELECT * FROM read_parquet('parts/**')",
+    "SELECT * FROM '~/parts/k=1/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
+    "SELECT * FROM read_parquet('~/parts')",
+    "SELECT * FROM 'file://{home}/parts/k=1/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
+    "SELECT * FROM 'file:{home}/parts/*/t.parquet' UNION ALL BY NAME SELECT * FROM 'other.parquet'",
+    "SELECT * FROM 'file://localhost{home}/parts/k=1/t.parquet'",
+    "SELECT * FROM read_parquet('file://{home}/parts')",
+    "WITH Rows AS (FROM 'parts/k=1/.t.parquet') SELECT tokens, label FROM rows, UNNEST(['x']) AS u",
+    "SELECT * FROM 'parts/k=1/*.parquet'",
+]
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    """The current folder, which is the home folder too, with `other.parquet` and a file to be rewritten."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "parts/k=1").mkdir(parents=True)
+    write(tmp_path / "other.parquet", simple())
+    return tmp_path
+
+
+@pytest.mark.parametrize("query", SPELLINGS)
+def test_a_query_is_reused_until_a_file_that_it_reads_changes(options, home, query):
+    query = query.format(home=home)
+    name = ".t.parquet" if ".t." in query or "*.parquet" in query else "t.parquet"  # DuckDB reads hidden files too
+    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
+
+    def again(labels):
+        write(home / "parts/k=1" / name, simple(label=labels))
+        return [prepare(data_options) for _ in range(2)]
+
+    first, second = again(LABELS), again(LABELS[::-1])
+    assert [[dataset.reused for dataset in both] for both in (first, second)] == [[False, True]] * 2
+    assert first[0].digest != second[0].digest
+
+
+def test_a_query_is_never_reused_if_one_of_its_files_is_unknown(options, home):
+    """As it may be of another file system, or a table that only DuckDB knows."""
+    query = "SELECT t.* FROM 'other.parquet' t LEFT JOIN information_schema.tables ON false"
+    data_options = options(train=query, label="label", cache_dir=home / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, False]
+
+
+def test_a_file_url_is_a_file(options, home):
+    data_options = options(train=f"file://{home}/other.parquet", label="label", cache_dir=home / "cache")
+    assert [prepare(data_options).reused for _ in range(2)] == [False, True]
+    write(home / "other.parquet", simple(label=LABELS[::-1]))
+    assert not prepare(data_options).reused
+
+
+def test_files_that_a_query_does_not_read_do_not_make_it_stale(options, home):
+    write(home / "parts/k=1/t.parquet", simple())
+    query = "SELECT * FROM read_parquet('.') WHERE tokens IS NOT NULL"
+    data_options = options(train=query, label="label", cache_dir=home / "cache", fields={"tokens": "category"})
+    assert not prepare(data_options).reused
+    (home / "notes.json").write_text("{}")
+    assert prepare(data_options).reused
