@@ -20,7 +20,7 @@ LETTERS = Schema((Field("letters", "category", ("letters",)),), "label", id="id"
 OTHER = """
 import pyarrow as pa
 
-from seqclf.data.reading.formats.arrow_format import ArrowFormat
+from seqclf.extend import ArrowFormat
 
 
 KINDS = {"a": "sine", "b": "square"}
