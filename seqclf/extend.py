@@ -1,15 +1,20 @@
 """Names for authors of extensions; the modules behind them may move.
 
-- Encoders of a network: `SequenceEncoder`. Types of arguments, checked before training: `Count`, `NonNegative`,
-  `Positive`, `Share`.
+- Encoders of a network: `SequenceEncoder`, a `State` for each state of its step form, and `sort_nodes` for trees. Types
+  of arguments, checked before training: `Count`, `NonNegative`, `Positive`, `Share`.
+- Stages of a network in the walkthrough: `Stage` and its contents, `TokenVectors`, `TokenScores`, `TokenPairs`,
+  `TreeLevels` and `RowVectors`. `Part` names channels, and `varying_channels` chooses those that are shown.
 - Losses: `RowLoss`.
-- Field kinds: `NumberColumn`, `ListEncoder` or `Encoder`, with the options, specs, columns and checks that they use.
-  `check_encoders` tests a kind.
+- Field kinds: `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `Encoder`, with the options, specs, columns,
+  checks and removals that they use. `check_encoders` tests a kind on a `Field`.
 - File formats: `ArrowFormat`, or `Format` for a scan by DuckDB.
 - Report sections: `ReportSection`, which gets a `Report` and returns a `Section`.
+- Training loops: the callbacks `FiniteCheck` and `StructureSchedule`, and `write_bundle` for a trained task.
+- Data to try them on: `write_transactions`, the generator of `data=transactions`.
 - Errors that the user can fix: `InputError`.
 
-Everything is imported when it is first used: a kind or a format loads no PyTorch. See docs/extending.md.
+A logger has no class here, as seqclf makes it: a Lightning callback logs anywhere. Everything is imported when it is
+first used: a kind or a format loads no PyTorch. See docs/extending.md.
 
 >>> from seqclf.extend import ArrowFormat
 >>> class Fasta(ArrowFormat):
@@ -24,11 +29,16 @@ if TYPE_CHECKING:
     from seqclf.config.options import NonNegative as NonNegative
     from seqclf.config.options import Positive as Positive
     from seqclf.config.options import Share as Share
+    from seqclf.data.builtin.transactions import write as write_transactions
     from seqclf.data.encoding.check_encoders import check_encoders as check_encoders
     from seqclf.data.encoding.encoder import EncodedField as EncodedField
     from seqclf.data.encoding.encoder import Encoder as Encoder
     from seqclf.data.encoding.encoder import EncoderState as EncoderState
     from seqclf.data.encoding.encoder import ReadColumns as ReadColumns
+    from seqclf.data.encoding.encoder import UnfitValueError as UnfitValueError
+    from seqclf.data.encoding.free_text_encoder import RunningTextEncoder as RunningTextEncoder
+    from seqclf.data.encoding.leave_one_out import Removal as Removal
+    from seqclf.data.encoding.leave_one_out import TokenRemoval as TokenRemoval
     from seqclf.data.encoding.list_columns import list_lengths as list_lengths
     from seqclf.data.encoding.list_columns import list_values as list_values
     from seqclf.data.encoding.list_columns import vector_values as vector_values
@@ -44,12 +54,17 @@ if TYPE_CHECKING:
     from seqclf.data.field_spec import CategorySpec as CategorySpec
     from seqclf.data.field_spec import FieldSpec as FieldSpec
     from seqclf.data.field_spec import NumberSpec as NumberSpec
+    from seqclf.data.field_spec import ParentsSpec as ParentsSpec
+    from seqclf.data.field_spec import TokenSpec as TokenSpec
     from seqclf.data.reading.format import ArrowFormat as ArrowFormat
     from seqclf.data.reading.format import Files as Files
     from seqclf.data.reading.format import Format as Format
     from seqclf.data.reading.format import TableSql as TableSql
     from seqclf.data.reading.format import scan as scan
+    from seqclf.data.schema.casts import quote_identifier as quote_identifier
     from seqclf.data.schema.problems import Problems as Problems
+    from seqclf.data.schema.schema import Field as Field
+    from seqclf.data.storage.store import Ragged as Ragged
     from seqclf.documents.formatting import number as number
     from seqclf.documents.html import Bar as Bar
     from seqclf.documents.html import Section as Section
@@ -57,35 +72,129 @@ if TYPE_CHECKING:
     from seqclf.documents.html import bar as bar
     from seqclf.errors import InputError as InputError
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
+    from seqclf.models.running_state import State as State
+    from seqclf.models.tree_levels import sort_nodes as sort_nodes
     from seqclf.report.report import Report as Report
     from seqclf.report.section import ReportSection as ReportSection
+    from seqclf.runs.export import write_bundle as write_bundle
     from seqclf.system.state_validation import Each as Each
     from seqclf.system.state_validation import Where as Where
     from seqclf.system.state_validation import require as require
+    from seqclf.training.debugging.finite_check import FiniteCheck as FiniteCheck
     from seqclf.training.losses import RowLoss as RowLoss
+    from seqclf.training.structure_schedule import StructureSchedule as StructureSchedule
+    from seqclf.walkthrough.stages import Part as Part
+    from seqclf.walkthrough.stages import RowVectors as RowVectors
+    from seqclf.walkthrough.stages import Stage as Stage
+    from seqclf.walkthrough.stages import TokenPairs as TokenPairs
+    from seqclf.walkthrough.stages import TokenScores as TokenScores
+    from seqclf.walkthrough.stages import TokenVectors as TokenVectors
+    from seqclf.walkthrough.stages import TreeLevels as TreeLevels
+    from seqclf.walkthrough.stages import varying_channels as varying_channels
 
 _NAMES = {
     "config.options": "Count NonNegative Positive Share",
+    "data.builtin.transactions": "write_transactions",
     "data.encoding.check_encoders": "check_encoders",
-    "data.encoding.encoder": "EncodedField Encoder EncoderState ReadColumns",
-    "data.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec",
+    "data.encoding.encoder": "EncodedField Encoder EncoderState ReadColumns UnfitValueError",
+    "data.encoding.free_text_encoder": "RunningTextEncoder",
+    "data.encoding.leave_one_out": "Removal TokenRemoval",
     "data.encoding.list_columns": "list_lengths list_values vector_values",
     "data.encoding.list_encoder": "ListEncoder",
     "data.encoding.number_column": "NumberColumn",
     "data.encoding.options": "Option choice_option count_option flag_option positive_option text_option",
+    "data.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec ParentsSpec TokenSpec",
     "data.reading.format": "ArrowFormat Files Format TableSql scan",
+    "data.schema.casts": "quote_identifier",
     "data.schema.problems": "Problems",
-    "errors": "InputError",
-    "models.encoder": "SequenceEncoder",
+    "data.schema.schema": "Field",
+    "data.storage.store": "Ragged",
     "documents.formatting": "number",
     "documents.html": "Bar Section Table bar",
+    "errors": "InputError",
+    "models.encoder": "SequenceEncoder",
+    "models.running_state": "State",
+    "models.tree_levels": "sort_nodes",
     "report.report": "Report",
     "report.section": "ReportSection",
+    "runs.export": "write_bundle",
     "system.state_validation": "Each Where require",
+    "training.debugging.finite_check": "FiniteCheck",
     "training.losses": "RowLoss",
+    "training.structure_schedule": "StructureSchedule",
+    "walkthrough.stages": "Part RowVectors Stage TokenPairs TokenScores TokenVectors TreeLevels varying_channels",
 }
+_INNER = {"write_transactions": "write"}  # names that say too little outside of their module
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
-__all__ = sorted(_MODULES)
+# As a plain list, which type checkers and editors can read.
+__all__ = [
+    "ArrowFormat",
+    "BagSpec",
+    "Bar",
+    "CategorySpec",
+    "Count",
+    "Each",
+    "EncodedField",
+    "Encoder",
+    "EncoderState",
+    "Field",
+    "FieldSpec",
+    "Files",
+    "FiniteCheck",
+    "Format",
+    "InputError",
+    "ListEncoder",
+    "NonNegative",
+    "NumberColumn",
+    "NumberSpec",
+    "Option",
+    "ParentsSpec",
+    "Part",
+    "Positive",
+    "Problems",
+    "Ragged",
+    "ReadColumns",
+    "Removal",
+    "Report",
+    "ReportSection",
+    "RowLoss",
+    "RowVectors",
+    "RunningTextEncoder",
+    "Section",
+    "SequenceEncoder",
+    "Share",
+    "Stage",
+    "State",
+    "StructureSchedule",
+    "Table",
+    "TableSql",
+    "TokenPairs",
+    "TokenRemoval",
+    "TokenScores",
+    "TokenSpec",
+    "TokenVectors",
+    "TreeLevels",
+    "UnfitValueError",
+    "Where",
+    "bar",
+    "check_encoders",
+    "choice_option",
+    "count_option",
+    "flag_option",
+    "list_lengths",
+    "list_values",
+    "number",
+    "positive_option",
+    "quote_identifier",
+    "require",
+    "scan",
+    "sort_nodes",
+    "text_option",
+    "varying_channels",
+    "vector_values",
+    "write_bundle",
+    "write_transactions",
+]
 
 
 if not TYPE_CHECKING:  # type checkers would take any name for one that exists
@@ -93,7 +202,7 @@ if not TYPE_CHECKING:  # type checkers would take any name for one that exists
     def __getattr__(name: str) -> Any:
         if name not in _MODULES:
             raise AttributeError(f"module 'seqclf.extend' has no attribute '{name}'")
-        value = getattr(import_module(f"seqclf.{_MODULES[name]}"), name)
+        value = getattr(import_module(f"seqclf.{_MODULES[name]}"), _INNER.get(name, name))
         globals()[name] = value  # the next use finds it at once
         return value
 

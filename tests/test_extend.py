@@ -8,11 +8,14 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+from support.doc_pages import blocks, pages
 
 from seqclf import extend
 
 ROOT = Path(__file__).parents[1]
-LIGHT = {"ArrowFormat", "Format", "NumberColumn", "Encoder", "Problems", "InputError", "require", "choice_option"}
+TREE = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
+TRAINING = {"FiniteCheck", "RowLoss", "SequenceEncoder", "StructureSchedule", "sort_nodes", "write_bundle"}
+HEAVY = {"torch", "lightning", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
 
 def imports_of_seqclf(source):
@@ -24,30 +27,72 @@ def imports_of_seqclf(source):
             yield from (name.name for name in node.names if name.name.split(".")[0] == "seqclf")
 
 
-def test_every_name_is_the_object_of_its_module_and_known_to_type_checkers():
-    tree = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
-    declared = {
-        alias.name: node.module
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("seqclf.")
-        for alias in node.names
-    }
-    assert sorted(declared) == sorted(extend.__all__)
-    for name, module in declared.items():
-        assert getattr(extend, name) is getattr(import_module(module), name)
+def declared():
+    """Module and name in it of each name that type checkers see."""
+    (guarded,) = [node for node in TREE.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return {alias.asname: (node.module, alias.name) for node in guarded.body for alias in node.names}
+
+
+def loaded_by(script):
+    """All modules that Python has loaded at the end of a script."""
+    code = f"import sys; {script}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    return set(done.stdout.split())
+
+
+def sources_in(path):
+    """Texts of a test file that are Python code which imports seqclf: the modules of packages that it installs."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+        if re.search(r"^(from|import) seqclf\b", text, re.MULTILINE):
+            yield text
+
+
+def test_type_checkers_see_the_names_of_the_table():
+    table = {name: (f"seqclf.{module}", extend._INNER.get(name, name)) for name, module in extend._MODULES.items()}
+    assert declared() == table
+    assert sorted(table) == extend.__all__ and set(table) <= set(dir(extend))
+
+
+@pytest.mark.parametrize("name", extend.__all__)
+def test_a_name_is_the_object_of_its_module(name):
+    module, inner = declared()[name]
+    assert getattr(extend, name) is getattr(import_module(module), inner)
+
+
+def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="no attribute 'Everything'"):
         extend.Everything  # noqa: B018
 
 
-def test_kinds_and_formats_load_no_training():
-    script = f"import sys; from seqclf.extend import {', '.join(sorted(LIGHT))}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert not {"torch", "lightning", "torchmetrics", "wandb", "matplotlib"} & set(done.stdout.split())
+def test_the_import_alone_loads_no_other_module_of_seqclf():
+    loaded = {name for name in loaded_by("import seqclf.extend") if name.split(".")[0] == "seqclf"}
+    assert loaded == {"seqclf", "seqclf.extend"}
 
 
-def test_docs_and_the_example_package_import_nothing_else():
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs/extending.md").read_text(), re.DOTALL | re.MULTILINE)
+def test_names_that_train_nothing_load_no_training():
+    light = sorted(set(extend.__all__) - TRAINING)
+    assert {"ArrowFormat", "NumberColumn", "ReportSection", "Stage", "Share", "State"} <= set(light)
+    assert not HEAVY & loaded_by(f"from seqclf.extend import {', '.join(light)}")
+
+
+def test_no_page_imports_an_inner_module():
+    """Each block of the documentation can be copied into a package of somebody else."""
+    found = {
+        (page.name, module)
+        for page in pages()
+        for block in blocks(page)
+        if block.language == "python"
+        for module in imports_of_seqclf(block.text)
+    }
+    assert ("extending.md", "seqclf.extend") in found
+    assert {(page, module) for page, module in found if module not in ("seqclf", "seqclf.extend")} == set()
+
+
+def test_the_example_packages_import_no_inner_module():
     package = ROOT / "tests" / "end_to_end" / "outside_package"
-    sources = [*blocks, *(path.read_text() for path in package.rglob("*.py"))]
-    found = {module for source in sources for module in imports_of_seqclf(source)}
-    assert "seqclf.extend" in found and found <= {"seqclf", "seqclf.extend"}
+    sources = {path.name: [path.read_text(encoding="utf-8")] for path in package.rglob("*.py")}
+    sources |= {path.name: list(sources_in(path)) for path in (ROOT / "tests").rglob("test_plugin_*.py")}
+    found = {(name, module) for name, texts in sources.items() for text in texts for module in imports_of_seqclf(text)}
+    assert {name for name, _ in found} >= {"points.py", "test_plugin_formats.py", "test_plugin_sections.py"}
+    assert {module for _, module in found} <= {"seqclf", "seqclf.extend"}

@@ -16,6 +16,7 @@ ROOMS = [
     *("bundle", "report", "training", "runs", "command_options", "bench", "search", "walkthrough", "api", "extend"),
 ]
 LIGHT = [
+    "extend",
     "data.prepare",
     "batching.plan",
     "batching.collate",

@@ -16,8 +16,7 @@ COSTS = documented_example("A report section")
 OWNER = documented_example("A report section", number=2)
 OWNER_TEMPLATE = documented_example("A report section", "html")
 FAULTY = """
-from seqclf.documents.html import Section
-from seqclf.report.section import ReportSection
+from seqclf.extend import ReportSection, Section
 
 
 class Faulty(ReportSection):
