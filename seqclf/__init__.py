@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from seqclf.batching.datamodule import SequenceDataModule
     from seqclf.bundle.runtime import Classifier
     from seqclf.errors import InputError
+    from seqclf.system.version import __version__ as __version__
     from seqclf.training.change_structure import change_structure
     from seqclf.training.module import SequenceTask, load_task
 
-__version__ = "0.3.0"
 __all__ = [
     "Classifier",
     "InputError",
@@ -36,6 +36,7 @@ __all__ = [
     "load_task",
 ]
 _MODULES = {
+    "__version__": "system.version",
     "Classifier": "bundle.runtime",
     "InputError": "errors",
     "Run": "api.run",

@@ -39,32 +39,32 @@ if TYPE_CHECKING:
     from seqclf.data.encoding.free_text_encoder import RunningTextEncoder as RunningTextEncoder
     from seqclf.data.encoding.leave_one_out import Removal as Removal
     from seqclf.data.encoding.leave_one_out import TokenRemoval as TokenRemoval
-    from seqclf.data.encoding.list_columns import list_lengths as list_lengths
-    from seqclf.data.encoding.list_columns import list_values as list_values
-    from seqclf.data.encoding.list_columns import vector_values as vector_values
     from seqclf.data.encoding.list_encoder import ListEncoder as ListEncoder
     from seqclf.data.encoding.number_column import NumberColumn as NumberColumn
-    from seqclf.data.encoding.options import Option as Option
-    from seqclf.data.encoding.options import choice_option as choice_option
-    from seqclf.data.encoding.options import count_option as count_option
-    from seqclf.data.encoding.options import flag_option as flag_option
-    from seqclf.data.encoding.options import positive_option as positive_option
-    from seqclf.data.encoding.options import text_option as text_option
     from seqclf.data.field_spec import BagSpec as BagSpec
     from seqclf.data.field_spec import CategorySpec as CategorySpec
     from seqclf.data.field_spec import FieldSpec as FieldSpec
     from seqclf.data.field_spec import NumberSpec as NumberSpec
     from seqclf.data.field_spec import ParentsSpec as ParentsSpec
     from seqclf.data.field_spec import TokenSpec as TokenSpec
+    from seqclf.data.ragged import Ragged as Ragged
+    from seqclf.data.ragged import list_lengths as list_lengths
+    from seqclf.data.ragged import list_values as list_values
+    from seqclf.data.ragged import vector_values as vector_values
     from seqclf.data.reading.format import ArrowFormat as ArrowFormat
     from seqclf.data.reading.format import Files as Files
     from seqclf.data.reading.format import Format as Format
     from seqclf.data.reading.format import TableSql as TableSql
     from seqclf.data.reading.format import scan as scan
     from seqclf.data.schema.casts import quote_identifier as quote_identifier
+    from seqclf.data.schema.field_options import Option as Option
+    from seqclf.data.schema.field_options import choice_option as choice_option
+    from seqclf.data.schema.field_options import count_option as count_option
+    from seqclf.data.schema.field_options import flag_option as flag_option
+    from seqclf.data.schema.field_options import positive_option as positive_option
+    from seqclf.data.schema.field_options import text_option as text_option
     from seqclf.data.schema.problems import Problems as Problems
     from seqclf.data.schema.schema import Field as Field
-    from seqclf.data.storage.store import Ragged as Ragged
     from seqclf.documents.formatting import number as number
     from seqclf.documents.html import Bar as Bar
     from seqclf.documents.html import Section as Section
@@ -99,16 +99,15 @@ _NAMES = {
     "data.encoding.encoder": "EncodedField Encoder EncoderState ReadColumns UnfitValueError",
     "data.encoding.free_text_encoder": "RunningTextEncoder",
     "data.encoding.leave_one_out": "Removal TokenRemoval",
-    "data.encoding.list_columns": "list_lengths list_values vector_values",
     "data.encoding.list_encoder": "ListEncoder",
     "data.encoding.number_column": "NumberColumn",
-    "data.encoding.options": "Option choice_option count_option flag_option positive_option text_option",
     "data.field_spec": "BagSpec CategorySpec FieldSpec NumberSpec ParentsSpec TokenSpec",
+    "data.ragged": "Ragged list_lengths list_values vector_values",
     "data.reading.format": "ArrowFormat Files Format TableSql scan",
     "data.schema.casts": "quote_identifier",
+    "data.schema.field_options": "Option choice_option count_option flag_option positive_option text_option",
     "data.schema.problems": "Problems",
     "data.schema.schema": "Field",
-    "data.storage.store": "Ragged",
     "documents.formatting": "number",
     "documents.html": "Bar Section Table bar",
     "errors": "InputError",

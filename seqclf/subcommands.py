@@ -6,12 +6,12 @@ import runpy
 import sys
 from pathlib import Path
 
-from seqclf import __version__
 from seqclf.config.command_line import typed_command
 from seqclf.config.completion import SCRIPTS, completions
 from seqclf.config.documentation import command_names
 from seqclf.config.help_text import asks_for_help, print_help
 from seqclf.config.suggestions import did_you_mean
+from seqclf.system.version import __version__
 
 ORDER = ("train", "export", "predict", "evaluate", "describe", "walkthrough", "search", "bench")
 EXAMPLES = """Examples:

@@ -15,6 +15,22 @@ ROOMS = [
     *("__init__", "errors", "system", "config", "documents", "data", "batching", "models", "evaluation", "survey"),
     *("bundle", "report", "training", "runs", "command_options", "bench", "search", "walkthrough", "api", "extend"),
 ]
+# The files and rooms of data/, in the same order.
+DATA = [
+    *(
+        "__init__",
+        "ragged",
+        "hashing",
+        "field_spec",
+        "schema",
+        "encoding",
+        "reading",
+        "splitting",
+        "options",
+        "storage",
+    ),
+    *("stage_rows", "write_store", "prepare", "builtin"),
+]
 LIGHT = [
     "extend",
     "data.prepare",
@@ -84,10 +100,37 @@ def files_of(room):
 @pytest.mark.parametrize("room", ROOMS[1:])  # the names of `seqclf` itself are imported when they are used
 def test_a_room_imports_only_rooms_before_it(room):
     """Imports inside of functions and for type checkers count too."""
-    earlier = set(ROOMS[: ROOMS.index(room) + 1]) | {"__version__"}
+    earlier = set(ROOMS[: ROOMS.index(room) + 1])
     for path in files_of(room):
         later = {name.split(".")[0] for name in imported(path)} - earlier
         assert not later, f"{path.relative_to(HOME)} imports {later}"
+
+
+def test_data_goes_one_way_inside_of_its_room():
+    assert {path.stem for path in (HOME / "data").iterdir() if path.name != "__pycache__"} == set(DATA)
+    for place, part in enumerate(DATA):
+        for path in files_of(f"data/{part}"):
+            names = {name.split(".")[1] for name in imported(path) if name.startswith("data.")}
+            assert names <= set(DATA[: place + 1]), path.relative_to(HOME)
+
+
+def imported_files(path):
+    """Names of the files that a file imports; `from seqclf.data import prepare` imports data/prepare.py."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "seqclf":
+            folder = HOME.joinpath(*node.module.split(".")[1:])
+            for alias in node.names:
+                found = [folder / f"{alias.name}.py", folder.with_suffix(".py"), folder / "__init__.py"]
+                yield next(file for file in found if file.is_file())
+
+
+def test_no_files_import_each_other_in_a_circle():
+    """Imports inside of functions and for type checkers count too."""
+    imports = {path: set(imported_files(path)) - {path} for path in modules()}
+    while imports:
+        free = {path for path, needed in imports.items() if not needed & set(imports)}
+        assert free, f"in circles, or above one: {sorted(str(path.relative_to(HOME)) for path in imports)}"
+        imports = {path: needed for path, needed in imports.items() if path not in free}
 
 
 def test_every_file_is_in_a_room_or_a_command():

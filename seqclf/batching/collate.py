@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from seqclf.batching.plan import round_up
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 
 
 def pad(

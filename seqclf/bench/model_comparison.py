@@ -27,7 +27,7 @@ from seqclf.bench.workload import Workload, WorkloadSize
 from seqclf.bundle.sequence_reader import BatchLimits, WholeSequences, read_sequences
 from seqclf.bundle.session import open_session
 from seqclf.config.targets import Config
-from seqclf.data.storage.store import take
+from seqclf.data.ragged import take
 from seqclf.errors import InputError
 from seqclf.models.onnx.export import export_onnx
 from seqclf.system import progress

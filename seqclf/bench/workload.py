@@ -12,8 +12,9 @@ import pyarrow as pa
 from seqclf.batching.plan import plan_batches
 from seqclf.data.encoding.encoders import input_specs
 from seqclf.data.field_spec import PARENTS, FieldSpec
+from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Ragged, Split
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
 

@@ -13,17 +13,18 @@ from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.table_predictions import table_source, to_library
 from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.field_spec import PARENTS
+from seqclf.data.ragged import Ragged
 from seqclf.data.reading.sources import Source
-from seqclf.data.storage.store import Ragged
 from seqclf.system import progress
 
 if TYPE_CHECKING:
-    from seqclf.bundle.runtime import Classifier, Predictions
+    from seqclf.bundle.model import BundleModel
+    from seqclf.bundle.predictions import Predictions
 
 
 WINDOW_ROWS = 1024  # read at once
 WINDOW_TOKENS = 100_000  # explained, and written, at once
-UNIT = "sequences"  # of the progress; `Classifier.logits` counts rows, which here are copies of them
+UNIT = "sequences"  # of the progress; `BundleModel.logits` counts rows, which here are copies of them
 
 
 class Explanation(SequencePrediction):
@@ -58,7 +59,7 @@ class ExplainedRows(NamedTuple):
 
 
 def explain_rows(
-    classifier: Classifier, columns: pa.RecordBatch, value_errors: list[str | None], *, by_field: bool
+    classifier: BundleModel, columns: pa.RecordBatch, value_errors: list[str | None], *, by_field: bool
 ) -> list[Explanation]:
     """Explain canonical columns of Python values. `value_errors`: see `to_columns`."""
     explanations: list[Explanation] = []
@@ -87,7 +88,7 @@ def explain_rows(
     return explanations
 
 
-def explain_columns(classifier: Classifier, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
+def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
     """Explain canonical columns in parts of consecutive rows, of about `WINDOW_TOKENS` tokens each."""
     predictions = classifier.predict_columns(columns)
     truncation = classifier.schema.truncation
@@ -132,7 +133,7 @@ def _as_written(rows: ExplainedRows, order: np.ndarray) -> ExplainedRows:
 
 
 def explain_sequences(
-    classifier: Classifier,
+    classifier: BundleModel,
     sequences: Ragged,
     predicted: np.ndarray,
     *,
@@ -154,7 +155,7 @@ def explain_sequences(
 
 
 def explain_source(
-    classifier: Classifier, source: Source, *, by_field: bool
+    classifier: BundleModel, source: Source, *, by_field: bool
 ) -> Iterator[tuple[pa.Array, ExplainedRows]]:
     """Explain the files of a source. Yields the ids of consecutive rows, or their numbers from 1, and the rows."""
     title = f"explaining {source.short_name}"
@@ -170,14 +171,14 @@ def explain_source(
         first_row += done
 
 
-def explain_table(classifier: Classifier, data: Any, *, by_field: bool) -> Any:
+def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
     """Return the explanations of a table as a table of the same library, with a row per token."""
     parts = explain_source(classifier, table_source(classifier, data), by_field=by_field)
     record_batches = (explanations_table(rows, classifier, ids, by_field=by_field) for ids, rows in parts)
     return to_library(record_batches, explanations_schema(classifier, pa.int64(), by_field=by_field), data, False)
 
 
-def explanations_schema(classifier: Classifier, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
+def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
     """Columns `id`, `prediction`, `probability`, `position`, `token`, `contribution`, those by field, and `error`.
 
     Trees have the column `parent` after `position`. Contributions of tokens that were not read are null.
@@ -191,7 +192,9 @@ def explanations_schema(classifier: Classifier, id_type: pa.DataType, *, by_fiel
     return pa.schema([*columns, ("error", pa.string())])
 
 
-def explanations_table(rows: ExplainedRows, classifier: Classifier, ids: pa.Array, *, by_field: bool) -> pa.RecordBatch:
+def explanations_table(
+    rows: ExplainedRows, classifier: BundleModel, ids: pa.Array, *, by_field: bool
+) -> pa.RecordBatch:
     """A row for each token, and one for each refused row, which has only its id and error. `ids`: (N,)."""
     predictions = rows.predictions
     refused = rows.lengths == 0
@@ -236,12 +239,12 @@ class BriefExplainer:
     """Contributions of the shown tokens of one row after the other, which may read `max_tokens` together.
 
     ```python
-    explain = BriefExplainer(Classifier("runs/fraud/bundle"))
+    explain = BriefExplainer(BundleModel("runs/fraud/bundle"))
     explain({"shop": np.array([3, 1, 4])}, predicted=1, positions=[0, 1, 2])  # three floats
     ```
     """
 
-    def __init__(self, classifier: Classifier, max_tokens: int = MAX_TOKENS):
+    def __init__(self, classifier: BundleModel, max_tokens: int = MAX_TOKENS):
         self.classifier = classifier
         self.tokens_left = max_tokens
 

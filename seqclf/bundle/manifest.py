@@ -16,7 +16,8 @@ from typing import Any
 from seqclf.bundle.step_model import STATE, STEP
 from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
-from seqclf.data.schema.schema import Schema, typed_labels
+from seqclf.data.encoding.declaration import stored_schema
+from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import READER
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES, Decision
@@ -146,7 +147,7 @@ def check_content(manifest: Mapping[str, Any]) -> None:
         if label is not None and (label not in classes or len(classes) != 2):
             raise InputError(key, "must be one of two classes")
     _check_decision(decision, classes)
-    typed_labels(classes, Schema.from_dict(manifest["schema"]).label_type)
+    typed_labels(classes, stored_schema(manifest["schema"]).label_type)
 
 
 def _check_decision(decision: Mapping[str, Any], classes: list[str]) -> None:

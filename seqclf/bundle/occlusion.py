@@ -16,9 +16,8 @@ import numpy as np
 
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.leave_one_out import TokenRemoval
-from seqclf.data.encoding.list_columns import list_offsets
 from seqclf.data.field_spec import PARENTS
-from seqclf.data.storage.store import Ragged, take
+from seqclf.data.ragged import Ragged, list_offsets, take
 
 OWNERS = "owners of values"  # an array beside the fields; its spaces keep it apart from their names
 MAX_OCCLUDED_TOKENS = 500_000  # at a time, of all shortened copies together

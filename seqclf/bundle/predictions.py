@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NotRequired, TypedDict
+from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.schema.schema import Label
-
-if TYPE_CHECKING:
-    from seqclf.bundle.runtime import Predictions
 
 
 class SequencePrediction(TypedDict):
@@ -74,3 +71,26 @@ def predictions_table(
     arrays += [pa.array(predictions.tokens_read, mask=refused)] if may_halt else []
     arrays.append(pa.array(predictions.errors, pa.string()))
     return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type, may_halt=may_halt))
+
+
+class Predictions(NamedTuple):
+    """Predictions of consecutive rows.
+
+    `logits`, `probabilities`: (N, C), NaN in refused rows. `predicted`: (N,) class numbers, -1 in refused rows.
+    `lengths`: (N,) tokens before truncation, 0 in refused rows. `errors`: why a row was refused, None if it was not.
+    `tokens_read`: (N,), 0 in refused rows; None for a model that always reads whole sequences.
+    """
+
+    logits: np.ndarray
+    probabilities: np.ndarray
+    predicted: np.ndarray
+    lengths: np.ndarray
+    errors: list[str | None]
+    tokens_read: np.ndarray | None = None
+
+    def part(self, start: int, stop: int) -> Predictions:
+        """Return the predictions of the rows from `start` up to `stop`."""
+        rows = slice(start, stop)
+        logits, probabilities, predicted, lengths, errors, read = self
+        read = None if read is None else read[rows]
+        return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows], read)

@@ -17,7 +17,7 @@ from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
 from seqclf.bundle.session import explain_run_errors, runs_on_gpu
 from seqclf.bundle.step_model import STEP, Read, StepModel, read_chunks
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.system import progress
 
 MAX_TOKENS = 8192  # in a batch on a CPU, padding included

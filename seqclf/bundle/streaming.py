@@ -13,12 +13,12 @@ from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
 from seqclf.bundle.session import explain_run_errors
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
-from seqclf.data.encoding.truncation import NO_TRUNCATION
-from seqclf.data.schema.row_checks import check_rows
+from seqclf.data.encoding.row_checks import check_rows
+from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
-    from seqclf.bundle.runtime import Classifier
+    from seqclf.bundle.model import BundleModel
 
 
 class StreamPrediction(SequencePrediction):
@@ -42,7 +42,7 @@ class Stream:
     """Open sequences of a bundle, each with the state of the model after its last token.
 
     ```python
-    stream = Classifier("runs/alerts/bundle").stream()
+    stream = BundleModel("runs/alerts/bundle").stream()
     stream.read({"host 1": ["boot", "login"], "host 2": ["boot"]})["host 1"]["prediction"]
     stream.read({"host 1": ["sudo"]})           # of three tokens now, of which one was computed
     stream.close("host 1")
@@ -52,7 +52,7 @@ class Stream:
     other tokens, such as the time since the token before.
     """
 
-    def __init__(self, classifier: Classifier, model: StepModel):
+    def __init__(self, classifier: BundleModel, model: StepModel):
         self.classifier = classifier
         self.model = model
         self.sequences: dict[Hashable, _Open] = {}
@@ -76,7 +76,7 @@ class Stream:
     def read(self, tokens: Mapping[Hashable, Any]) -> dict[Hashable, StreamPrediction]:
         """Read new tokens of any open sequences, and of new ones, and return their predictions.
 
-        `tokens`: by the key of a sequence, its next tokens in a form that `Classifier.predict` takes. Tokens that are
+        `tokens`: by the key of a sequence, its next tokens in a form that `BundleModel.predict` takes. Tokens that are
         refused give a prediction with an error, and leave the sequence as it was.
         """
         if not isinstance(tokens, Mapping):

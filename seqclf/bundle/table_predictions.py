@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +11,15 @@ import pyarrow as pa
 from seqclf.bundle.predictions import predictions_schema, predictions_table, without_id
 from seqclf.data.reading.sources import Source
 from seqclf.data.reading.tables import column_names, like, to_arrow
-from seqclf.data.schema.schema import Schema, require_columns
+from seqclf.data.schema.schema import require_columns
 
 if TYPE_CHECKING:
-    from seqclf.bundle.runtime import Classifier
+    from seqclf.bundle.model import BundleModel, by_field_names, required_columns
 
 NAME = "data"  # of the table in error messages, as the argument is called
 
 
-def predict_table(classifier: Classifier, data: Any) -> Any:
+def predict_table(classifier: BundleModel, data: Any) -> Any:
     """Return the predictions of a table as a table of the same library, with the columns of the predict command.
 
     There is an `id` where the bundle knows one and the table has it, for event tables (the group), and where the query
@@ -45,31 +44,14 @@ def to_library(record_batches: Iterator[pa.RecordBatch], empty: pa.Schema, data:
     return like(pa.Table.from_batches([first, *record_batches]), data, same_rows=same_rows)
 
 
-def table_probabilities(classifier: Classifier, data: Any) -> np.ndarray:
+def table_probabilities(classifier: BundleModel, data: Any) -> np.ndarray:
     """(N, C) probabilities of the rows of a table, NaN in refused rows."""
     windows = classifier.predict_source(table_source(classifier, data))
     parts = [predictions.probabilities for _, predictions in windows]
     return np.concatenate(parts) if parts else np.empty((0, len(classifier.classes)))
 
 
-def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
-    """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
-
-    >>> from seqclf.data.schema.schema import Field
-    >>> schema = Schema((Field("words", "text", ("column1",)),))
-    >>> by_field_names(schema, ["words"]).columns, by_field_names(schema, ["words", "column1"]).columns
-    ([('data.fields.words', 'words')], [('data.fields.words', 'column1')])
-    """
-    fields = tuple(
-        replace(field, columns=(field.name,))
-        if len(field.columns) == 1 and field.columns[0] not in available and field.name in available
-        else field
-        for field in schema.fields
-    )
-    return replace(schema, fields=fields)
-
-
-def table_source(classifier: Classifier, data: Any) -> Source:
+def table_source(classifier: BundleModel, data: Any) -> Source:
     """Return the source that reads a table. Raises InputError if it lacks a column."""
     query = classifier.manifest["reader"]["query"]
     available = column_names(data)
@@ -81,12 +63,7 @@ def table_source(classifier: Classifier, data: Any) -> Source:
     return Source(NAME, NAME, table=to_arrow(data, NAME, index_levels=needed, columns=needed))
 
 
-def required_columns(schema: Schema) -> list[tuple[str, str]]:
-    """(words for errors, column) of the columns that a bundle reads."""
-    return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]
-
-
-def _record_batches(classifier: Classifier, source: Source) -> Iterator[pa.RecordBatch]:
+def _record_batches(classifier: BundleModel, source: Source) -> Iterator[pa.RecordBatch]:
     first_row = 1
     for rows, predictions in classifier.predict_source(source):
         ids = rows.columns.column("id") if "id" in rows.columns.schema.names else None
@@ -95,7 +72,7 @@ def _record_batches(classifier: Classifier, source: Source) -> Iterator[pa.Recor
         yield without_id(table) if ids is None and source.query is None else table
 
 
-def _empty_schema(classifier: Classifier, source: Source) -> pa.Schema:
+def _empty_schema(classifier: BundleModel, source: Source) -> pa.Schema:
     """Return the schema of the predictions of no rows."""
     names, id = source.table.schema.names, classifier.schema.id
     id_type = source.table.schema.field(id).type if id in names else None

@@ -6,13 +6,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, model_validator
 
-from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, ZeroOrMore, parse_options
+from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, parse_options
 from seqclf.config.override_text import label_text, shell_word
 from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
 from seqclf.data.splitting import assignment
+from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError, RefusedValueError
 
 NAME = re.compile(r"\w[\w.-]*")
@@ -46,24 +47,6 @@ def require_fields(value: Any) -> Any:
     names = value if isinstance(value, list) else [value]
     named = ", ".join(f"{label_text(name)}: KIND" for name in names if isinstance(name, (str, int)))
     raise RefusedValueError("must be a mapping", f"write {shell_word(f'data.fields={{{named}}}')}")
-
-
-class SplitOptions(Options):
-    """The block split of conf/data/files.yaml: how train is divided where a split has no file."""
-
-    by: Literal["random", "distinct", "group", "time", "fold"]
-    column: Text | None
-    validation: Share
-    test: Share
-    folds: Annotated[int, Field(ge=2)]
-    fold: ZeroOrMore
-    seed: ZeroOrMore
-    on_leak: Literal["warn", "error", "drop", "drop_earlier"]
-
-    def shares(self, splits_with_file: set[str]) -> dict[str, float]:
-        """Return the share of train that becomes validation and test, except where these have a file."""
-        shares = {"validation": self.validation, "test": self.test}
-        return {name: share for name, share in shares.items() if name not in splits_with_file}
 
 
 class DataOptions(Options):

@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class
 from seqclf.data.options import DataOptions
@@ -25,7 +26,7 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.quarantine import Quarantine
-from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, build_schema, label_type
+from seqclf.data.schema.schema import INFERENCE_ROWS, Schema, label_type
 from seqclf.data.splitting.policies import SPLITS, SplitPolicy
 from seqclf.data.stage_rows import Staged, check_columns, collect
 from seqclf.data.storage.cache import CONTENT, CacheEntry, with_generated

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import ID, KEY, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
-from seqclf.data.schema.row_checks import check_rows
 from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
 from seqclf.data.schema.schema import Schema, require_columns
 from seqclf.data.splitting.assignment import NO_KEY

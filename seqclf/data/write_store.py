@@ -15,17 +15,18 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode_staged
+from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.casts import ID, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
-from seqclf.data.schema.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.stage_rows import FILE, Staged
 from seqclf.data.storage.checksums import Blocks
 from seqclf.data.storage.prefetch import prefetched
-from seqclf.data.storage.store import Ragged, SplitCounts, SplitWriter, original_texts, take
+from seqclf.data.storage.store import SplitCounts, SplitWriter, original_texts
 from seqclf.errors import InputError
 from seqclf.system import progress
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.documents.formatting import listed, percent, score, shortened
@@ -47,7 +48,7 @@ def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> s
 
 
 def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
-    schema = Schema.from_dict(manifest["schema"])
+    schema = stored_schema(manifest["schema"])
     metrics = {
         split: SplitMetrics.from_dict(state) for split, state in manifest["metrics"].items() if "by_length" in state
     }

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from seqclf.data.field_spec import TokenSpec
-from seqclf.data.storage.store import Ragged, Split, sample_split
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split, sample_split
 from seqclf.system import progress
 
 MAX_FITTED_TOKENS = 8_000_000  # training tokens to fit on; larger splits are sampled by whole rows

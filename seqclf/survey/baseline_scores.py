@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from xxhash import xxh3_64_hexdigest
 
+from seqclf.data.ragged import Ragged
 from seqclf.data.storage.checksums import read_checked, write_checked
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Ragged, Split, sample_split, sampled_rows
+from seqclf.data.storage.store import Split, sample_split, sampled_rows
 from seqclf.evaluation.comparison import RowPredictions
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.survey.baseline import MAX_FITTED_TOKENS, fit_baseline

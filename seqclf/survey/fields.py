@@ -12,8 +12,9 @@ from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.scales import mean_and_deviation
 from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.field_spec import UNKNOWN_IDS
+from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
-from seqclf.data.storage.store import Ragged, sample_split
+from seqclf.data.storage.store import sample_split
 from seqclf.survey.baseline import MAX_FITTED_TOKENS
 from seqclf.system.json_result import JsonResult
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 
-from seqclf import __version__
+from seqclf.system.version import __version__
 
 
 def package_versions() -> dict[str, str]:

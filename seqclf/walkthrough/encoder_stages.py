@@ -19,8 +19,7 @@ from seqclf.models.recurrent import Recurrent
 from seqclf.models.transformer import SelfAttention, Transformer, rotate
 from seqclf.models.tree_levels import sort_nodes
 from seqclf.models.tree_lstm import TreeLSTM
-from seqclf.walkthrough.network_stages import BatchView, Outputs, token_vectors
-from seqclf.walkthrough.recording import Recording, as_array
+from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
 from seqclf.walkthrough.stages import Stage, TokenPairs, TokenVectors, TreeLevels
 
 MOST_ATTENTION = 512  # tokens of a row; all pairs of them are computed

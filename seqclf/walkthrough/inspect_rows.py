@@ -16,8 +16,8 @@ from seqclf.models.ensemble import Ensemble
 from seqclf.models.recurrent import Recurrent
 from seqclf.training.module import SequenceTask
 from seqclf.walkthrough.data_stages import data_stages
-from seqclf.walkthrough.network_stages import BatchView, network_stages
-from seqclf.walkthrough.recording import Recording, as_array, record
+from seqclf.walkthrough.network_stages import network_stages
+from seqclf.walkthrough.recording import BatchView, Recording, as_array, record
 from seqclf.walkthrough.shown_rows import ShownRows
 from seqclf.walkthrough.stages import ClassScores, MemberScores, Stage
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import singledispatch
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,8 @@ from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.pooling import Pooling, token_mask
-from seqclf.walkthrough.recording import Recording, as_array
+from seqclf.walkthrough.encoder_stages import encoder_stages
+from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
 from seqclf.walkthrough.stages import (
     Part,
     RowVectors,
@@ -39,22 +40,6 @@ POOLING_TEXTS = {
 }
 
 
-class BatchView(NamedTuple):
-    """The batch that a network got. `lengths`: (B,). `tokens`: a text for each token, by row, None for vectors."""
-
-    lengths: np.ndarray
-    tokens: Sequence[Sequence[str]] | None
-
-
-class Outputs(NamedTuple):
-    """The outputs of an encoder (B, T', D), their lengths (B,), and the names of their channels."""
-
-    values: np.ndarray
-    lengths: np.ndarray
-    parts: Sequence[Part]
-    channels: np.ndarray
-
-
 @singledispatch
 def network_stages(network: nn.Module, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
     """Yield the stages of a network between its batch and its logits, in their order."""
@@ -70,8 +55,6 @@ def _(network: Ensemble, recorded: Recording, batch: BatchView) -> Iterator[Stag
 
 @network_stages.register
 def _(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
-    from seqclf.walkthrough.encoder_stages import encoder_stages
-
     yield _embedded(network, recorded, batch)
     values, lengths, _ = recorded.output("encoder")
     outputs = outputs_of(network.encoder, as_array(values), as_array(lengths))
@@ -126,14 +109,6 @@ def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs
     parts = [Part("convolution", 0, first)] if first else []
     parts += [Part("forward", first, middle), Part("backward", middle, size)] if backward else [Part("", first, size)]
     return Outputs(values, lengths, parts, varying_channels(values, lengths, parts))
-
-
-def token_vectors(
-    values: np.ndarray, lengths: np.ndarray, tokens: Sequence[Sequence[str]] | None, parts: Sequence[Part] = ()
-) -> TokenVectors:
-    """Return the content of a stage with a vector for each token."""
-    parts = parts or [Part("", 0, values.shape[-1])]
-    return TokenVectors(values, lengths, varying_channels(values, lengths, parts), parts, tokens)
 
 
 def _embedded(network: SequenceClassifier, recorded: Recording, batch: BatchView) -> Stage:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.training.debugging.module_hooks import ModuleHooks
+from seqclf.walkthrough.stages import Part, TokenVectors, varying_channels
 
 
 class Call(NamedTuple):
@@ -75,3 +76,27 @@ def as_array(values: Tensor) -> np.ndarray:
     """Return a tensor as float32, or as int64 where it holds integers."""
     values = values.detach().cpu()
     return (values.float() if values.is_floating_point() else values.long()).numpy()
+
+
+class BatchView(NamedTuple):
+    """The batch that a network got. `lengths`: (B,). `tokens`: a text for each token, by row, None for vectors."""
+
+    lengths: np.ndarray
+    tokens: Sequence[Sequence[str]] | None
+
+
+class Outputs(NamedTuple):
+    """The outputs of an encoder (B, T', D), their lengths (B,), and the names of their channels."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+    parts: Sequence[Part]
+    channels: np.ndarray
+
+
+def token_vectors(
+    values: np.ndarray, lengths: np.ndarray, tokens: Sequence[Sequence[str]] | None, parts: Sequence[Part] = ()
+) -> TokenVectors:
+    """Return the content of a stage with a vector for each token."""
+    parts = parts or [Part("", 0, values.shape[-1])]
+    return TokenVectors(values, lengths, varying_channels(values, lengths, parts), parts, tokens)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.system.json_result import JsonObject

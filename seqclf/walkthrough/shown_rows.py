@@ -9,17 +9,19 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.model import required_columns
 from seqclf.bundle.python_rows import to_columns
-from seqclf.bundle.table_predictions import required_columns
+from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.casts import ID, LABEL
-from seqclf.data.schema.row_checks import EMPTY_REASON, check_rows, too_long_reason
-from seqclf.data.schema.schema import Schema, require_columns
+from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import described_encoders
-from seqclf.data.storage.store import Ragged, Split, subset, take
+from seqclf.data.storage.store import Split, subset
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
@@ -86,7 +88,7 @@ class RowReader:
     def __init__(self, description: Mapping[str, Any]):
         with error_context("the dataset that the checkpoint describes", "it is damaged or of another version"):
             self.encoders = described_encoders(description)
-        self.schema = Schema.from_dict(description["schema"])
+        self.schema = stored_schema(description["schema"])
         self.reader: Mapping[str, Any] = description["reader"]
 
     def of_text(self, text: str) -> ShownRows:

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from seqclf.batching.collate import pad
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 
 
 @st.composite

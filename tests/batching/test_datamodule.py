@@ -14,7 +14,8 @@ from torch.utils.data import DataLoader, DistributedSampler, SequentialSampler
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.batching.plan import plan_batches
 from seqclf.batching.sampler import PlanSampler
-from seqclf.data.storage.store import Ragged, Split
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split
 
 SETTINGS = {
     "max_tokens": 100,

@@ -22,8 +22,8 @@ from seqclf.bundle.occlusion import log_odds, occlude
 from seqclf.bundle.python_rows import to_columns
 from seqclf.config.documentation import CONF
 from seqclf.data.encoding.encoders import encode, fit_encoders, input_specs, load_encoders, make_encoders
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
 from seqclf.models.ensemble import build_classifier
 from seqclf.predict import explain_text

@@ -13,8 +13,8 @@ from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
 from seqclf.bundle.runtime import Classifier
+from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.prepare import prepare
-from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
 from seqclf.runs.export import write_bundle
 
@@ -111,7 +111,7 @@ def test_labels_of_a_bundle_without_their_type_are_texts(bundle_of):
     manifest = copy.deepcopy(bundle_of("integer").manifest)
     del manifest["schema"]["label_type"]
     check_content(manifest)
-    assert Schema.from_dict(manifest["schema"]).label_type == "text"
+    assert stored_schema(manifest["schema"]).label_type == "text"
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("integer", "Int64"), ("boolean", "boolean")])

@@ -4,8 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
-from seqclf.bundle.runtime import Predictions
+from seqclf.bundle.predictions import Predictions, guard_formulas, predictions_schema, predictions_table
 
 CLASSES = ["calm", "wild life"]
 LABELS = pa.array(CLASSES)

@@ -9,7 +9,7 @@ from bundle.conftest import sequences_of
 from seqclf.bundle.runtime import Classifier
 from seqclf.bundle.sequence_reader import BatchLimits, read_sequences
 from seqclf.bundle.step_model import Read
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 
 LENGTHS = np.array([4, 3, 4, 2, 4, 4])

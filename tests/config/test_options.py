@@ -21,8 +21,9 @@ from seqclf.command_options import DescribeConfig, EvaluateConfig, ExportConfig,
 from seqclf.config.documentation import CONF
 from seqclf.config.options import Count, NonNegative, Options, Share, Text, parse_options
 from seqclf.config.override_text import label_text
-from seqclf.data.options import DataOptions, SplitOptions
+from seqclf.data.options import DataOptions
 from seqclf.data.splitting import assignment
+from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.options import DecisionOptions

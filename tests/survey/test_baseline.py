@@ -6,7 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from seqclf.data.storage.store import Ragged, Split, sample_split, take
+from seqclf.data.ragged import Ragged, take
+from seqclf.data.storage.store import Split, sample_split
 from seqclf.survey.baseline import _category_counts, _pooled_numbers, fit_baseline
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.data.storage.store import Ragged, Split
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split
 from seqclf.training.module import SequenceTask
 
 CLASSES = ["calm", "odd", "wild"]

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.runs.fit import _model_warnings
 from seqclf.training.custom_network_checks import check_foreign_network

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.field_spec import input_axes, input_type
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.schema import Field
-from seqclf.data.storage.store import Ragged, take
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 
 def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str, Encoder]:

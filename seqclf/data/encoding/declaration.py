@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -11,16 +11,13 @@ from seqclf.config.override_text import quoted, shell_word
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
-from seqclf.data.schema.cell_types import (
-    is_list,
-    is_text,
-    looks_bracketed,
-    looks_like_lists,
-    mean_words,
-)
-from seqclf.data.schema.schema import RESERVED_NAMES, Field
+from seqclf.data.ragged import is_list
+from seqclf.data.schema.cell_types import is_text, looks_bracketed, looks_like_lists, mean_words
+from seqclf.data.schema.field_options import text_option
+from seqclf.data.schema.schema import ARROW_TYPES, RESERVED_NAMES, Field, Schema, require_columns
+from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
-from seqclf.system.state_validation import Where, one_of, require
+from seqclf.system.state_validation import SIZE, Where, one_of, require
 
 MAX_WIDTH = 1_000_000  # channels of a number field
 MAX_NAME_BYTES = 200  # files are named like fields
@@ -234,3 +231,118 @@ def _free_name(column: str, taken: set[str]) -> str:
 def _identifier(column: str) -> str:
     name = "".join(letter if f"f{letter}".isidentifier() else "_" for letter in column).strip("_") or "field"
     return name if name.isidentifier() and name not in RESERVED_NAMES else f"f_{name}"
+
+
+SCHEMA: dict[str, Any] = {
+    "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
+    "label": (str, None),
+    "label_type": one_of(*ARROW_TYPES),
+    "id": (str, None),
+    "max_length": (SIZE, None),
+    "truncate": one_of(*SIDES),
+    "group_by": [str],
+    "order_by": [str],
+    "ignored": [str],
+}
+
+
+def may_be_cut(fields: Iterable[Field]) -> bool:
+    """Return whether `truncate` can shorten sequences of these fields. Nodes of a tree would lose their parents."""
+    return all(encoder_class(field.kind).may_be_cut for field in fields)
+
+
+def stored_schema(state: Mapping[str, Any]) -> Schema:
+    """Inverse of `Schema.to_dict`. Raises InputError if no schema can have that state."""
+    state = {"label_type": "text", **state}  # bundles of seqclf 0.1 do not have it
+    require(state, SCHEMA, "schema")
+    # A key of a later version may change how data is read, so it is refused and not ignored.
+    if set(state) - set(SCHEMA):
+        raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))}", "unknown key")
+    fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
+    if len({field.name for field in fields}) < len(fields):
+        raise InputError("schema.fields", "two have the same name")
+    # Encoders rely on these checks, and a stored schema may come from anywhere.
+    check_together(fields)
+    lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
+    return Schema(**{**state, "fields": fields, **lists})
+
+
+def build_schema(
+    sample: pa.Table,
+    where: str,
+    *,
+    label: str | None,
+    id: str | None,
+    fields: Mapping[str, Any] | None,
+    list_separator: str | None,
+    max_length: int | None,
+    truncate: str,
+    group_by: Sequence[str] = (),
+    order_by: Sequence[str] = (),
+    skip: Sequence[str] = (),
+) -> Schema:
+    """Return the schema of a file.
+
+    `sample`: its first rows, with the types that DuckDB gives them. `where`: the file, for errors. `label`: None if the
+    labels are in another file. `skip`: columns that are not fields. All others are keys of the data config. Raises
+    InputError.
+    """
+    _check_options(list_separator, max_length, truncate, group_by, order_by)
+    named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
+    named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
+    require_columns(named, sample.column_names, where)
+    not_fields = {label, id, *group_by, *skip}
+    if fields:
+        built = _named_fields(fields, sample, where, list_separator, bool(group_by))
+        # The model would read the answer.
+        for entry in built:
+            if label in entry.columns:
+                raise InputError(
+                    f"data.fields.{entry.name}", f"column '{label}' is the label", "it cannot be a field too"
+                )
+    elif group_by:
+        built = inferred_event_fields(sample, where, not_fields, order_by, list_separator)
+    else:
+        built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
+    check_together(built)
+    used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
+    ignored = tuple(name for name in sample.column_names if name not in used)
+    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+    if schema.truncation.cuts and not may_be_cut(schema.fields):
+        raise InputError(
+            f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
+        )
+    return schema
+
+
+def _check_options(
+    list_separator: str | None,
+    max_length: int | None,
+    truncate: str,
+    group_by: Sequence[str],
+    order_by: Sequence[str],
+) -> None:
+    if truncate not in SIDES:
+        raise InputError(f"data.truncate={truncate}", "must be error, keep_first or keep_last")
+    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
+        raise InputError(f"data.max_length={max_length}", "must be a whole number from 1, or null")
+    separator = text_option()
+    if list_separator is not None and not separator.is_allowed(list_separator):
+        raise InputError(f"data.list_separator={list_separator}", f"must be {separator.expected}")
+    if order_by and not group_by:
+        raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
+
+
+def _named_fields(
+    fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
+) -> tuple[Field, ...]:
+    if not isinstance(fields, Mapping):
+        raise InputError(f"data.fields={fields}", "must say the kind of each: 'data.fields={COLUMN: category}'")
+    for name, spec in fields.items():
+        options = spec if isinstance(spec, Mapping) else {}
+        columns = options.get("columns") or options.get("column") or name
+        columns = columns if isinstance(columns, (list, tuple)) else [columns]
+        kind = options.get("kind") if isinstance(spec, Mapping) else spec
+        if kind is not None:
+            require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
+    return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.data.encoding.leave_one_out import Removal, TokenRemoval
-from seqclf.data.encoding.options import Option
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.field_spec import TokenSpec
+from seqclf.data.ragged import Ragged
+from seqclf.data.schema.field_options import Option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
-from seqclf.data.storage.store import Ragged
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
 # `read("a", "b")` yields the columns a and b of all training rows. Each call starts again at the first row.
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.registry import make_encoder
-from seqclf.data.encoding.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.data.field_spec import PARENTS, FieldSpec
+from seqclf.data.ragged import Ragged
 from seqclf.data.schema.schema import Field
-from seqclf.data.storage.store import Ragged
+from seqclf.data.schema.truncation import NO_TRUNCATION, ORIGINAL_LENGTH, Truncation
 from seqclf.system.state_validation import error_context
 
 FIT_THREADS = 2  # numpy and tokenizers release the GIL; each thread holds a record batch in memory

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.list_columns import list_offsets
+from seqclf.data.ragged import list_offsets
 
 
 class Removal(NamedTuple):

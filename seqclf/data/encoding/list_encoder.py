@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.list_columns import lengths_or_zero
+from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import infer_elements, is_text, looks_bracketed, split_cell
 from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows

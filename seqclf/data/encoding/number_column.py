@@ -11,11 +11,11 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
 from seqclf.data.schema.cell_types import infer_elements, names_missing
 from seqclf.data.schema.problems import Problems, check_numbers
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
 
 class NumberColumn(ListEncoder):

@@ -8,8 +8,8 @@ from importlib import import_module
 
 from seqclf.config.suggestions import did_you_mean
 from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 from seqclf.system.plugins import FIELD_KINDS, defined_class, installed_plugins, load_plugin, module_names
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.options import Option, count_option
 from seqclf.data.hashing import CodeHashes
+from seqclf.data.schema.field_options import Option, count_option
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from seqclf.data.encoding.registry import make_encoder
+from seqclf.data.ragged import is_list
 from seqclf.data.schema.casts import (
     ID,
     KEY,
@@ -16,7 +17,6 @@ from seqclf.data.schema.casts import (
     raw_column,
     seconds_sql,
 )
-from seqclf.data.schema.cell_types import is_list
 from seqclf.data.schema.schema import Schema
 
 

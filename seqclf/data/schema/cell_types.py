@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 
 import pyarrow as pa
 
+from seqclf.data.ragged import is_list
+
 MAX_CLOCK_CODES = 100  # more different integers that only ascend are a clock, not codes
 MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are measurements
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
@@ -33,11 +35,6 @@ def remember_last(
         return last[0][2]
 
     return remembering
-
-
-def is_list(kind: pa.DataType) -> bool:
-    """True for each of Arrow's list types."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
 
 
 def is_text(kind: pa.DataType) -> bool:

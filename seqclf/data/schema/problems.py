@@ -8,8 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.list_columns import lengths_or_zero
-from seqclf.data.schema.cell_types import is_list
+from seqclf.data.ragged import is_list, lengths_or_zero
 from seqclf.data.schema.rows import Refusal, SourceRows
 from seqclf.data.schema.schema import Field
 

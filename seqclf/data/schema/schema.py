@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.declaration import (
-    check_together,
-    inferred_event_fields,
-    inferred_fields,
-    named_field,
-    stored_field,
-)
-from seqclf.data.encoding.options import text_option
-from seqclf.data.encoding.registry import encoder_class
-from seqclf.data.encoding.truncation import SIDES, Truncation
+from seqclf.data.schema.truncation import Truncation
 from seqclf.errors import InputError
 from seqclf.system.json_result import JsonObject
-from seqclf.system.state_validation import SIZE, Where, one_of, require
 
 # Fields: kind, columns and options of one value of every token.
 
@@ -92,17 +82,6 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
 
 
 INFERENCE_ROWS = 1000
-SCHEMA: dict[str, Any] = {
-    "fields": Where([dict], lambda fields: len(fields) > 0, "a list of one field or more"),
-    "label": (str, None),
-    "label_type": one_of(*ARROW_TYPES),
-    "id": (str, None),
-    "max_length": (SIZE, None),
-    "truncate": one_of(*SIDES),
-    "group_by": [str],
-    "order_by": [str],
-    "ignored": [str],
-}
 
 
 @dataclass(frozen=True)
@@ -129,11 +108,6 @@ class Schema:
         return Truncation(self.max_length, self.truncate)
 
     @property
-    def may_be_cut(self) -> bool:
-        """True if `truncate` can shorten sequences of these fields. Nodes of a tree would lose their parents."""
-        return all(encoder_class(field.kind).may_be_cut for field in self.fields)
-
-    @property
     def columns(self) -> list[tuple[str, str]]:
         """(config key, column) of every column that a file must have, label and id not included."""
         keys = [("data.group_by", column) for column in self.group_by]
@@ -144,22 +118,6 @@ class Schema:
         """Return the schema as plain JSON values."""
         # JSON turns tuples into lists, so the result equals what is read back from a file.
         return json.loads(json.dumps(asdict(self)))
-
-    @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Schema:
-        """Return the schema of which `to_dict` returned `state`. Raises InputError if no schema can have that state."""
-        state = {"label_type": "text", **state}  # bundles of seqclf 0.1 do not have it
-        require(state, SCHEMA, "schema")
-        # A key of a later version may change how data is read, so it is refused and not ignored.
-        if set(state) - set(SCHEMA):
-            raise InputError(f"schema.{min(map(str, set(state) - set(SCHEMA)))}", "unknown key")
-        fields = tuple(stored_field(entry, f"schema.fields[{index}]") for index, entry in enumerate(state["fields"]))
-        if len({field.name for field in fields}) < len(fields):
-            raise InputError("schema.fields", "two have the same name")
-        # Encoders rely on these checks, and a stored schema may come from anywhere.
-        check_together(fields)
-        lists = {key: tuple(state[key]) for key in ("group_by", "order_by", "ignored")}
-        return cls(**{**state, "fields": fields, **lists})
 
 
 def require_columns(required: Iterable[tuple[str, str]], available: Iterable[str], where: str) -> None:
@@ -186,84 +144,3 @@ def check_names(names: Sequence[str], where: str) -> None:
                 "rename one of them",
             )
         seen[name.casefold()] = name
-
-
-def build_schema(
-    sample: pa.Table,
-    where: str,
-    *,
-    label: str | None,
-    id: str | None,
-    fields: Mapping[str, Any] | None,
-    list_separator: str | None,
-    max_length: int | None,
-    truncate: str,
-    group_by: Sequence[str] = (),
-    order_by: Sequence[str] = (),
-    skip: Sequence[str] = (),
-) -> Schema:
-    """Return the schema of a file.
-
-    `sample`: its first rows, with the types that DuckDB gives them. `where`: the file, for errors. `label`: None if the
-    labels are in another file. `skip`: columns that are not fields. All others are keys of the data config. Raises
-    InputError.
-    """
-    _check_options(list_separator, max_length, truncate, group_by, order_by)
-    named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
-    named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
-    require_columns(named, sample.column_names, where)
-    not_fields = {label, id, *group_by, *skip}
-    if fields:
-        built = _named_fields(fields, sample, where, list_separator, bool(group_by))
-        # The model would read the answer.
-        for entry in built:
-            if label in entry.columns:
-                raise InputError(
-                    f"data.fields.{entry.name}", f"column '{label}' is the label", "it cannot be a field too"
-                )
-    elif group_by:
-        built = inferred_event_fields(sample, where, not_fields, order_by, list_separator)
-    else:
-        built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
-    check_together(built)
-    used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
-    ignored = tuple(name for name in sample.column_names if name not in used)
-    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
-    if schema.truncation.cuts and not schema.may_be_cut:
-        raise InputError(
-            f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
-        )
-    return schema
-
-
-def _check_options(
-    list_separator: str | None,
-    max_length: int | None,
-    truncate: str,
-    group_by: Sequence[str],
-    order_by: Sequence[str],
-) -> None:
-    if truncate not in SIDES:
-        raise InputError(f"data.truncate={truncate}", "must be error, keep_first or keep_last")
-    if max_length is not None and (not isinstance(max_length, int) or max_length < 1):
-        raise InputError(f"data.max_length={max_length}", "must be a whole number from 1, or null")
-    separator = text_option()
-    if list_separator is not None and not separator.is_allowed(list_separator):
-        raise InputError(f"data.list_separator={list_separator}", f"must be {separator.expected}")
-    if order_by and not group_by:
-        raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
-
-
-def _named_fields(
-    fields: Any, sample: pa.Table, where: str, list_separator: str | None, events: bool
-) -> tuple[Field, ...]:
-    if not isinstance(fields, Mapping):
-        raise InputError(f"data.fields={fields}", "must say the kind of each: 'data.fields={COLUMN: category}'")
-    for name, spec in fields.items():
-        options = spec if isinstance(spec, Mapping) else {}
-        columns = options.get("columns") or options.get("column") or name
-        columns = columns if isinstance(columns, (list, tuple)) else [columns]
-        kind = options.get("kind") if isinstance(spec, Mapping) else spec
-        if kind is not None:
-            require_columns([(f"data.fields.{name}", str(column)) for column in columns], sample.column_names, where)
-    return tuple(named_field(str(name), spec, sample, list_separator, events) for name, spec in fields.items())

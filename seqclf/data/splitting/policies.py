@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.list_columns import list_lengths, list_offsets
 from seqclf.data.hashing import hash_rows
+from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import is_missing_sql, quote_identifier, seconds_sql
 from seqclf.data.splitting import assignment
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
 if TYPE_CHECKING:
-    from seqclf.data.options import SplitOptions
+    from seqclf.data.splitting.options import SplitOptions
 
 
 SPLITS = ("train", "validation", "test")

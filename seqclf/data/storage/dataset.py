@@ -11,6 +11,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
+from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import Encoder, EncoderState
 from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
 from seqclf.data.field_spec import FieldSpec
@@ -101,7 +102,7 @@ def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
     Raises InputError unless schema, encoders and the model's inputs (`fields`) agree with one another.
     """
     require(description, {"schema": dict, "encoders": dict, "reader": READER, "digest": str, "rows": Each(COUNT)})
-    schema, states = Schema.from_dict(description["schema"]), description["encoders"]
+    schema, states = stored_schema(description["schema"]), description["encoders"]
     if set(states) != {field.name for field in schema.fields}:
         raise InputError("encoders", f"not those of the fields: {', '.join(map(repr, states))}")
     encoders = load_encoders(schema.fields, states.__getitem__)
@@ -126,7 +127,7 @@ def open_dataset(folder: Path, positive: str | None, reused: bool, verify_all: b
         verify(folder, verify_all, ("lengths.bin", "labels.bin"))
     try:
         state = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))
-        schema = Schema.from_dict(state["schema"])
+        schema = stored_schema(state["schema"])
         # Mapped and not read: a dataset may be larger than memory.
         splits = {name: open_split(folder / name) for name in state["splits"]}
         encoders = load_encoder_files(schema.fields, folder / "encoders")

@@ -19,7 +19,6 @@ import numpy as np
 import pyarrow as pa
 import tokenizers
 
-from seqclf import __version__
 from seqclf.config.targets import locate_generator
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, kind_names
 from seqclf.data.options import DataOptions
@@ -27,6 +26,7 @@ from seqclf.data.reading import sources
 from seqclf.data.reading.format_lookup import plugin_format
 from seqclf.data.reading.sources import FileEntry, Source, SourceState
 from seqclf.errors import InputError
+from seqclf.system.version import __version__
 
 DATA = Path(__file__).parents[1]
 GENERATORS = DATA / "builtin"  # left out, because `generator_code` hashes each generator

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple, TypedDict
 import numpy as np
 import pyarrow as pa
 
+from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.checksums import Blocks, ChecksumFile
 from seqclf.system.json_result import JsonResult
 
@@ -22,8 +23,7 @@ if TYPE_CHECKING:
 # Original texts of evaluation rows, stored beside their tokens for reports.
 #
 # Tokens do not tell what a text looked like: spaces, capitals and unknown words are lost. Training rows have no texts
-# in
-# the store, as reports show none of them. The texts of the other splits stay on disk until a row is shown.
+# in the store, as reports show none of them. The texts of the other splits stay on disk until a row is shown.
 
 TEXTS = "texts.arrow"
 
@@ -74,29 +74,6 @@ def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> p
     return pa.record_batch(
         {name: staged.column(staged_text(name) if staged_text(name) in present else name) for name in names}
     )
-
-
-class Ragged(NamedTuple):
-    """N encoded sequences of S tokens in total.
-
-    `offsets`: (N + 1,) int64. The tokens of row i are [offsets[i], offsets[i + 1]). `fields`: name → (S,) int32,
-    (S, D) float32, or (S, K) int32 (see `EncodedField`).
-
-    >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
-    >>> len(sequences), sequences.lengths.tolist()
-    (2, [2, 1])
-    """
-
-    offsets: np.ndarray
-    fields: dict[str, np.ndarray]
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """(N,) number of tokens of each row."""
-        return np.diff(self.offsets)
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
 
 
 class Split(NamedTuple):
@@ -165,23 +142,6 @@ def subset(split: Split, rows: np.ndarray) -> Split:
         groups,
         None if split.texts is None else split.texts.take(rows),
     )
-
-
-def take(sequences: Ragged, rows: np.ndarray) -> Ragged:
-    """Copy some sequences in the order of `rows`: (M,) positions. If all are taken in order, nothing is copied.
-
-    >>> sequences = Ragged(np.array([0, 2, 3]), {"shop": np.array([4, 5, 6])})
-    >>> last_first = take(sequences, np.array([1, 0]))
-    >>> last_first.offsets.tolist(), last_first.fields["shop"].tolist()
-    ([0, 1, 3], [6, 4, 5])
-    """
-    # A copy would read memory-mapped tokens from disk.
-    if len(rows) == len(sequences) and (np.diff(rows) == 1).all():
-        return sequences
-    starts, counts = sequences.offsets[rows], sequences.lengths[rows]
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    tokens = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], counts)
-    return Ragged(offsets, {name: values[tokens] for name, values in sequences.fields.items()})
 
 
 class ArrayFormat(TypedDict):

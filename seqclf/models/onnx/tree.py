@@ -6,7 +6,7 @@ the graph calls and the export puts in its place.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +14,6 @@ from torch import Tensor, nn
 
 from seqclf.models.onnx.tree_functions import DOMAIN, FUNCTIONS, VERSION
 from seqclf.models.tree_levels import DOUBLINGS, sort_nodes
-
-if TYPE_CHECKING:
-    from seqclf.models.tree_lstm import TreeLSTM
 
 
 class OnnxTreeLSTM(nn.Module):
@@ -26,7 +23,8 @@ class OnnxTreeLSTM(nn.Module):
     weight: Tensor
     bias: Tensor
 
-    def __init__(self, encoder: TreeLSTM):
+    def __init__(self, encoder: Any):
+        """`encoder`: the `TreeLSTM`, whose module needs this one only to export."""
         super().__init__()
         self.size = encoder.size
         self.in_rows = encoder.in_rows

@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule, as_is
 from seqclf.config.targets import Config
-from seqclf.data.storage.store import Ragged, Split
+from seqclf.data.ragged import Ragged
+from seqclf.data.storage.store import Split
 from seqclf.errors import InputError
 from seqclf.training.debugging.module_hooks import row_name
 from seqclf.training.debugging.overfit_verdict import OverfitRecord

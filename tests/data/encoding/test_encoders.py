@@ -18,8 +18,8 @@ from seqclf.data.encoding.encoders import (
     make_encoders,
     save_encoders,
 )
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 CATEGORIES = st.lists(st.lists(st.sampled_from("abcdeé "), min_size=1, max_size=6), min_size=1, max_size=12)
 WORDS = ["The cat sat.", "the dog sat", "a cat, a dog!", "été"]

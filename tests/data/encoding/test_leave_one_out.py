@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
 from seqclf.data.encoding.leave_one_out import remove_tokens
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 AT = Field("at", "time", ("at",), width=1, options={"cycles": ["hour"]})
 SHOP = Field("shop", "category", ("shop",))

@@ -5,7 +5,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.list_columns import list_lengths, list_offsets, list_values, vector_values
+from seqclf.data.ragged import list_lengths, list_offsets, list_values, vector_values
 
 VECTOR_ROWS = st.lists(st.lists(st.lists(st.floats(-1, 1), min_size=2, max_size=2), min_size=1, max_size=4), min_size=1)
 VECTORS = pa.list_(pa.list_(pa.float64()))

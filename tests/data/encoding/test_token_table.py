@@ -6,8 +6,8 @@ import pytest
 
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
 from seqclf.data.encoding.token_table import FEWEST_TOKENS, MOST_CELLS, MOST_TOKENS, token_table
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 
 def table_of(fields, columns):

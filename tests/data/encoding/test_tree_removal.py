@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from support.tree_texts import below, postorder, trees, without, written
 
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 WORDS, SOME_WORDS, NO_WORDS = ["a", "b", "MAX", "unseen"], ["", "a", "MAX"], [""]
 FORMS = {

@@ -7,9 +7,10 @@ import pyarrow as pa
 import pytest
 from support.table_files import LABELS, column_types, read, sample, write
 
+from seqclf.data.encoding.declaration import build_schema
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import quote_literal, seconds_sql
-from seqclf.data.schema.schema import Field, Schema, build_schema
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 
 

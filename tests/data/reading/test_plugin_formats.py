@@ -4,11 +4,11 @@ import gzip
 import json
 
 import pytest
-from seqclf.data.reading.formats.lookup import builtin_formats
 from support.plugin_package import documented_example, install_package
 from support.table_files import column_types, read, sample
 
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.format_lookup import builtin_formats
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import Field, Schema

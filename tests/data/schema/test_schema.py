@@ -3,9 +3,10 @@
 import pyarrow as pa
 import pytest
 
+from seqclf.data.encoding.declaration import build_schema, stored_schema
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.schema.cell_types import split_cell
-from seqclf.data.schema.schema import Field, Schema, build_schema, require_columns
+from seqclf.data.schema.schema import Field, Schema, require_columns
 from seqclf.errors import InputError
 
 LABELS = ["a", "b"] * 5
@@ -99,7 +100,7 @@ def test_label_and_id_are_not_fields_and_other_columns_are_ignored():
 def test_a_schema_survives_json():
     field = Field("x", "category", ("x y",), "integer", None, ";", {"min_count": 2})
     one = Schema((field, Field("z", "number", ("z",), width=3)), "label", "id", 9, "keep_last", ("more",))
-    assert Schema.from_dict(one.to_dict()) == one
+    assert stored_schema(one.to_dict()) == one
     described = [make_encoder(entry).describe() for entry in one.fields]
     assert described == ["integers, min_count=2", "3 channels"]
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.truncation import NO_TRUNCATION
+from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.data.storage.store import SplitWriter, open_split
 
 ROWS = st.lists(st.lists(st.integers(0, 99), min_size=1, max_size=9), min_size=1, max_size=12)

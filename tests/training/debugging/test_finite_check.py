@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.training.debugging.finite_check import FiniteCheck
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged
 from seqclf.errors import InputError
 from seqclf.training.debugging.overfit import LossCurve, chosen_rows, contradictions, overfit, without_regularisation
 from seqclf.training.debugging.overfit_verdict import judge

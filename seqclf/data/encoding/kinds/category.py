@@ -13,12 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
-from seqclf.data.encoding.list_columns import list_lengths, list_offsets, list_values
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.options import Option, choice_option, text_option
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
 from seqclf.data.field_spec import CategorySpec
+from seqclf.data.ragged import list_lengths, list_offsets, list_values
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
@@ -31,7 +29,9 @@ from seqclf.data.schema.casts import (
     whole_numbers,
 )
 from seqclf.data.schema.cell_types import infer_elements
+from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 
 WHOLE_NUMBER = re.compile(r"([+-]?[0-9]+)(?:[.]0*)?")  # as in `casts.whole_number`
 

@@ -12,10 +12,8 @@ from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, Enc
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.encoding.leave_one_out import Removal
-from seqclf.data.encoding.list_columns import list_lengths, list_values, vector_values
 from seqclf.data.encoding.missing_values import elapsed_since_seen, fill_forward
 from seqclf.data.encoding.number_column import NumberColumn
-from seqclf.data.encoding.options import Option, choice_option, flag_option, positive_option, text_option
 from seqclf.data.encoding.scales import Scales, fit_scales
 from seqclf.data.encoding.sequence_scale import (
     ScaledSequences,
@@ -24,9 +22,11 @@ from seqclf.data.encoding.sequence_scale import (
     stored_levels,
     unit_levels,
 )
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.field_spec import NumberSpec
+from seqclf.data.ragged import list_lengths, list_values, vector_values
+from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

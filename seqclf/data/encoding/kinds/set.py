@@ -13,12 +13,10 @@ import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.kinds.category import value_from_python
-from seqclf.data.encoding.list_columns import lengths_or_zero, list_lengths, list_offsets
 from seqclf.data.encoding.list_encoder import ListEncoder
-from seqclf.data.encoding.options import Option, choice_option, count_option, text_option
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
+from seqclf.data.ragged import is_list, lengths_or_zero, list_lengths, list_offsets
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     bracketed_texts,
@@ -29,16 +27,11 @@ from seqclf.data.schema.casts import (
     split_list,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import (
-    LARGEST_INTEGER,
-    is_list,
-    is_text,
-    list_cells,
-    looks_bracketed,
-    split_cell,
-)
+from seqclf.data.schema.cell_types import LARGEST_INTEGER, is_text, list_cells, looks_bracketed, split_cell
+from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 
 NO_VALUE, UNKNOWN = 0, 1  # ids; those of the vocabulary follow

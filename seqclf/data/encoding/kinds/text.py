@@ -15,14 +15,14 @@ from tokenizers import models, normalizers, pre_tokenizers, trainers
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.list_columns import list_lengths, list_values
-from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option, text_option
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.encoding.word_vectors import read_vectors
 from seqclf.data.field_spec import CategorySpec
 from seqclf.data.hashing import CodeHashes, hash_bytes
+from seqclf.data.ragged import list_lengths, list_values
+from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option, text_option
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError, first_line
 from seqclf.system.state_validation import SIZE, require
 

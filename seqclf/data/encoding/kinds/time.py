@@ -12,16 +12,16 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
 from seqclf.data.encoding.leave_one_out import Removal
-from seqclf.data.encoding.list_columns import list_lengths, list_values
 from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
-from seqclf.data.encoding.options import Option, choice_option, text_option
 from seqclf.data.encoding.scales import Sample
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.field_spec import NumberSpec
+from seqclf.data.ragged import list_lengths, list_values
 from seqclf.data.schema.casts import UNITS, element_type, split_list, time_in_seconds
 from seqclf.data.schema.cell_types import holds_times, looks_timed
+from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, check_numbers
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.system.durations import duration_text
 from seqclf.system.state_validation import POSITIVE, require
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns, UnfitValueError
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
-from seqclf.data.encoding.options import Option, choice_option, count_option, flag_option
 from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.trees import (
     LISTS,
@@ -28,9 +27,9 @@ from seqclf.data.encoding.trees import (
     shown,
     written_order,
 )
-from seqclf.data.encoding.truncation import NO_TRUNCATION, Truncation
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, CategorySpec
 from seqclf.data.hashing import hash_bytes
+from seqclf.data.ragged import Ragged
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
@@ -40,9 +39,10 @@ from seqclf.data.schema.casts import (
     whole_numbers_or_texts,
 )
 from seqclf.data.schema.cell_types import is_text, looks_bracketed
+from seqclf.data.schema.field_options import Option, choice_option, count_option, flag_option
 from seqclf.data.schema.problems import Problems
 from seqclf.data.schema.schema import Field
-from seqclf.data.storage.store import Ragged
+from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 

@@ -12,9 +12,9 @@ from support.table_files import write
 from seqclf.data.encoding.declaration import check_option
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, make_encoders
 from seqclf.data.encoding.scales import Moments
-from seqclf.data.encoding.truncation import NO_TRUNCATION
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import NO_TRUNCATION
 from seqclf.errors import InputError
 
 MAYBE = st.one_of(st.none(), st.floats(-1e3, 1e3).map(lambda value: round(value, 2)))

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.encoding.encoders import make_encoders
+from seqclf.data.encoding.row_checks import check_rows, too_long_reason
 from seqclf.data.schema.problems import Problems
-from seqclf.data.schema.row_checks import check_rows, too_long_reason
 from seqclf.data.schema.rows import Refusal, SourceRows
 from seqclf.data.schema.schema import Field, Schema
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from support.table_files import write
 
 from seqclf.data.encoding.encoders import encode, make_encoders
-from seqclf.data.encoding.truncation import ORIGINAL_LENGTH, SIDES, Truncation
 from seqclf.data.prepare import prepare
 from seqclf.data.schema.schema import Field
+from seqclf.data.schema.truncation import ORIGINAL_LENGTH, SIDES, Truncation
 
 LIMIT = 5
 GENERATOR = np.random.default_rng(0)

@@ -8,8 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.encoding.declaration import may_be_cut
 from seqclf.data.encoding.encoder import Encoder
-from seqclf.data.encoding.list_columns import lengths_or_zero
+from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field, Schema
@@ -55,6 +56,6 @@ def too_long_reason(lengths: np.ndarray, schema: Schema) -> str:
     """Return the reason to refuse sequences above the limit of the schema. `lengths`: (N,) before truncation."""
     longest = int(lengths.max())
     remedy = "set data.truncate=keep_first or keep_last, or raise data.max_length"
-    if not schema.may_be_cut:
+    if not may_be_cut(schema.fields):
         remedy = "a tree cannot be cut; raise data.max_length, or set data.max_length=null"
     return f"has more than data.max_length={schema.max_length} tokens (the longest {longest}); {remedy}"

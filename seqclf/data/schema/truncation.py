@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.list_columns import list_lengths, list_offsets
-from seqclf.data.storage.store import Ragged
+from seqclf.data.ragged import Ragged, list_lengths, list_offsets
 
 SIDES = ("error", "keep_first", "keep_last")
 ORIGINAL_LENGTH = "length before truncation"  # a column; its spaces keep it apart from names of fields

@@ -1,0 +1,285 @@
+"""The model of a bundle on ONNX Runtime, and its predictions for canonical columns and files."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
+from seqclf.bundle.predictions import Predictions, SequencePrediction
+from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
+from seqclf.bundle.session import check_model, open_session, thread_count
+from seqclf.bundle.step_model import Read, StepModel, open_step
+from seqclf.data.encoding.declaration import stored_schema
+from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
+from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
+from seqclf.data.ragged import Ragged, lengths_or_zero, take
+from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.row_estimate import estimate_rows
+from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.schema.rows import SourceRows
+from seqclf.data.schema.schema import Label, Schema, require_columns, typed_labels
+from seqclf.data.stage_rows import labelled
+from seqclf.errors import InputError
+from seqclf.evaluation.decision import Decision, override_threshold
+from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.system import progress
+from seqclf.system.state_validation import error_context, read_json
+
+WINDOW_ROWS = 16384
+MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
+
+
+class BundleModel:
+    """The model of a bundle with its encoders and its decision: canonical columns in, predictions out.
+
+    `Classifier` is the face of it for users; its arguments are documented there.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        *,
+        device: str = "auto",
+        threads: int | None = None,
+        threshold: str | float | None = None,
+        budget: float | None = None,
+    ):
+        self.folder = folder = Path(folder)
+        self.device, self.threads = device, thread_count(threads)
+        # First: it compares the hash of every other file before one of them is read.
+        self.manifest = read_manifest(folder)
+        self.classes: list[str] = self.manifest["classes"]
+        self.schema = stored_schema(self.manifest["schema"])
+        self.labels = typed_labels(self.classes, self.schema.label_type)
+        decision = Decision.from_dict(self.manifest["decision"])
+        self.decision = override_threshold(decision, threshold, self.manifest["positive"], self.classes)
+
+        with error_context(f"bundle={folder}", "export the bundle anew"):
+            self.encoders = load_encoders(self.schema.fields, lambda name: read_json(folder / encoder_file(name)))
+        self.field_of_column = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
+        self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
+        self.specs = input_specs(self.encoders, self.classes)
+        self.reader = self._open_reader(budget)
+        self.provider: str = self.reader.session.provider
+        self.no_cuda: str | None = self.reader.session.no_cuda
+        on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
+        self.warnings = [line for line in (self._drop_guarantees(budget), on_cpu) if line is not None]
+
+    def _open_reader(self, budget: float | None) -> BatchReader:
+        """Open the model that predictions are made by. Raises InputError for a budget that it cannot keep."""
+        halting = self.manifest.get("halting")
+        if halting is not None:
+            return UntilHalted(self.open_step(TokensCurve.from_manifest(halting).threshold_of(budget)), CHUNK)
+        if budget is not None:
+            raise InputError(
+                f"budget={budget}",
+                "the model of this bundle always reads whole sequences",
+                "remove budget, or train with model=adaptive",
+            )
+        session = open_session(self.folder / MODEL, self.device)
+        with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
+            check_model(session, self.specs, len(self.classes))
+        return WholeSequences(session, [spec["name"] for spec in self.specs])
+
+    def _drop_guarantees(self, budget: float | None) -> str | None:
+        """Forget guarantees that were given for another share of tokens than `budget`. Return a warning then."""
+        if budget is None or not self.decision.targets:
+            return None
+        curve = TokensCurve.from_manifest(self.manifest["halting"])
+        if curve.threshold_of(budget) == curve.threshold_of(None):
+            return None
+        self.decision = replace(self.decision, targets=())
+        return (
+            f"budget={budget}: the guarantees and the threshold of the bundle were set for the tokens that it reads by "
+            "default; they hold without budget only"
+        )
+
+    def open_step(self, threshold: float | None) -> StepModel:
+        if "step" not in self.manifest:
+            raise InputError(
+                f"bundle={self.folder}",
+                "its model reads whole sequences only",
+                "recurrent ones do not, if trained with model.bidirectional=false and model.members=1; export "
+                "bundles of older versions anew",
+            )
+        return open_step(self.folder, self.manifest, self.specs, device=self.device, threshold=threshold)
+
+    def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        """Return canonical columns of Python values, and the error of each row. See `python_rows.to_columns`."""
+        return to_columns(sequences, self.encoders, self.field_of_column, self._ignored)
+
+    def sequence_predictions(
+        self, predictions: Predictions, value_errors: list[str | None]
+    ) -> list[SequencePrediction]:
+        """Return the prediction of each row, or its error: that of its values (see `to_columns`) comes first."""
+        results: list[SequencePrediction] = []
+        labels: list[Label] = self.labels.to_pylist()
+        for row, value_error in enumerate(value_errors):
+            error = value_error or predictions.errors[row]
+            label = probability = by_label = None
+            if error is None:
+                index, probabilities = int(predictions.predicted[row]), predictions.probabilities[row].tolist()
+                label, probability = labels[index], probabilities[index]
+                by_label = dict(zip(labels, probabilities, strict=True))
+            result: SequencePrediction = {
+                "prediction": label,
+                "probability": probability,
+                "probabilities": by_label,
+                "error": error,
+            }
+            if predictions.tokens_read is not None:
+                result["tokens_read"] = int(predictions.tokens_read[row])
+            results.append(result)
+        return results
+
+    def predictions_of(self, logits: np.ndarray) -> list[SequencePrediction]:
+        """Return the predictions of (N, C) logits."""
+        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(logits)
+        lengths, no_errors = np.ones(len(logits), np.int64), [None] * len(logits)
+        rows = Predictions(logits, probabilities, predicted, lengths, list(no_errors))
+        return self.sequence_predictions(rows, list(no_errors))
+
+    def parse(self, text: str) -> Any:
+        """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
+        return self.encoders[self.schema.fields[0].name].parse(text)
+
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """Columns that the query of training may name, and that files to be predicted lack: the label."""
+        return () if self.schema.label is None else (self.schema.label,)
+
+    def predict_source(
+        self, source: Source, label: str | None = None, table: LabelTable | None = None
+    ) -> Iterator[tuple[SourceRows, Predictions]]:
+        """Read the files of a source in windows of `WINDOW_ROWS` rows, and predict each window.
+
+        `label`: a column to read along as `label`. `table`: a label table to join by id instead. Raises InputError if
+        the source is SQL.
+        """
+        title = f"predicting {source.short_name}"
+        for rows in self.read_source(source, label, table, title=title, unit="rows", window_rows=WINDOW_ROWS):
+            yield rows, self.predict_columns(rows.columns)
+
+    def read_source(
+        self,
+        source: Source,
+        label: str | None = None,
+        table: LabelTable | None = None,
+        *,
+        title: str,
+        unit: str,
+        window_rows: int,
+    ) -> Iterator[SourceRows]:
+        """Read the files of a source as canonical columns. See `predict_source`.
+
+        `title`, `unit`: of the progress, which counts the rows of a window once the next one is asked for.
+        """
+        require_files(source)
+        with SourceReader(source, null_columns=self.unlabelled if label is None else ()) as reader:
+            types = reader.column_types
+            schema = self.schema if source.table is None else by_field_names(self.schema, types)
+            required = required_columns(schema)
+            if label is not None:
+                required.append(("data.label", label))
+            id = self.schema.id if self.schema.id in types else None
+            if table is not None and id is None and not self.schema.group_by:
+                reason = (
+                    f"no column '{self.schema.id}' (data.id)"
+                    if self.schema.id
+                    else "the bundle was trained without data.id"
+                )
+                raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
+            require_columns(required, types, str(source))
+            schema = replace(schema, label=label, id=id)
+            total = None if schema.group_by else estimate_rows(reader)
+            with progress.stage(title, total=total, unit=unit) as current:
+                read = 0
+                for rows in reader.read(schema, rows=window_rows):
+                    yield rows if table is None else labelled(rows, table)
+                    read += rows.columns.num_rows
+                    current.completed = read  # what advanced it meanwhile does not count refused rows
+
+    def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
+        """Predict canonical columns (see `SourceReader.read`), in their order."""
+        problems = check_rows(columns, self.schema, self.encoders, labelled=False)
+        logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
+        lengths, tokens_read = np.zeros((2, columns.num_rows), np.int64)
+        usable = np.flatnonzero(problems.usable)
+        for rows in self._parts(columns, usable):
+            sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
+            limit, column = self.schema.max_length, self.schema.fields[0].column
+            problems.mark(rows[original_lengths == 0], column, EMPTY_REASON)
+            if limit is not None and self.schema.truncate == "error":
+                problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, self.schema))
+            encoded = np.flatnonzero(problems.usable[rows])
+            logits[rows[encoded]], tokens_read[rows[encoded]] = self.read(take(sequences, encoded))
+            lengths[rows[encoded]] = original_lengths[encoded]
+        reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
+        errors = [reasons.get(row) for row in range(columns.num_rows)]
+        probabilities = self.decision.probabilities(logits)
+        # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
+        predicted = self.decision.choose(np.nan_to_num(logits))
+        predicted = np.where(lengths > 0, predicted, -1)
+        return Predictions(logits, probabilities, predicted, lengths, errors, tokens_read if self.may_halt else None)
+
+    def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
+        """Cut `rows` into parts of about `MAX_ENCODED_TOKENS` tokens. Texts, which are no tokens yet, stay together."""
+        first = columns.column(self.schema.fields[0].name)
+        if not len(rows) or not pa.types.is_list(first.type):
+            return [rows] if len(rows) else []
+        part = np.cumsum(lengths_or_zero(first)[rows], dtype=np.int64) // MAX_ENCODED_TOKENS
+        return np.split(rows, np.flatnonzero(np.diff(part)) + 1)
+
+    def logits(self, sequences: Ragged) -> np.ndarray:
+        """(N, C) logits of encoded sequences."""
+        return self.read(sequences).logits
+
+    def read(self, sequences: Ragged) -> Read:
+        """Return the logits (N, C) of encoded sequences, and the tokens (N,) of each that were read."""
+        limits = BatchLimits.of(self.reader.session, self.threads, by_chunks=self.may_halt)
+        return read_sequences(self.reader, sequences, len(self.classes), limits)
+
+    def kept_lengths(self, predictions: Predictions) -> np.ndarray:
+        """Return the tokens (N,) of each row after truncation, 0 in refused rows."""
+        limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
+        return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
+
+    @property
+    def reads_trees(self) -> bool:
+        """True if tokens are nodes of trees, which have parents."""
+        return any(spec["kind"] == "parents" for spec in self.specs)
+
+    @property
+    def may_halt(self) -> bool:
+        """True if the model decides for each sequence how many tokens it reads."""
+        return isinstance(self.reader, UntilHalted)
+
+
+def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
+    """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
+
+    >>> from seqclf.data.schema.schema import Field
+    >>> schema = Schema((Field("words", "text", ("column1",)),))
+    >>> by_field_names(schema, ["words"]).columns, by_field_names(schema, ["words", "column1"]).columns
+    ([('data.fields.words', 'words')], [('data.fields.words', 'column1')])
+    """
+    fields = tuple(
+        replace(field, columns=(field.name,))
+        if len(field.columns) == 1 and field.columns[0] not in available and field.name in available
+        else field
+        for field in schema.fields
+    )
+    return replace(schema, fields=fields)
+
+
+def required_columns(schema: Schema) -> list[tuple[str, str]]:
+    """(words for errors, column) of the columns that a bundle reads."""
+    return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]
