@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from seqclf.bundle.model import BundleModel, by_field_names, required_columns
 from seqclf.bundle.predictions import predictions_schema, predictions_table, without_id
 from seqclf.data.reading.sources import Source
 from seqclf.data.reading.tables import column_names, like, to_arrow
 from seqclf.data.schema.schema import require_columns
-
-if TYPE_CHECKING:
-    from seqclf.bundle.model import BundleModel, by_field_names, required_columns
 
 NAME = "data"  # of the table in error messages, as the argument is called
 
