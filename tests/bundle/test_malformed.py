@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from seqclf.bundle import runtime
+from seqclf.bundle import model
 from seqclf.bundle.manifest import _digest, read_manifest
-from seqclf.bundle.runtime import Classifier, open_session
+from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
@@ -92,7 +93,7 @@ def decision_report(classifier):
 def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, exported, monkeypatch, stride):
     folder = copy_bundle("alerts")
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(decision_report(Classifier(folder, device="cpu"))) == 4
     refused = 0
@@ -149,7 +150,7 @@ def test_a_bundle_of_an_older_version_without_positive_index_predicts(copy_bundl
 def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
     for mutation, changed in islice(mutations(manifest), 0, None, stride):
@@ -166,7 +167,7 @@ def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkey
 def test_a_mutated_encoder_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(runtime, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
     for path in sorted((folder / "encoders").iterdir()):

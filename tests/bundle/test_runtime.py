@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.bundle import runtime, sequence_reader
+from seqclf.bundle import model, sequence_reader
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
@@ -91,7 +91,7 @@ def test_predictions_of_a_file_ignore_window_and_batch_size(
 ):
     sequences = exported("events").sequences
     pq.write_table(pa.table({"events": sequences}), tmp_path / "new.parquet")
-    monkeypatch.setattr(runtime, "WINDOW_ROWS", window)
+    monkeypatch.setattr(model, "WINDOW_ROWS", window)
     monkeypatch.setattr(sequence_reader, "MAX_TOKENS", max_tokens)
     windows = list(classifier("events").predict_source(Source(str(tmp_path / "new.parquet"), "input")))
     first_rows = np.cumsum([1, *(batch.columns.num_rows for batch, _ in windows[:-1])])
@@ -205,7 +205,7 @@ def test_an_unknown_device_is_refused(exported):
 def test_long_inputs_are_encoded_in_parts(exported, classifier, kind, monkeypatch):
     sequences = exported(kind).sequences
     together = probabilities(classifier(kind).predict(sequences))
-    monkeypatch.setattr(runtime, "MAX_ENCODED_TOKENS", 7)
+    monkeypatch.setattr(model, "MAX_ENCODED_TOKENS", 7)
     columns, _ = to_columns(sequences, classifier(kind).encoders)
     parts = classifier(kind)._parts(columns, np.arange(len(sequences)))
     assert np.concatenate(parts).tolist() == list(range(len(sequences)))

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from support.untrained_task import data_options, make_task
 
-from seqclf.bundle import runtime
+from seqclf.bundle import model
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.prepare import prepare
 from seqclf.errors import InputError
@@ -27,7 +27,7 @@ def table_of(kind, sequences):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("library", ["pandas", "polars", "arrow", "reader"])
 def test_a_table_gives_the_predictions_of_its_rows(exported, classifier, kind, library, monkeypatch):
-    monkeypatch.setattr(runtime, "WINDOW_ROWS", 7)
+    monkeypatch.setattr(model, "WINDOW_ROWS", 7)
     sequences, loaded = exported(kind).sequences, classifier(kind)
     table = table_of(kind, sequences)
     convert = {"pandas": pa.Table.to_pandas, "polars": pl.from_arrow, "arrow": lambda table: table}

@@ -26,12 +26,12 @@ from fuzzing.mutations import applicable, change_file
 from fuzzing.truth import truth
 from omegaconf import OmegaConf
 
+from seqclf.data.encoding import row_checks
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema import row_checks
 from seqclf.data.schema.rows import as_text
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import Dataset
