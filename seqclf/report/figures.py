@@ -9,7 +9,6 @@ import numpy as np
 from markupsafe import Markup
 
 from seqclf.documents.figures import FILL, INK, MARK, SOFT, render_svg
-from seqclf.documents.formatting import percent
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.report.reliability import ReliabilityBin
@@ -150,7 +149,7 @@ def reliability(bins: Sequence[ReliabilityBin], width_in: float) -> Markup:
                 side.set_major_locator(ticker.FixedLocator([tick for tick in LOG_ODDS_TICKS if low <= tick <= high]))
                 side.set_minor_locator(ticker.NullLocator())
         for side in (axis.xaxis, axis.yaxis):
-            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: percent(round(value, 9))))
+            side.set_major_formatter(ticker.FuncFormatter(lambda value, _: _tick_percent(value)))
         axis.set_xlim(low, high)
         axis.set_ylim(low, high)
         figure.subplots_adjust(**{**MARGIN, "left": 0.17, "right": 0.95})
@@ -187,3 +186,12 @@ def _thinned(count: int) -> np.ndarray:
 
 def _float(value: Any) -> float:
     return float("nan") if value in (None, "") else float(value)
+
+
+def _tick_percent(share: float) -> str:
+    """Return a tick as a percentage with all its digits, because two ticks near 0 or 1 must not read the same.
+
+    >>> _tick_percent(0.5), _tick_percent(0.9999), _tick_percent(0.00001)
+    ('50%', '99.99%', '0.001%')
+    """
+    return f"{round(100 * share, 7):.10g}%"
