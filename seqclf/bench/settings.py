@@ -141,7 +141,7 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
 def _compose(overrides: list[str]) -> tuple[Config, set[str]]:
     """Return the checked config that the overrides give, with the config folders of the running command.
 
-    The keys that the user wrote come second (see `written_keys`).
+    The keys that the user wrote come second (see `config.user_keys`).
     """
     try:
         composed = GlobalHydra.instance().config_loader().load_configuration(COMMAND, overrides, RunMode.RUN)

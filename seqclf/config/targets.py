@@ -105,7 +105,7 @@ def drop_unused(
 
     A `_target_` that is set over a config of this package leaves the keys of the class that the config was made for.
     A class that takes any argument gets only those that it names, or that the user wrote. `key`: of the settings in the
-    config. `written`: dotted keys, see `written_keys`. `ignored`: names that are no arguments, which stay.
+    config. `written`: dotted keys, see `config.user_keys`. `ignored`: names that are no arguments, which stay.
 
     >>> taken = Arguments("Net", names=["kernel"], required=["kernel"], takes_any=False)
     >>> drop_unused("model", {"kernel": 5, "cell": "lstm", "layers": 2}, taken, {"model.kernel", "model.layers"})

@@ -80,7 +80,7 @@ def collect(
     """Read all rows of a source, and stage the good ones in a new file at `path`.
 
     `split_key`: SQL of the value that decides on a row's split. `keep_texts`: stage original texts too (see
-    `storage.texts`). Raises InputError if no row, or too few, can be used.
+    `storage.store.text_columns`). Raises InputError if no row, or too few, can be used.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
     read_schema = schema if label_table is None else replace(schema, label=None)

@@ -31,7 +31,7 @@ class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
     `kind`: no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts, below_majority, or
-    not_better_than_baseline (see `next_step.baseline_alarm`). `remedy`: what to try.
+    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try.
     """
 
     kind: str

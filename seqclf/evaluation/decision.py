@@ -155,7 +155,7 @@ def choose_decision(
 ) -> Decision:
     """Decision that keeps the targets of `settings` (conf/decision) on new data.
 
-    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `training.holdout`).
+    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `runs.fit.hold_out`).
 
     Where the rows are too few to back a target, the decision is the most careful that they allow, and the guarantee
     says `backed: False` and how many rows are `needed`. Where the rows did choose the model (`holdout` of 0,

@@ -135,7 +135,7 @@ def verdict_of(
 ) -> Verdict:
     """Return the verdict on a model that is judged by the metrics of a split.
 
-    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.next_step`.
+    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`.
     """
     result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(

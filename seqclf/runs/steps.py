@@ -28,7 +28,7 @@ def run_training(
 ) -> TrainingResult:
     """Prepare the data, train, evaluate and export into the folder `run`.
 
-    `written`: keys of the config that the user wrote (see `written_keys`). `prints_verdict`: end with the scores and
+    `written`: keys of the config that the user wrote (see `user_keys`). `prints_verdict`: end with the scores and
     what they mean. Returns None on ranks other than 0. Raises
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """

@@ -73,7 +73,7 @@ NOT_OF_OPTIMIZER = ("_target_", "schedule", "weight_decay")  # `make_optimizer` 
 def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfig:
     """Return a config whose model, loss and optimizer have just the keys that their classes take.
 
-    Other keys are dropped, unless they are among those `written` by the user (see `written_keys`). Raises InputError,
+    Other keys are dropped, unless they are among those `written` by the user (see `user_keys`). Raises InputError,
     which names the key, for one that the user wrote, a key that is missing, and a class that cannot be imported.
     """
     callbacks = config.trainer.get("callbacks")

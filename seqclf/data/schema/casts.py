@@ -70,7 +70,7 @@ def number(text: str) -> str:
 
 
 def is_missing_sql(text: str) -> str:
-    """True for text that says nothing: null, blank, or a word such as NA. The rule of `record_batches.ids_or_null`."""
+    """True for text that says nothing: null, blank, or a word such as NA. The rule of `rows.ids_or_null`."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)
     return f"COALESCE(lower(regexp_replace({text}, '^[\\s\\pZ]+|[\\s\\pZ]+$', '', 'g')), '') IN ({missing})"
 

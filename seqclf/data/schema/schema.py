@@ -88,7 +88,7 @@ INFERENCE_ROWS = 1000
 class Schema:
     """Fields of a token, and the columns of label, id, group and order. `ignored`: columns that nothing reads.
 
-    `label_type`: type of the label's column, which predictions have too (see `label_types`).
+    `label_type`: type of the label's column, which predictions have too (see `typed_labels`).
     With `group_by` the file is an event table: a row is a token, and the rows of a group are a sequence. They are
     sorted by `order_by`, equal ones by their order in the file.
     """

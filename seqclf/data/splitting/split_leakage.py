@@ -91,7 +91,7 @@ def find_leaks(
 ) -> Leaks:
     """Compare the rows of all splits.
 
-    `keys`: (N,), equal where sequences are (see `duplicate_keys`). `labels`: (N,) class codes. `splits`: (N,) position
+    `keys`: (N,), equal where sequences are (see `sequence_keys`). `labels`: (N,) class codes. `splits`: (N,) position
     of each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has
     one.
 

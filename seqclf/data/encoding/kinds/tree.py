@@ -56,7 +56,7 @@ class TreeEncoder(RunningTextEncoder):
     With several columns, they are lists of each node's token, the index of its parent, and optionally its label.
 
     The tags of nodes are labels (`tags: labels`, as in treebanks), which gives `node_labels`, or tokens (`tags:
-    tokens`, as in expressions). `binarize`: nodes of more than two children are split, see `binarize.binarize`.
+    tokens`, as in expressions). `binarize`: nodes of more than two children are split, see `trees.binarize`.
 
     `parents`: (S,) int32 index within the sequence, -1 for the root. `node_labels`: (S,) int32 index among the sorted
     tags of training, -1 for nodes without one of them.
