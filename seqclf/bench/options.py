@@ -13,7 +13,7 @@ from seqclf.errors import InputError
 from seqclf.models.options import ModelArguments
 from seqclf.training.options import OptimizerArguments, RuntimeOptions
 
-# Names of benchmark/workload.py and benchmark/modes.py, which load PyTorch; a test compares them.
+# Names of workload.py and mode_trainer.py, which load PyTorch; a test compares them.
 LENGTHS_NAMES = ("equal", "uniform", "log_normal", "heavy_tailed")
 MODE_NAMES = ("dynamic", "packed", "static", "compiled")
 ALL_MODELS = "all"

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 from seqclf.documents.formatting import NO_VALUE, number
 from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
+from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.fields import ChannelSpread
 from seqclf.survey.lengths import LimitTrial
-from seqclf.survey.results import ClassCounts
 from seqclf.survey.survey import DatasetSurvey
 
 MAJORITY = "majority class"

@@ -1,4 +1,4 @@
-"""Field statistics: unknown, missing, constant and extreme values."""
+"""Field statistics: unknown, missing, constant and extreme values, and the spread of each channel."""
 
 from __future__ import annotations
 

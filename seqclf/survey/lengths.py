@@ -1,4 +1,4 @@
-"""Length statistics before truncation: percentiles of all rows and of each class, and a histogram by class."""
+"""Length statistics before truncation, by class and split; padding of the batches; effects of truncation."""
 
 from __future__ import annotations
 

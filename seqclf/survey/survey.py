@@ -15,6 +15,7 @@ from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
 from seqclf.data.storage.store import SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
+from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
 from seqclf.survey.lengths import (
     LengthStatistics,
@@ -24,7 +25,6 @@ from seqclf.survey.lengths import (
     survey_padding,
     survey_truncation,
 )
-from seqclf.survey.results import ClassCounts, count_classes
 from seqclf.survey.target_leakage import ColumnLeakage, find_target_leakage
 from seqclf.survey.values import (
     ExampleRow,

@@ -18,9 +18,9 @@ from seqclf.documents.formatting import (
 )
 from seqclf.documents.terminal import MOST_CLASSES, console, show_warnings
 from seqclf.survey import content
+from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.document import typical_text, value_text
 from seqclf.survey.fields import FieldStatistics
-from seqclf.survey.results import ClassCounts
 from seqclf.survey.survey import DatasetSurvey
 
 MOST_CHANNELS = 14  # lines of values

@@ -1,4 +1,4 @@
-"""Value distributions: quantiles by class and a histogram of each channel of a number or time field."""
+"""Values of fields by class: distributions of numbers, rates of tokens, and example rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of the packages that a model is made with."""
+"""Versions of the packages that a model is made with, and the memory of this process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Callbacks that write the checkpoints of the best and of the latest epoch."""
+"""Callbacks of a training: checkpoints of the best and of the latest epoch, early stopping, and a stop on signals."""
 
 from __future__ import annotations
 

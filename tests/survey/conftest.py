@@ -15,9 +15,9 @@ from seqclf.config.documentation import CONF
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
+from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.fields import ChannelSpread, FieldStatistics, Flattening
 from seqclf.survey.lengths import LengthHistogram, LengthStatistics, PaddingSurvey, TruncationSurvey, summarize_lengths
-from seqclf.survey.results import ClassCounts
 from seqclf.survey.survey import DatasetSurvey, survey_dataset
 from seqclf.survey.target_leakage import ColumnLeakage
 

@@ -1,4 +1,4 @@
-"""Fields as a config or a stored schema declares them, checked by the class of their kind."""
+"""Fields and schemas as a config declares them, as the first rows of a file imply them, or as they were stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first module of a forward pass with a non-finite value, and the rows that hold it."""
+"""The first module with a non-finite value in a forward or backward pass, and the rows that hold it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hooks on every module of a network, which are told its name and the modules that it runs in."""
+"""Hooks on every module of a network, and what all debuggers share: non-finite tensors, and names of rows."""
 
 from __future__ import annotations
 
