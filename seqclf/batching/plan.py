@@ -16,20 +16,20 @@ from seqclf.errors import InputError
 
 # Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes.
 
-MOST_CANDIDATES = 512  # different lengths; time and memory grow with their square
+MAX_CANDIDATES = 512  # different lengths; time and memory grow with their square
 
 
 def bucket_edges(lengths: np.ndarray, count: int) -> np.ndarray:
     """Choose at most `count` ascending lengths, ending in the longest, to which rounding up adds the fewest tokens.
 
-    The choice is exact for up to `MOST_CANDIDATES` different lengths. Beyond that, edges are chosen among quantiles.
+    The choice is exact for up to `MAX_CANDIDATES` different lengths. Beyond that, edges are chosen among quantiles.
 
     >>> bucket_edges(np.array([3, 4, 4, 9, 10]), count=2).tolist()
     [4, 10]
     """
     values, counts = np.unique(lengths, return_counts=True)
-    if len(values) > MOST_CANDIDATES:
-        quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, MOST_CANDIDATES + 1), method="higher"))
+    if len(values) > MAX_CANDIDATES:
+        quantiles = np.unique(np.quantile(lengths, np.linspace(0, 1, MAX_CANDIDATES + 1), method="higher"))
         counts = np.add.reduceat(counts, np.concatenate([[0], np.searchsorted(values, quantiles[:-1], side="right")]))
         values = quantiles
     if len(values) <= count:

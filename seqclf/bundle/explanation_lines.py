@@ -12,9 +12,9 @@ from seqclf.data.encoding.kinds.tree import INNER
 from seqclf.data.encoding.trees import PARTIAL, phrase
 from seqclf.documents.formatting import shortened
 
-MOST_TOKENS = 60
+MAX_TOKENS = 60
 HALF_WIDTH = 12  # cells of the longest bar
-LONGEST_TOKEN = 60  # characters
+MAX_TOKEN_CHARACTERS = 60  # characters
 SPACE = "␣"  # a token that is blank, of character tokenizers
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 SUPPORTS, OPPOSES = "blue", "dark_orange"  # which the color-blind can tell apart
@@ -36,10 +36,10 @@ def show_token_bars(
     console.print(f"\nWhat each token adds to {shortened(label, 40)}, in log-odds:")
     largest = max(map(abs, read), default=0.0)
     before = -1
-    for position in strongest(read, MOST_TOKENS):
+    for position in strongest(read, MAX_TOKENS):
         if position > before + 1:
             console.print(f"{'…':>5}  {position - before - 1:,} more tokens")
-        text = shortened(tokens[position], LONGEST_TOKEN)
+        text = shortened(tokens[position], MAX_TOKEN_CHARACTERS)
         console.print(bar_line(position, text, read, by_field, largest), soft_wrap=True)
         before = position
     if before < len(read) - 1:
@@ -93,7 +93,7 @@ def bar(value: float, largest: float) -> str:
 
 # Terminal output of an explained tree: its nodes from the root down, each with a bar for its contribution.
 
-MOST_INDENTS = 20
+MAX_INDENTS = 20
 WORDLESS = (INNER, INNER + PARTIAL)
 
 
@@ -120,10 +120,10 @@ def show_tree_bars(
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     alone = ", and its word alone" if by_field else ""
     console.print(f"\nWhat each node adds to {shortened(label, 40)} with all below it{alone}, in log-odds:")
-    shown = strongest(contributions, MOST_TOKENS)
+    shown = strongest(contributions, MAX_TOKENS)
     largest = max(map(abs, contributions), default=0.0)
     for node, depth, text in tree_lines(tokens, parents, shown):
-        indent = "  " * min(depth, MOST_INDENTS)
+        indent = "  " * min(depth, MAX_INDENTS)
         console.print(bar_line(node, indent + text, contributions, by_field, largest), soft_wrap=True)
     if len(shown) < len(tokens):
         console.print(f"{'…':>5}  {len(tokens) - len(shown):,} more nodes")
@@ -146,7 +146,7 @@ def tree_lines(tokens: Sequence[str], parents: Sequence[int], shown: Sequence[in
     while waiting:  # not recursive, as trees may be deeper than Python's stack
         node, depth = waiting.pop()
         if node in is_shown:
-            yield TreeLine(node, depth, shortened(_text(tokens, children, node), LONGEST_TOKEN))
+            yield TreeLine(node, depth, shortened(_text(tokens, children, node), MAX_TOKEN_CHARACTERS))
         depth += node in is_shown
         waiting += [(child, depth) for child in reversed(children[node])]
 

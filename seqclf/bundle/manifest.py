@@ -27,7 +27,7 @@ from seqclf.system.state_validation import COUNT, POSITIVE, Each, Where, error_c
 FORMAT = 3  # 1: before tokens were called tokens in the schema of a bundle; 2: before data.query
 NAME = "manifest.json"
 MODEL = "model.onnx"
-MOST_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
+MAX_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 HALTING_SCORE = Where(float, lambda value: value >= 0, "a number from 0")
@@ -98,7 +98,7 @@ def read_manifest(folder: Path) -> JsonObject:
         raise InputError(f"bundle={folder}", "is the run folder", f"write {argument('bundle', str(folder / 'bundle'))}")
     if not path.is_file():
         raise InputError(f"bundle={folder}", f"{NAME} is missing", remedy)
-    if path.stat().st_size > MOST_BYTES:
+    if path.stat().st_size > MAX_BYTES:
         raise InputError(f"bundle={folder}", f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has", remedy)
     try:
         manifest = json.loads(path.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.evaluation.results import MOST_MISTAKES, SplitOutputs
+from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
 
 
 class LabelledPredictions(NamedTuple):
@@ -78,11 +78,11 @@ def predict_labelled(
             tokens += int(classifier.kept_lengths(predictions).sum())
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         # Only the worst rows of each window are kept, which bounds memory for files of any size.
-        for probability, index, row in sorted(wrong)[:MOST_MISTAKES]:
+        for probability, index, row in sorted(wrong)[:MAX_MISTAKES]:
             columns = batch.columns.take(pa.array([row]))
             mistakes.append(_Mistake(probability, index, str(ids[row]), int(predictions.predicted[row]), columns))
         # By probability and position: record batches have no order.
-        mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MOST_MISTAKES]
+        mistakes = sorted(mistakes, key=lambda mistake: mistake[:2])[:MAX_MISTAKES]
     if not labels:
         if refused:
             raise InputError(None, refused[0])

@@ -29,7 +29,7 @@ KINDS = {
     "model_attributes_type": "a mapping",
 }
 TAG_ERRORS = ("union_tag_invalid", "union_tag_not_found")
-LEAST_PERCENT = 3  # numbers from here to 100 in place of a share are percentages
+MIN_PERCENT = 3  # numbers from here to 100 in place of a share are percentages
 BOUNDS = {
     "greater_than_equal": ("at least", "ge"),
     "greater_than": ("above", "gt"),
@@ -148,7 +148,7 @@ def _percentage(value: Any) -> str | None:
     ('write 20 % as 0.2', 'write 20 % as 0.2', None)
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)(\s*%)?", label_text(value))
-    if match is None or not (match[2] or LEAST_PERCENT <= float(match[1]) <= 100):
+    if match is None or not (match[2] or MIN_PERCENT <= float(match[1]) <= 100):
         return None
     return f"write {match[1]} % as {float(match[1]) / 100:g}"
 

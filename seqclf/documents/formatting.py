@@ -8,7 +8,7 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 NO_VALUE = "-"  # a cell without a value
-LONGEST_WARNING = 400  # characters
+MAX_WARNING_CHARACTERS = 400  # characters
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -105,7 +105,7 @@ def warning_lines(warnings: Sequence[str], most: int | None = None) -> list[str]
     >>> warning_lines(["a", "b", "c"], most=2)
     ['a', 'b', 'and 1 more warning']
     """
-    shown = [shortened(line, LONGEST_WARNING) for line in warnings[:most]]
+    shown = [shortened(line, MAX_WARNING_CHARACTERS) for line in warnings[:most]]
     left_out = len(warnings) - len(shown)
     return [*shown, f"and {left_out:,} more warning{'s' if left_out > 1 else ''}"] if left_out else shown
 

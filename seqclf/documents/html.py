@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # As the macro `section` writes it. Text from data cannot look like this, because its `<` is escaped.
 SECTION = re.compile(r'<section id="([^"]*)">\s*<h2>(.*?)</h2>', re.DOTALL)
 ID = re.compile(r'<[^<>]*\sid="([^"]*)"')
-MOST_CHARACTERS = 60
+MAX_CHARACTERS = 60
 
 
 class Link(NamedTuple):
@@ -53,7 +53,7 @@ def anchor_of(heading: str) -> str:
     ('recall-by-class', 'b-b', 'section')
     """
     words = re.sub(r"[\W_]+", "-", heading.lower()).strip("-")
-    return words[:MOST_CHARACTERS].strip("-") or "section"
+    return words[:MAX_CHARACTERS].strip("-") or "section"
 
 
 def linked_sections(content: Markup) -> LinkedPage:

@@ -8,7 +8,7 @@ from rich.console import Console
 
 from seqclf.documents.formatting import warning_lines
 
-MOST_CLASSES = 25
+MAX_CLASSES = 25
 
 
 def make_console() -> Console:

@@ -15,8 +15,8 @@ HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
 LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 ONE_SIDED = 1.645  # standard deviations, the normal quantile of that confidence
-MOST_NAMED = 5
-FEWEST_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
+MAX_NAMED = 5
+MIN_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
@@ -68,7 +68,7 @@ def find_alarms(
     remedy = _remedy(positive)
     alarms = []
     # A class of very few rows may be missed by chance. The positive label is watched whatever its size.
-    large = [label for label in present if support[label] >= FEWEST_ROWS or label == positive]
+    large = [label for label in present if support[label] >= MIN_ROWS or label == positive]
     never = [label for label in large if not predicted[label]]
     if never:
         missed = sum(support[label] for label in never)
@@ -80,19 +80,19 @@ def find_alarms(
     chance = [
         label
         for label in watched
-        if support[label] >= FEWEST_ROWS and recall[label] <= predicted[label] / rows and predicted[label] < rows
+        if support[label] >= MIN_ROWS and recall[label] <= predicted[label] / rows and predicted[label] < rows
     ]
     if chance:
         details = "; ".join(
             f"recall of {label} {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
-            for label in chance[:MOST_NAMED]
+            for label in chance[:MAX_NAMED]
         )
         alarms.append(Alarm(CHANCE, f"no better than picking rows at random: {details}", LEARN_MORE))
     elif (doubt := _like_chance(metrics, present, positive, auroc)) is not None:
         alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {doubt}", LEARN_MORE))
     hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
     if hidden:
-        details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MOST_NAMED])
+        details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MAX_NAMED])
         alarms.append(Alarm("hidden_recall", f"accuracy {metrics.accuracy:.1%} hides the recall of {details}", remedy))
     if has_targets and positive is not None and not chance:
         alarms += _useless_alerts(metrics, classes.index(positive), positive)
@@ -109,7 +109,7 @@ def _like_chance(metrics: ConfusionMetrics, present: list[str], positive: str | 
     same predictions in random order.
     """
     support = metrics.support_by_class
-    if sum(support[label] >= FEWEST_ROWS for label in present) < 2:
+    if sum(support[label] >= MIN_ROWS for label in present) < 2:
         return None
     if positive is not None:
         if auroc is None or auroc[0] > 0.5:
@@ -187,5 +187,5 @@ def _remedy(positive: str | None) -> str:
 
 
 def _join_labels(labels: Sequence[str]) -> str:
-    more = f" and {len(labels) - MOST_NAMED} more" if len(labels) > MOST_NAMED else ""
-    return ", ".join(labels[:MOST_NAMED]) + more
+    more = f" and {len(labels) - MAX_NAMED} more" if len(labels) > MAX_NAMED else ""
+    return ", ".join(labels[:MAX_NAMED]) + more

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.intervals import CONFIDENCE, MOST_GROUPS, MOST_NUMBERS, draw_count, group_by_score
+from seqclf.evaluation.intervals import CONFIDENCE, MAX_GROUPS, MAX_NUMBERS, draw_count, group_by_score
 from seqclf.evaluation.ranking import ranking_metrics, recall_of_highest
 from seqclf.system.json_result import JsonResult
 
@@ -207,7 +207,7 @@ def _compare_rankings(
 def _score_groups(is_positive: np.ndarray, score: np.ndarray) -> np.ndarray:
     """Return the group (N,) of each row by descending score. Rows of a group are ties."""
     group, count = group_by_score(is_positive, score)
-    return group * MOST_GROUPS // count if count > MOST_GROUPS else group
+    return group * MAX_GROUPS // count if count > MAX_GROUPS else group
 
 
 def _compare_weighted(
@@ -244,7 +244,7 @@ def _compare_weighted(
 
 def _chunks(draws: int, cells: int) -> Iterator[int]:
     """Split a number of draws, so that those of one part need little memory."""
-    most = max(1, MOST_NUMBERS // cells)
+    most = max(1, MAX_NUMBERS // cells)
     for start in range(0, draws, most):
         yield min(most, draws - start)
 

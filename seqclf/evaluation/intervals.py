@@ -20,9 +20,9 @@ from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95
 DRAWS = 2000
-FEWEST_DRAWS = 200
-MOST_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
-MOST_GROUPS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
+MIN_DRAWS = 200
+MAX_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
+MAX_GROUPS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
 
 Interval = tuple[float, float] | None
 
@@ -207,8 +207,8 @@ def ranking_intervals(
     rows = positives * (len(is_positive) - positives) / len(is_positive)
     # Rounding errors may put it just outside 0 to 1, where the beta distribution is not defined.
     share = min(max(average_precision, 0.0), 1.0)
-    if group_count > MOST_GROUPS:
-        group, group_count = group * MOST_GROUPS // group_count, MOST_GROUPS
+    if group_count > MAX_GROUPS:
+        group, group_count = group * MAX_GROUPS // group_count, MAX_GROUPS
     counts = ranking_counts(is_positive, group, group_count)
     # Coarser groups move AUROC a little. The draws are moved back by as much.
     shift = auroc - float(ranking_from_counts(counts[None])["auroc"][0])
@@ -255,7 +255,7 @@ def _draw_proportions(
 
 def draw_count(numbers: int) -> int:
     """Number of draws when each takes `numbers` random numbers."""
-    return int(np.clip(MOST_NUMBERS // max(1, numbers), FEWEST_DRAWS, DRAWS))
+    return int(np.clip(MAX_NUMBERS // max(1, numbers), MIN_DRAWS, DRAWS))
 
 
 def _limits(low: np.ndarray, high: np.ndarray, point: float) -> Interval:

@@ -14,8 +14,8 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 
-MOST_TIMES_THE_ROWS = 20  # more rows than that are no advice
-FEWEST_EPOCHS = 30  # as in conf/trainer/default.yaml
+MAX_TIMES_THE_ROWS = 20  # more rows than that are no advice
+MIN_EPOCHS = 30  # as in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
 ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers that a learning rate of 1e-3 suits
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
@@ -49,12 +49,12 @@ def untried_overrides(training: Training) -> list[str]:
     most_epochs = training.settings.get("trainer", {}).get("max_epochs") or 0
     # Training was cut short if it used up few epochs, or if the last one was the best.
     is_short = 0 < most_epochs == training.epochs and (
-        most_epochs < FEWEST_EPOCHS or training.epochs == (training.best_epoch or 0) + 1
+        most_epochs < MIN_EPOCHS or training.epochs == (training.best_epoch or 0) + 1
     )
     optimizer = training.settings.get("optimizer", {})
     is_adam = str(optimizer.get("_target_", "AdamW")).rpartition(".")[2] in ADAM
     candidates = [
-        (f"trainer.max_epochs={max(FEWEST_EPOCHS, 2 * most_epochs)}", is_short),
+        (f"trainer.max_epochs={max(MIN_EPOCHS, 2 * most_epochs)}", is_short),
         ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
         # A network need not have these keys.
@@ -103,7 +103,7 @@ def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
         return None
     # The width of an interval falls with the square root of the rows.
     times = ((comparison.difference - comparison.low) / comparison.difference) ** 2
-    return _rounded_up(times * rows) if times <= MOST_TIMES_THE_ROWS else None
+    return _rounded_up(times * rows) if times <= MAX_TIMES_THE_ROWS else None
 
 
 def next_step(

@@ -21,7 +21,7 @@ from seqclf.evaluation.slices import LengthSlice, Predictions, SliceMetrics, sli
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
-MOST_MISTAKES = 20  # shown in a report
+MAX_MISTAKES = 20  # shown in a report
 
 
 class SplitOutputs(NamedTuple):

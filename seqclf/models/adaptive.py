@@ -23,7 +23,7 @@ from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
 
 GAIN_WEIGHT = 0.02  # of a batch, in the running mean of what reading removes from the loss
 START_BIAS = -3.0  # a stop probability of 5 % while nothing is known, so that training begins with long readings
-MOST_LOGITS = 4_000_000  # of all prefixes together that are kept at a time
+MAX_LOGITS = 4_000_000  # of all prefixes together that are kept at a time
 
 
 class Reading(NamedTuple):
@@ -132,7 +132,7 @@ class AdaptiveClassifier(SequenceClassifier):
         with torch.no_grad():
             parts = [prefixes]
             if not torch.compiler.is_exporting():
-                parts = list(prefixes.split(max(1, MOST_LOGITS // (self.output.out_features * len(prefixes))), dim=1))
+                parts = list(prefixes.split(max(1, MAX_LOGITS // (self.output.out_features * len(prefixes))), dim=1))
             certainty = torch.cat([certainty_of(self.output(self.norm(part)).float()) for part in parts], dim=1)
         return halting_steps(self.halting(outputs, certainty), lengths).cumsum(dim=1)
 
@@ -186,7 +186,7 @@ class AdaptiveClassifier(SequenceClassifier):
         def costs(part: Tensor, part_labels: Tensor) -> Tensor:
             return row_costs(loss, self.head(part).float(), part_labels)
 
-        size = max(1, MOST_LOGITS // self.output.out_features)
+        size = max(1, MAX_LOGITS // self.output.out_features)
         if len(pooled) <= size:
             return costs(pooled, labels)
         parts = zip(pooled.split(size), labels.split(size), strict=True)

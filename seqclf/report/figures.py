@@ -14,7 +14,7 @@ from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.report.reliability import ReliabilityBin
 
 MARGIN = {"left": 0.14, "right": 0.97, "bottom": 0.16, "top": 0.94}
-MOST_POINTS = 300  # of a curve
+MAX_POINTS = 300  # of a curve
 CURVE_IN = 5.0  # width of a curve or a reliability diagram
 RARE = 0.1  # a smaller share of one kind of rows needs an axis of log-odds
 LOG_ODDS_TICKS = (1e-6, 1e-5, 1e-4, 0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 0.999, 0.9999, 0.99999, 0.999999)
@@ -180,8 +180,8 @@ def _style_axes(axis: Any, x_label: str, y_label: str) -> None:
 
 
 def _thinned(count: int) -> np.ndarray:
-    """At most `MOST_POINTS` evenly spaced indices of `count` points."""
-    return np.unique(np.linspace(0, count - 1, min(count, MOST_POINTS)).round().astype(int))
+    """At most `MAX_POINTS` evenly spaced indices of `count` points."""
+    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
 
 
 def _float(value: Any) -> float:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
-from seqclf.evaluation.results import MOST_MISTAKES
+from seqclf.evaluation.results import MAX_MISTAKES
 
 
 class MistakeSample(NamedTuple):
@@ -54,13 +54,13 @@ def worst_mistakes(
     classes: list[str],
     describe_row: Callable[[int], DescribedRow],
 ) -> list[Mistake]:
-    """At most `MOST_MISTAKES` wrong rows, the lowest probability of the true label first.
+    """At most `MAX_MISTAKES` wrong rows, the lowest probability of the true label first.
 
     `labels`, `predicted`, `lengths`: (N,). `probabilities`: (N, C). `describe_row`: called for these rows only.
     """
     wrong = np.flatnonzero(labels != predicted)
     of_label = probabilities[wrong, labels[wrong]]
-    order = np.argsort(of_label, kind="stable")[:MOST_MISTAKES]
+    order = np.argsort(of_label, kind="stable")[:MAX_MISTAKES]
     mistakes = []
     for row, probability in zip(wrong[order].tolist(), of_label[order].tolist(), strict=True):
         described = describe_row(row)

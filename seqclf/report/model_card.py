@@ -18,7 +18,7 @@ from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.report.score_table import BETWEEN, score_table
 from seqclf.report.verdict import verdict_of
 
-MOST_FIELDS = 40
+MAX_FIELDS = 40
 OWN_PACKAGE = "seqclf."
 FEW_ROWS = 30  # fewer rows of a class make its metrics rough
 
@@ -69,8 +69,8 @@ def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> 
 
 
 def _purpose(manifest: Mapping[str, Any], schema: Schema) -> str:
-    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MOST_FIELDS])
-    fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MOST_FIELDS else ""
+    fields = ", ".join(f"{field.name} ({field.kind})" for field in schema.fields[:MAX_FIELDS])
+    fields += f", … {len(schema.fields)} in all" if len(schema.fields) > MAX_FIELDS else ""
     model = manifest["model"]
     kind = f"{'bidirectional ' if model.get('bidirectional') else ''}{network_kind(model)}"
     members = model["members"]

@@ -10,7 +10,7 @@ from seqclf.evaluation.intervals import proportion_interval
 
 # Round numbers, close together near 0 and 1: the probabilities of a rare class, and of a good model, lie there.
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99, 0.997, 0.999, 1)
-FEWEST_ROWS = 20  # in a bin, unless there are fewer rows in total
+MIN_ROWS = 20  # in a bin, unless there are fewer rows in total
 
 
 class ReliabilityBin(NamedTuple):
@@ -45,7 +45,7 @@ class ReliabilityBin(NamedTuple):
 
 
 def reliability_bins(happened: np.ndarray, probability: np.ndarray) -> list[ReliabilityBin]:
-    """Compare probabilities with what happened, in bins of at least `FEWEST_ROWS` rows.
+    """Compare probabilities with what happened, in bins of at least `MIN_ROWS` rows.
 
     `happened`: (N,) bool. `probability`: (N,). Bins are joined by their number of rows alone. If the probabilities are
     right, the share of a bin is therefore that of independent rows, and its interval contains the mean probability in
@@ -68,11 +68,11 @@ def reliability_bins(happened: np.ndarray, probability: np.ndarray) -> list[Reli
 
 
 def _joined(counts: list[int]) -> list[tuple[int, int]]:
-    """Ranges of bins [start, stop), joined until each holds `FEWEST_ROWS` rows, as far as there are rows."""
+    """Ranges of bins [start, stop), joined until each holds `MIN_ROWS` rows, as far as there are rows."""
     parts = [(index, index + 1, count) for index, count in enumerate(counts)]
     while len(parts) > 1:
         index = min(range(len(parts)), key=lambda position: parts[position][2])
-        if parts[index][2] >= FEWEST_ROWS:
+        if parts[index][2] >= MIN_ROWS:
             break
         # With the smaller neighbour, so that bins stay narrow where rows are many.
         neighbours = [position for position in (index - 1, index + 1) if 0 <= position < len(parts)]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from seqclf.documents.formatting import NO_VALUE, score, shortened
-from seqclf.documents.terminal import MOST_CLASSES, console
+from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
@@ -18,8 +18,8 @@ BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
     "scores, also where no row went wrong, and are therefore wide where rows are few."
 )
-SHORTEST_LABEL = 4  # in the table of scores, however narrow the terminal is
-LONGEST_LABEL = 20  # in the name of a metric and in the heading of the majority class
+MIN_LABEL_CHARACTERS = 4  # in the table of scores, however narrow the terminal is
+MAX_LABEL_CHARACTERS = 20  # in the name of a metric and in the heading of the majority class
 
 
 class ShownMetric(NamedTuple):
@@ -49,7 +49,7 @@ def score_table(
     *,
     short_headings: bool = False,
     other_splits: bool = True,
-    longest_label: int = LONGEST_LABEL,
+    longest_label: int = MAX_LABEL_CHARACTERS,
 ) -> tuple[list[str], list[list[str]]]:
     """Headings and rows of the table of scores, with a row for each metric.
 
@@ -129,7 +129,7 @@ def show_verdict(
     for line in score_lines(metrics, baseline, console.width):
         console.print(line, soft_wrap=True)
     recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
-    lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MOST_CLASSES])
+    lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
     console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
     for alarm in result.alarms:
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
@@ -144,7 +144,7 @@ def score_lines(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics |
     """
     wide = score_table(metrics, baseline, short_headings=True)
     lines = _aligned(*wide)
-    for longest_label in range(LONGEST_LABEL, SHORTEST_LABEL - 1, -1):
+    for longest_label in range(MAX_LABEL_CHARACTERS, MIN_LABEL_CHARACTERS - 1, -1):
         if cell_len(lines[0]) <= width:
             break
         narrow = score_table(metrics, baseline, short_headings=True, other_splits=False, longest_label=longest_label)

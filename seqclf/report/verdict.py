@@ -82,7 +82,7 @@ def _achieved(guarantee: Guarantee, metrics: ClassificationMetrics) -> str:
 
 
 IGNORES_ORDER = "a model that ignores the order"
-LONGEST_LABEL = 40
+MAX_LABEL_CHARACTERS = 40
 NEXT = "Next: "
 
 
@@ -168,7 +168,7 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     """The result for a positive label: its threshold, recall and precision out of 100."""
     positive = metrics.positive
     assert positive is not None
-    label = shortened(positive.label, LONGEST_LABEL)
+    label = shortened(positive.label, MAX_LABEL_CHARACTERS)
     if not positive.rows:
         return f"{split} has no row of {label} among {metrics.rows:,}; its recall is unknown."
     threshold = decision.threshold_of(list(metrics.support_by_class).index(positive.label))
@@ -195,7 +195,7 @@ def class_result(metrics: SplitMetrics) -> str:
     if recalls[worst] == 1:
         return f"{result}: it finds all sequences of each class."
     of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
-    return f"{result}; it is weakest on {shortened(worst, LONGEST_LABEL)}: of {of_class} it finds {hits}."
+    return f"{result}; it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
 
 
 def length_result(metrics: SplitMetrics) -> str | None:
@@ -203,7 +203,9 @@ def length_result(metrics: SplitMetrics) -> str | None:
     decline = metrics.length_decline
     if decline is None:
         return None
-    name = "recall" if metrics.positive is None else f"recall of {shortened(metrics.positive.label, LONGEST_LABEL)}"
+    name = (
+        "recall" if metrics.positive is None else f"recall of {shortened(metrics.positive.label, MAX_LABEL_CHARACTERS)}"
+    )
     return (
         f"Its {name} falls with the length: {decline.recall:.3f} on the {decline.rows:,} sequences of {decline.low:,} "
         f"to {decline.high:,} tokens, {decline.recall_of_shorter:.3f} on shorter ones (lower by at least "
@@ -217,7 +219,7 @@ def row_counts(metrics: SplitMetrics, split: str) -> str:
     positive = metrics.positive
     if positive is None:
         return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
-    label = shortened(positive.label, LONGEST_LABEL)
+    label = shortened(positive.label, MAX_LABEL_CHARACTERS)
     return f"{rows}: {positive.rows:,} are labelled {label}, and {positive.alerts:,} are alerts."
 
 
@@ -277,7 +279,7 @@ def _other_comparisons(
         if first.metric == "average_precision" and entry.metric == "accuracy":
             continue  # a threshold gives accuracy up for recall, and each model has another threshold
         if entry.metric == "recall_at_equal_alerts" and baseline.positive is not None:
-            label = shortened(baseline.positive.label, LONGEST_LABEL)
+            label = shortened(baseline.positive.label, MAX_LABEL_CHARACTERS)
             sentences.append(
                 f"With as many alerts, that model finds {percent(entry.baseline)} of the sequences labelled {label}, "
                 f"this one {percent(entry.model)}."

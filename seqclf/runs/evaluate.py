@@ -44,7 +44,7 @@ from seqclf.training.options import TrainConfig
 
 # Inference with a trained task over a split.
 
-MOST_LOGITS = 4_000_000  # of a curve that are kept at a time, over all thresholds
+MAX_LOGITS = 4_000_000  # of a curve that are kept at a time, over all thresholds
 
 
 @torch.inference_mode()
@@ -69,7 +69,7 @@ def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoin
     """Return the accuracy of an adaptive network at each of `THRESHOLDS`, in one pass over the batches."""
     task = task.eval()
     counts, thresholds = CurveCounts(len(task.classes)), torch.from_numpy(THRESHOLDS)
-    most_rows = max(1, MOST_LOGITS // (len(THRESHOLDS) * len(task.classes)))
+    most_rows = max(1, MAX_LOGITS // (len(THRESHOLDS) * len(task.classes)))
     for batch in batches:
         for start in range(0, len(batch.ids), most_rows):
             rows = slice(start, start + most_rows)

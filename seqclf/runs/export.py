@@ -34,7 +34,7 @@ from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
 ROUNDING = 1e-5  # of a halting score
-MOST_DRAWS = 20  # of inputs whose halting scores are not near the threshold
+MAX_DRAWS = 20  # of inputs whose halting scores are not near the threshold
 
 
 def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> Parity:
@@ -135,7 +135,7 @@ def _parity_cell(
     """Return random inputs of one cell and PyTorch's logits."""
     drawn: list[tuple[float, dict[str, np.ndarray], np.ndarray]] = []
     # Where rounding decides at which token a sequence halts, both tokens are right. Such inputs prove nothing.
-    while len(drawn) < MOST_DRAWS and not any(margin > ROUNDING for margin, *_ in drawn):
+    while len(drawn) < MAX_DRAWS and not any(margin > ROUNDING for margin, *_ in drawn):
         inputs = example_inputs(specs, lengths, time, generator)
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]

@@ -6,9 +6,9 @@ from rich.table import Table
 
 from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
-from seqclf.documents.terminal import MOST_CLASSES, console
+from seqclf.documents.terminal import MAX_CLASSES, console
 
-MOST_COLUMNS = 4
+MAX_COLUMNS = 4
 
 
 def show_dataset(dataset: Dataset) -> None:
@@ -17,13 +17,13 @@ def show_dataset(dataset: Dataset) -> None:
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for encoder in dataset.encoders.values():
         field = encoder.field
-        many = len(field.columns) > MOST_COLUMNS
+        many = len(field.columns) > MAX_COLUMNS
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
         line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
-    shown = ", ".join(dataset.classes[:MOST_CLASSES]) + (", …" if len(dataset.classes) > MOST_CLASSES else "")
+    shown = ", ".join(dataset.classes[:MAX_CLASSES]) + (", …" if len(dataset.classes) > MAX_CLASSES else "")
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
     if dataset.positive_is_guessed:

@@ -23,29 +23,30 @@ from seqclf.system.atomic_files import write_output
 
 # Tables of what the data looks like: example rows, frequent and typical tokens, and value distributions.
 
-MOST_FIELDS = 30
-MOST_CHANNELS = 100  # rows of a table
-MOST_CHANNELS_BY_CLASS = 20
-MOST_COLUMNS = 4  # classes next to each other
-LONGEST_ROW = 500  # characters of an example
+MAX_FIELDS = 30
+MAX_CHANNELS = 100  # rows of a table
+MAX_CHANNELS_BY_CLASS = 20
+MAX_COLUMNS = 4  # classes next to each other
+MAX_ROW_CHARACTERS = 500  # characters of an example
 SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 
 
 def content_context(survey: DatasetSurvey) -> dict[str, Any]:
     """Return the variables of the sections on rows, tokens and values."""
     examples = [
-        [shortened(row.label, 40), number(row.length), shortened(row.text, LONGEST_ROW)] for row in survey.examples
+        [shortened(row.label, 40), number(row.length), shortened(row.text, MAX_ROW_CHARACTERS)]
+        for row in survey.examples
     ]
     return {
         "example_table": Table({"class": "text", "tokens": "number", "row": "text"}, examples, stacked=True),
         "token_tables": [
             (shortened(name), _frequent_table(rates, survey), _typical_table(rates))
-            for name, rates in list(survey.tokens.items())[:MOST_FIELDS]
+            for name, rates in list(survey.tokens.items())[:MAX_FIELDS]
             if rates.frequent
         ],
         "value_tables": [
             (shortened(name), unit_of(channels), _value_table(channels), _class_strips(channels))
-            for name, channels in list(survey.values.items())[:MOST_FIELDS]
+            for name, channels in list(survey.values.items())[:MAX_FIELDS]
             if channels
         ],
     }
@@ -76,7 +77,7 @@ def value_text(value: float | None) -> str:
 
 def _frequent_table(rates: TokenRates, survey: DatasetSurvey) -> Table:
     labels = list(rates.frequent[0].rates)
-    shown = labels if len(survey.classes) <= MOST_COLUMNS else []
+    shown = labels if len(survey.classes) <= MAX_COLUMNS else []
     rows = [
         [shortened(rate.value, 40), percent(rate.share), *(percent(rate.rates[label]) for label in shown)]
         for rate in rates.frequent
@@ -103,13 +104,13 @@ def _value_table(channels: dict[str, ValueDistribution]) -> Table:
         for name, distribution in channels.items()
     ]
     columns = {"channel": "text", "distribution": "text", "p5": "number", "median": "number", "p95": "number"}
-    return Table(columns, limited_rows(rows, MOST_CHANNELS), folded="Each channel")
+    return Table(columns, limited_rows(rows, MAX_CHANNELS), folded="Each channel")
 
 
 def _class_strips(channels: dict[str, ValueDistribution]) -> Table:
     """Rows of channel and class, with strips from p5 to p95 and a mark at the median."""
     rows: list[Sequence[object]] = []
-    for name, distribution in list(channels.items())[:MOST_CHANNELS_BY_CLASS]:
+    for name, distribution in list(channels.items())[:MAX_CHANNELS_BY_CLASS]:
         if len(distribution.by_class) < 2:
             continue
         for position, (label, quantiles) in enumerate(distribution.by_class.items()):

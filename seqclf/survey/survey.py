@@ -106,7 +106,7 @@ def _leakage_warning(leakage: ColumnLeakage) -> str:
 
 # Advice to scale each sequence by itself, with the override that does it.
 
-LONGEST_LINE = 400  # characters; the terminal and pages cut longer warnings
+MAX_LINE_CHARACTERS = 400  # characters; the terminal and pages cut longer warnings
 SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
 TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # without quotes
 
@@ -133,7 +133,7 @@ def scale_advice(
     )
     fields = list(fields)
     line = f"{problem}; set {_overrides(list(flattened), fields, configured)}"
-    if len(line) > LONGEST_LINE or not all(map(_is_typed, fields)):
+    if len(line) > MAX_LINE_CHARACTERS or not all(map(_is_typed, fields)):
         names = ", ".join(list(flattened)[:3]) + (" …" if len(flattened) > 3 else "")
         line = f"{problem}; set scale: sequence for {names} in data.fields"
     return [line]
@@ -175,7 +175,7 @@ def _quoted(text: str) -> str:
     return f'"{escaped}"'
 
 
-MOST_WARNINGS, LONGEST_WARNING = 10, 200  # of the summary; the data file has all
+MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # of the summary; the data file has all
 
 
 @dataclass(frozen=True)
@@ -218,7 +218,7 @@ class DatasetSurvey:
             "refused": sum(counts.refused for counts in self.rows.values()),
             "tokens": sum(counts.tokens for counts in self.rows.values()),
             "lengths": {name: round(getattr(lengths, name), 1) for name in ("min", "p50", "p95", "max")},
-            "warnings": [line[:LONGEST_WARNING] for line in self.warnings[:MOST_WARNINGS]],
+            "warnings": [line[:MAX_WARNING_CHARACTERS] for line in self.warnings[:MAX_WARNINGS]],
             "warning_count": len(self.warnings),
         }
 

@@ -16,15 +16,15 @@ from seqclf.documents.formatting import (
     score,
     shortened,
 )
-from seqclf.documents.terminal import MOST_CLASSES, console, show_warnings
+from seqclf.documents.terminal import MAX_CLASSES, console, show_warnings
 from seqclf.survey import content
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.document import typical_text, value_text
 from seqclf.survey.fields import FieldStatistics
 from seqclf.survey.survey import DatasetSurvey
 
-MOST_CHANNELS = 14  # lines of values
-MOST_TYPICAL = 10  # classes
+MAX_CHANNELS = 14  # lines of values
+MAX_TYPICAL_CLASSES = 10  # classes
 EXAMPLE_CHARACTERS = 90
 PERCENTILES = ("p5", "p50", "p95", "max")
 
@@ -67,7 +67,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         percentiles = [number(getattr(summary, name)) if summary else NO_VALUE for name in PERCENTILES]
         return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
-    first, left_out, last = head_and_tail(content.by_size(survey), MOST_CLASSES - 1)  # one line is that of all classes
+    first, left_out, last = head_and_tail(content.by_size(survey), MAX_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split].used) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
     rows += map(class_row, first)
@@ -103,7 +103,7 @@ def _show_padding_and_truncation(survey: DatasetSurvey) -> None:
 
 def _show_fields(survey: DatasetSurvey) -> None:
     """Print unknown, missing and constant values of the fields."""
-    first, left_out, last = head_and_tail(list(survey.fields.items()), MOST_CLASSES)
+    first, left_out, last = head_and_tail(list(survey.fields.items()), MAX_CLASSES)
     rows = [_field_row(*item) for item in first]
     if left_out:
         rows.append([f"… {left_out:,} more"])
@@ -142,7 +142,7 @@ def _show_spread(survey: DatasetSurvey) -> None:
     ]
     if not rows:
         return
-    first, left_out, last = head_and_tail(rows, MOST_CLASSES)
+    first, left_out, last = head_and_tail(rows, MAX_CLASSES)
     gap = [[f"… {left_out:,} more"]] if left_out else []
     _print_line("numbers: deviation within sequences, and between their means; flat: below a tenth of the scale")
     _print_table(["field", *content.SPREAD_HEADINGS, "flat"], [*first, *gap, *last])
@@ -159,7 +159,7 @@ def _show_values(survey: DatasetSurvey) -> None:
             rows.append([shortened(title, 28) + unit, *map(value_text, levels)])
     if not rows:
         return
-    first, left_out, last = head_and_tail(rows, MOST_CHANNELS)
+    first, left_out, last = head_and_tail(rows, MAX_CHANNELS)
     gap = [[f"… {left_out:,} more"]] if left_out else []
     _print_line("quantiles of the training values:")
     _print_table(["channel", "p5", "p25", "median", "p75", "p95"], [*first, *gap, *last])
@@ -171,7 +171,7 @@ def _show_typical_tokens(survey: DatasetSurvey) -> None:
         lines = [(label, values) for label, values in rates.typical.items() if values]
         if lines:
             _print_line(f"field {shortened(name, 28)}: typical of each class, with their share of its tokens")
-        for label, values in lines[:MOST_TYPICAL]:
+        for label, values in lines[:MAX_TYPICAL_CLASSES]:
             texts = [typical_text(rate, label) for rate in values[:6]]
             _print_line(f"  {shortened(label, 28)}: {', '.join(texts)}")
 
@@ -181,7 +181,7 @@ def _show_examples(survey: DatasetSurvey) -> None:
     first = {row.label: row for row in reversed(survey.examples)}
     if first:
         _print_line("example rows:")
-    for row in list(reversed(first.values()))[:MOST_TYPICAL]:
+    for row in list(reversed(first.values()))[:MAX_TYPICAL_CLASSES]:
         _print_line(f"  {shortened(row.label, 28)}: {shortened(row.text, EXAMPLE_CHARACTERS)}")
 
 
@@ -197,4 +197,4 @@ def _show_baseline(survey: DatasetSurvey) -> None:
     _print_table(headings, ([model, *(score(scores.get(name)) for name in names)] for model, scores in rows.items()))
     single_fields = [f"{shortened(name, 28)} {recall:.4f}" for name, recall in content.single_field_rows(survey)]
     if single_fields:
-        _print_line(f"macro recall of each field alone: {listed(single_fields, MOST_CLASSES)}")
+        _print_line(f"macro recall of each field alone: {listed(single_fields, MAX_CLASSES)}")

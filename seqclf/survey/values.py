@@ -30,7 +30,7 @@ def largest_classes(dataset: Dataset, most: int) -> list[int]:
     return order[:most]
 
 
-MOST_CLASSES = 10
+MAX_CLASSES = 10
 BINS = 24
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 TAILS = (0.005, 0.995)  # quantiles between which the histogram lies, so that one outlier does not flatten it
@@ -72,7 +72,7 @@ def measure_values(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, V
     values = encoder.readable_values(sample.sequences.fields)
     if values is None:
         return None
-    codes = largest_classes(dataset, MOST_CLASSES)
+    codes = largest_classes(dataset, MAX_CLASSES)
     labels = np.repeat(sample.labels, sample.sequences.lengths)
     masks = {dataset.classes[code]: labels == code for code in codes}
     return {
@@ -126,8 +126,8 @@ def _histogram(values: np.ndarray) -> tuple[list[float], list[int]]:
 # Example rows: a few training sequences of each class as readable text.
 
 ROWS_PER_CLASS = 3
-USUAL_ROWS, MOST_ROWS = 9, 20  # over all classes; of many classes, one row each
-MOST_TOKENS = 60  # of a row, the first and the last ones
+USUAL_ROWS, MAX_ROWS = 9, 20  # over all classes; of many classes, one row each
+MAX_TOKENS = 60  # of a row, the first and the last ones
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def example_rows(dataset: Dataset) -> list[ExampleRow]:
     Reads only the rows that it returns.
     """
     split = dataset.splits["train"]
-    codes = largest_classes(dataset, MOST_ROWS)
+    codes = largest_classes(dataset, MAX_ROWS)
     per_class = max(1, min(ROWS_PER_CLASS, USUAL_ROWS // max(1, len(codes))))
     generator = np.random.default_rng(0)
     lengths = split.lengths_before_truncation
@@ -156,7 +156,7 @@ def example_rows(dataset: Dataset) -> list[ExampleRow]:
         for row in np.sort(generator.choice(rows, min(per_class, len(rows)), replace=False)).tolist():
             start, stop = split.sequences.offsets[row], split.sequences.offsets[row + 1]
             tokens = {name: values[start:stop] for name, values in split.sequences.fields.items()}
-            text = readable(decode(dataset.encoders, tokens, MOST_TOKENS))
+            text = readable(decode(dataset.encoders, tokens, MAX_TOKENS))
             examples.append(ExampleRow(dataset.classes[code], str(split.ids[row]), int(lengths[row]), text))
     return examples
 
@@ -211,7 +211,7 @@ def measure_token_rates(dataset: Dataset, name: str, encoder: Encoder) -> TokenR
     # A bag has room for its largest set in every token.
     width = 1 if spec["kind"] == "category" else dataset.splits["train"].sequences.fields[name].shape[1]
     sample = sample_split(dataset.splits["train"], MAX_FITTED_TOKENS // width, 0)
-    codes = largest_classes(dataset, MOST_CLASSES)
+    codes = largest_classes(dataset, MAX_CLASSES)
     group_of_class = np.full(len(dataset.classes), len(codes))
     group_of_class[codes] = np.arange(len(codes))
     groups = np.repeat(group_of_class[sample.labels], sample.sequences.lengths)

@@ -171,7 +171,7 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
         raise InputError(key, f"the exported network cannot be loaded: {first_line(error)}", REMEDY) from error
 
 
-LARGEST_ERROR = 1e-4  # of logits; the rounding errors of another order of summation are a hundred times smaller
+MAX_LOGIT_ERROR = 1e-4  # of logits; the rounding errors of another order of summation are a hundred times smaller
 
 
 def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -> list[str]:
@@ -194,7 +194,7 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
     error = padding_error(network, fields, foreign[0], shortest)
     if export:
         check_exportable(network, fields, foreign[0], shortest)
-    if error <= LARGEST_ERROR:
+    if error <= MAX_LOGIT_ERROR:
         return []
     return [
         f"{foreign[0]}: the logits of a sequence change by up to {error:.1g} with its padding and batch mates, so its "

@@ -37,7 +37,7 @@ from seqclf.training.losses import build_loss
 from seqclf.training.schedule import elapsed_share, schedule_factor
 
 MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
-MOST_LOGGED_CLASSES = 50
+MAX_LOGGED_CLASSES = 50
 
 
 class Prediction(NamedTuple):
@@ -106,7 +106,7 @@ class SequenceTask(pl.LightningModule):
         self.train_metrics = EpochMetrics(len(self.classes))
         self.evaluation_metrics = EvaluationMetrics(
             len(self.classes),
-            ranked=monitor in RANKING_METRICS or len(self.classes) <= MOST_LOGGED_CLASSES,
+            ranked=monitor in RANKING_METRICS or len(self.classes) <= MAX_LOGGED_CLASSES,
             positive=None if self.positive is None else self.classes.index(self.positive),
         )
 
@@ -232,7 +232,7 @@ class SequenceTask(pl.LightningModule):
     def _log_scores(self, split: str, result: EpochScores) -> None:
         """Hand scores to the loggers and to callbacks that monitor them by name, such as `validation/recall`."""
         values = main_scores(split, result)
-        if split != "train" and len(self.classes) <= MOST_LOGGED_CLASSES:
+        if split != "train" and len(self.classes) <= MAX_LOGGED_CLASSES:
             by_class = zip(self.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)
             values |= {f"{split}/recall/{label}": recall for label, recall, rows in by_class if rows}
         fitting = self.trainer.state.fn == TrainerFn.FITTING

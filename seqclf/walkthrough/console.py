@@ -12,8 +12,8 @@ from rich.cells import cell_len
 from seqclf.documents.formatting import head_and_tail, percent, shortened
 from seqclf.documents.terminal import console
 from seqclf.walkthrough.content import (
-    MOST_CLASSES,
-    MOST_EPOCHS,
+    MAX_CLASSES,
+    MAX_EPOCHS,
     WalkthroughPage,
     bundle_text,
     counted,
@@ -41,9 +41,9 @@ from seqclf.walkthrough.stages import (
 HEIGHTS = "▁▂▃▄▅▆▇█"
 PADDING = "░"
 GAP = "  "
-MOST_ROWS, MOST_ALL_ROWS = 4, 12  # with a line for each token, and with a line for each row
-MOST_TOKENS = 5
-LONGEST_TOKEN, LONGEST_NAME = 12, 16
+MAX_ROWS, MAX_ALL_ROWS = 4, 12  # with a line for each token, and with a line for each row
+MAX_TOKENS = 5
+MAX_TOKEN_CHARACTERS, MAX_NAME_CHARACTERS = 12, 16
 FIRST_LEVELS, LAST_LEVELS = 8, 3  # lines of the levels of trees
 
 
@@ -67,7 +67,7 @@ def show_walkthrough(page: WalkthroughPage) -> None:
 
 def epoch_lines(page: WalkthroughPage) -> list[str]:
     """Return the table of epochs."""
-    first, left_out, last = head_and_tail(epoch_rows(page.history), MOST_EPOCHS)
+    first, left_out, last = head_and_tail(epoch_rows(page.history), MAX_EPOCHS)
     gap = [["…", f"{left_out} more", "", ""]] if left_out else []
     rows = [["Epoch", "Loss", "Accuracy", "Recall"], *first, *gap, *last]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -82,43 +82,43 @@ def content_lines(content: Content, width: int) -> Iterator[str]:
 
 @content_lines.register
 def _(content: RawRows, width: int) -> Iterator[str]:
-    shown = list(zip(content.rows, content.labels, strict=True))[:MOST_ALL_ROWS]
-    names = [row_name(number, row[ROW_NAME], LONGEST_NAME) for number, (row, _) in enumerate(shown, start=1)]
+    shown = list(zip(content.rows, content.labels, strict=True))[:MAX_ALL_ROWS]
+    names = [row_name(number, row[ROW_NAME], MAX_NAME_CHARACTERS) for number, (row, _) in enumerate(shown, start=1)]
     widest = max(map(cell_len, names))
     for name, (row, label) in zip(names, shown, strict=True):
         cells = [f"{name} {text}" if len(row) > 2 else text for name, text in list(row.items())[1:]]
-        is_label = "" if label is None else f"{GAP}is {shortened(label, LONGEST_TOKEN)}"
+        is_label = "" if label is None else f"{GAP}is {shortened(label, MAX_TOKEN_CHARACTERS)}"
         start = f"{GAP}{name}{' ' * (widest - cell_len(name))}{GAP}"
         room = max(10, width - cell_len(start + is_label))
         yield _clipped(start + shortened("; ".join(cells), room) + is_label, width)
-    yield from _more_rows(len(content.rows), MOST_ALL_ROWS)
+    yield from _more_rows(len(content.rows), MAX_ALL_ROWS)
 
 
 @content_lines.register
 def _(content: EncodedRows, width: int) -> Iterator[str]:
-    for index, fields in enumerate(content.rows[:MOST_ALL_ROWS]):
+    for index, fields in enumerate(content.rows[:MAX_ALL_ROWS]):
         for field in fields:
             marks = [" unknown" if unknown else "" for unknown in field.unknown]
             parts = [
-                f"{shortened(token, LONGEST_TOKEN) or '␣'}→{shortened(encoded, 2 * LONGEST_TOKEN)}{mark}"
+                f"{shortened(token, MAX_TOKEN_CHARACTERS) or '␣'}→{shortened(encoded, 2 * MAX_TOKEN_CHARACTERS)}{mark}"
                 for token, encoded, mark in zip(field.tokens, field.encoded, marks, strict=True)
             ]
-            name = f" {shortened(field.name, LONGEST_NAME)}" if len(fields) > 1 else ""
+            name = f" {shortened(field.name, MAX_NAME_CHARACTERS)}" if len(fields) > 1 else ""
             yield _fitted(f"{GAP}{index + 1}{name}{GAP}", parts, width)
-    yield from _more_rows(len(content.rows), MOST_ALL_ROWS)
+    yield from _more_rows(len(content.rows), MAX_ALL_ROWS)
 
 
 @content_lines.register
 def _(content: PaddedBatch, width: int) -> Iterator[str]:
-    widest = min(LONGEST_TOKEN, max(max(map(len, row)) for row in content.cells))
+    widest = min(MAX_TOKEN_CHARACTERS, max(max(map(len, row)) for row in content.cells))
     columns = len(content.active)
     if 10 + columns * (widest + 1) > width:
         columns = max(1, (width - 24) // (widest + 1))  # with room for the number of those left out
     more = f" … {len(content.active) - columns} more" if columns < len(content.active) else ""
-    for index, row in enumerate(content.cells[:MOST_ALL_ROWS]):
+    for index, row in enumerate(content.cells[:MAX_ALL_ROWS]):
         cells = [shortened(cell, widest) or PADDING * widest for cell in row[:columns]]
         yield f"{GAP}row {index + 1:<5}" + " ".join(f"{cell:>{widest}}" for cell in cells) + more
-    yield from _more_rows(len(content.cells), MOST_ALL_ROWS)
+    yield from _more_rows(len(content.cells), MAX_ALL_ROWS)
     yield f"{GAP}active   " + " ".join(f"{count:>{widest}}" for count in content.active[:columns]) + more
     yield _fitted(f"{GAP}lengths  ", [str(length) for length in content.lengths], width)
     inputs = [f"{name} {kind} ({', '.join(map(str, shape))})" for name, kind, shape in content.inputs]
@@ -130,23 +130,25 @@ def _(content: TokenVectors, width: int) -> Iterator[str]:
     inside = np.arange(content.values.shape[1]) < content.lengths[:, None]
     largest = float(np.abs(content.values[inside][:, content.channels]).max())
     yield _channels_line(content, width)
-    for row in range(min(MOST_ROWS, len(content.lengths))):
+    for row in range(min(MAX_ROWS, len(content.lengths))):
         length = int(content.lengths[row])
         for position in _ends(length):
             if position is None:
-                yield f"{GAP}{'':3}…{GAP}{length - MOST_TOKENS + 1} more"
+                yield f"{GAP}{'':3}…{GAP}{length - MAX_TOKENS + 1} more"
                 continue
             token = str(position + 1) if content.tokens is None else content.tokens[row][position]
-            name = f"{row + 1 if position == 0 else '':<3}{shortened(token, LONGEST_TOKEN):<{LONGEST_TOKEN}}"
+            name = (
+                f"{row + 1 if position == 0 else '':<3}{shortened(token, MAX_TOKEN_CHARACTERS):<{MAX_TOKEN_CHARACTERS}}"
+            )
             yield _strip(f"{GAP}{name}", content.values[row, position, content.channels], largest, width)
         if padding := content.values.shape[1] - length:
-            yield f"{GAP}{'':3}{f'{padding} padding':<{LONGEST_TOKEN}} {PADDING * len(content.channels)}"
-    yield from _more_rows(len(content.lengths), MOST_ROWS)
+            yield f"{GAP}{'':3}{f'{padding} padding':<{MAX_TOKEN_CHARACTERS}} {PADDING * len(content.channels)}"
+    yield from _more_rows(len(content.lengths), MAX_ROWS)
 
 
 @content_lines.register
 def _(content: TokenScores, width: int) -> Iterator[str]:
-    for row in range(min(MOST_ALL_ROWS, len(content.lengths))):
+    for row in range(min(MAX_ALL_ROWS, len(content.lengths))):
         length = int(content.lengths[row])
         marked = None if content.marked is None else int(content.marked[row])
         tokens = None if content.tokens is None else content.tokens[row]
@@ -157,24 +159,24 @@ def _(content: TokenScores, width: int) -> Iterator[str]:
             mark = f" ← {content.marks[row]}" if position == marked else ""
             parts.append(f"{_named(tokens, position, length)} {content.values[row, position]:.3f}{mark}")
         yield _fitted(start, parts, width)
-    yield from _more_rows(len(content.lengths), MOST_ALL_ROWS)
+    yield from _more_rows(len(content.lengths), MAX_ALL_ROWS)
 
 
 @content_lines.register
 def _(content: TokenPairs, width: int) -> Iterator[str]:
-    for row in range(min(MOST_ROWS, len(content.lengths))):
+    for row in range(min(MAX_ROWS, len(content.lengths))):
         length = int(content.lengths[row])
         tokens = None if content.tokens is None else content.tokens[row]
         for position in _ends(length):
             if position is None:
-                yield f"{GAP}{'':3}…{GAP}{length - MOST_TOKENS + 1} more"
+                yield f"{GAP}{'':3}…{GAP}{length - MAX_TOKENS + 1} more"
                 continue
             shares = content.values[row, position, :length]
-            best = np.argsort(-shares, kind="stable")[:MOST_CLASSES].tolist()
+            best = np.argsort(-shares, kind="stable")[:MAX_CLASSES].tolist()
             read = [f"{_named(tokens, other, length)} {shares[other]:.3f}" for other in best]
             name = f"{row + 1 if position == 0 else '':<3}{_named(tokens, position, length)}"
             yield _fitted(f"{GAP}{name} reads ", read, width)
-    yield from _more_rows(len(content.lengths), MOST_ROWS)
+    yield from _more_rows(len(content.lengths), MAX_ROWS)
 
 
 @content_lines.register
@@ -188,7 +190,7 @@ def _(content: TreeLevels, width: int) -> Iterator[str]:
         of_trees = f"{counted(count, 'node')} of {counted(trees, 'tree')}"
         columns.append([f"step {step}", "roots" if depth == 0 else f"depth {depth}", of_trees])
         names = [
-            f"{row + 1}: " + " ".join(shortened(content.tokens[row][node], LONGEST_TOKEN) for node in of_row)
+            f"{row + 1}: " + " ".join(shortened(content.tokens[row][node], MAX_TOKEN_CHARACTERS) for node in of_row)
             for row, of_row in enumerate(nodes)
             if of_row
         ]
@@ -205,39 +207,43 @@ def _(content: TreeLevels, width: int) -> Iterator[str]:
 def _(content: RowVectors, width: int) -> Iterator[str]:
     largest = float(np.abs(content.values[:, content.channels]).max())
     yield _channels_line(content, width)
-    for row in range(min(MOST_ALL_ROWS, len(content.values))):
-        yield _strip(f"{GAP}{row + 1:<3}{'':{LONGEST_TOKEN}}", content.values[row, content.channels], largest, width)
-    yield from _more_rows(len(content.values), MOST_ALL_ROWS)
+    for row in range(min(MAX_ALL_ROWS, len(content.values))):
+        yield _strip(
+            f"{GAP}{row + 1:<3}{'':{MAX_TOKEN_CHARACTERS}}", content.values[row, content.channels], largest, width
+        )
+    yield from _more_rows(len(content.values), MAX_ALL_ROWS)
 
 
 @content_lines.register
 def _(content: ClassScores, width: int) -> Iterator[str]:
-    for row in range(min(MOST_ALL_ROWS, len(content.values))):
+    for row in range(min(MAX_ALL_ROWS, len(content.values))):
         values = content.values[row]
-        best = np.argsort(-values, kind="stable")[:MOST_CLASSES]
+        best = np.argsort(-values, kind="stable")[:MAX_CLASSES]
         form = "{:.4f}" if content.are_probabilities else "{:+.2f}"
-        parts = [f"{shortened(content.classes[index], LONGEST_TOKEN)} {form.format(values[index])}" for index in best]
+        parts = [
+            f"{shortened(content.classes[index], MAX_TOKEN_CHARACTERS)} {form.format(values[index])}" for index in best
+        ]
         if content.are_probabilities:
             predicted, label = content.classes[content.predicted[row]], content.labels[row]
             verdict = "" if label is None else " right" if label == predicted else f" wrong, is {shortened(label, 20)}"
             parts.insert(0, f"→ {shortened(predicted, 20)}{verdict}:")
         yield _fitted(f"{GAP}{row + 1}{GAP}", parts, width)
-    if content.values.shape[1] > MOST_CLASSES:
-        yield f"{GAP}the {MOST_CLASSES} largest of {content.values.shape[1]} classes"
-    yield from _more_rows(len(content.values), MOST_ALL_ROWS)
+    if content.values.shape[1] > MAX_CLASSES:
+        yield f"{GAP}the {MAX_CLASSES} largest of {content.values.shape[1]} classes"
+    yield from _more_rows(len(content.values), MAX_ALL_ROWS)
 
 
 @content_lines.register
 def _(content: MemberScores, width: int) -> Iterator[str]:
-    for row in range(min(MOST_ALL_ROWS, len(content.mean))):
+    for row in range(min(MAX_ALL_ROWS, len(content.mean))):
         parts = []
         for name, scores in [*((str(i + 1), of) for i, of in enumerate(content.members)), ("mean", content.mean)]:
             best = int(scores[row].argmax())
             parts.append(
-                f"{name}: {shortened(content.classes[best], LONGEST_TOKEN)} {percent(float(scores[row, best]))}"
+                f"{name}: {shortened(content.classes[best], MAX_TOKEN_CHARACTERS)} {percent(float(scores[row, best]))}"
             )
         yield _fitted(f"{GAP}{row + 1}{GAP}", parts, width)
-    yield from _more_rows(len(content.mean), MOST_ALL_ROWS)
+    yield from _more_rows(len(content.mean), MAX_ALL_ROWS)
 
 
 def strip(values: np.ndarray, largest: float) -> str:
@@ -284,9 +290,9 @@ def _clipped(line: str, width: int) -> str:
 
 def _strongest(values: np.ndarray, marked: int | None) -> list[int]:
     """Positions of all values in their order, or of many the largest ones first, with the marked one before them."""
-    if len(values) <= 2 * MOST_TOKENS:
+    if len(values) <= 2 * MAX_TOKENS:
         return list(range(len(values)))
-    best = np.argsort(-values, kind="stable")[:MOST_TOKENS].tolist()
+    best = np.argsort(-values, kind="stable")[:MAX_TOKENS].tolist()
     return best if marked is None else [marked, *(position for position in best if position != marked)]
 
 
@@ -294,13 +300,13 @@ def _named(tokens: Sequence[str] | None, position: int, length: int) -> str:
     """A token, with its position in a long row, where it may occur several times."""
     if tokens is None:
         return str(position + 1)
-    text = shortened(tokens[position], LONGEST_TOKEN) or "␣"
-    return text if length <= MOST_TOKENS else f"{text}[{position + 1}]"
+    text = shortened(tokens[position], MAX_TOKEN_CHARACTERS) or "␣"
+    return text if length <= MAX_TOKENS else f"{text}[{position + 1}]"
 
 
 def _ends(length: int) -> list[int | None]:
     """Positions of the first and last tokens, with None for those between them."""
-    first, left_out, last = head_and_tail(range(length), MOST_TOKENS)
+    first, left_out, last = head_and_tail(range(length), MAX_TOKENS)
     return [*first, *([None] if left_out else []), *last]
 
 

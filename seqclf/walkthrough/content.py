@@ -10,9 +10,9 @@ from seqclf.documents.formatting import score, shortened
 from seqclf.models.parity_grid import TOLERANCE
 from seqclf.walkthrough.stages import Stage, TreeLevels
 
-MOST_CLASSES = 5  # of a row, where there are more
+MAX_CLASSES = 5  # of a row, where there are more
 EPOCH_COLUMNS = ("epoch", "loss", "accuracy", "recall")
-MOST_EPOCHS = 15  # lines of the table of epochs
+MAX_EPOCHS = 15  # lines of the table of epochs
 
 
 @dataclass(frozen=True, kw_only=True)

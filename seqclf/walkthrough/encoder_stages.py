@@ -22,7 +22,7 @@ from seqclf.models.tree_lstm import TreeLSTM
 from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
 from seqclf.walkthrough.stages import Stage, TokenPairs, TokenVectors, TreeLevels
 
-MOST_ATTENTION = 512  # tokens of a row; all pairs of them are computed
+MAX_ATTENTION_TOKENS = 512  # tokens of a row; all pairs of them are computed
 VECTOR_AXES = ("rows", "tokens", "channels")
 RECURRENT_TEXT = (
     "The layer reads a row token by token. The hidden state at a token is made of that token and of the state before "
@@ -93,7 +93,7 @@ def _(encoder: ConvRecurrent, recorded: Recording, batch: BatchView, outputs: Ou
 @encoder_stages.register
 def _(encoder: Transformer, recorded: Recording, batch: BatchView, outputs: Outputs) -> Iterator[Stage]:
     blocks: Any = encoder.blocks
-    is_long = int(batch.lengths.max()) > MOST_ATTENTION
+    is_long = int(batch.lengths.max()) > MAX_ATTENTION_TOKENS
     for index, block in enumerate([] if is_long else blocks):
         weights = attention_weights(block.attention, recorded.inside(f"blocks.{index}.attention"))
         text = (
@@ -110,7 +110,7 @@ def _(encoder: Transformer, recorded: Recording, batch: BatchView, outputs: Outp
         "distances between tokens, as nothing is read one after the other."
     )
     if is_long:
-        text += f" What each token reads of the others is shown for rows of at most {MOST_ATTENTION:,} tokens."
+        text += f" What each token reads of the others is shown for rows of at most {MAX_ATTENTION_TOKENS:,} tokens."
     yield _outputs_stage("Encoder outputs", text, recorded, batch, outputs)
 
 

@@ -11,11 +11,11 @@ import numpy as np
 from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import ClassScores, RowVectors, TokenPairs, TokenScores, TokenVectors, channel_names
 
-MOST_TOKENS = 200  # columns of a heat map
-MOST_PADDING = 4  # columns, so that a short row beside a long one stays small
-MOST_CELLS = 4000  # of all heat maps of a stage; at least one is drawn
-MOST_CLASSES = 12  # columns
-LONGEST_TOKEN = 14
+MAX_TOKENS = 200  # columns of a heat map
+MAX_PADDING_COLUMNS = 4  # columns, so that a short row beside a long one stays small
+MAX_CELLS = 4000  # of all heat maps of a stage; at least one is drawn
+MAX_CLASSES = 12  # columns
+MAX_TOKEN_CHARACTERS = 14
 SMALL, LARGE = 0.2, 1000.0  # largest value of a stage, below and from which numbers have more or no decimals
 
 
@@ -71,7 +71,7 @@ def token_maps(content: TokenVectors, names: Sequence[str]) -> HeatMaps:
     maps: list[HeatMap] = []
     for row, length in enumerate(content.lengths.tolist()):
         columns, padding, more = _columns(length, content.values.shape[1])
-        if maps and (len(maps) + 1) * (columns + padding) * len(content.channels) > MOST_CELLS:
+        if maps and (len(maps) + 1) * (columns + padding) * len(content.channels) > MAX_CELLS:
             break
         tokens = None if content.tokens is None else content.tokens[row]
         values = content.values[row, :columns][:, content.channels].T
@@ -92,7 +92,7 @@ def score_maps(content: TokenScores, names: Sequence[str]) -> HeatMaps:
     for row, length in enumerate(content.lengths.tolist()):
         columns, padding, more = _columns(length, content.values.shape[1])
         cells_drawn += columns + padding
-        if maps and cells_drawn > MOST_CELLS:
+        if maps and cells_drawn > MAX_CELLS:
             break
         marked = None if content.marked is None else int(content.marked[row])
         cells = [
@@ -112,9 +112,9 @@ def pair_maps(content: TokenPairs, names: Sequence[str]) -> HeatMaps:
     maps: list[HeatMap] = []
     cells = 0
     for row, length in enumerate(content.lengths.tolist()):
-        shown = min(length, int(MOST_CELLS**0.5) // 2)
+        shown = min(length, int(MAX_CELLS**0.5) // 2)
         cells += shown * shown
-        if maps and cells > MOST_CELLS:
+        if maps and cells > MAX_CELLS:
             break
         values = content.values[row, :shown, :shown]
         largest = float(content.values[row, :length, :length].max())
@@ -136,7 +136,7 @@ def row_map(content: RowVectors, names: Sequence[str]) -> HeatMap:
 def class_map(content: ClassScores, names: Sequence[str]) -> HeatMap:
     """Return a heat map with a line for each row: rows by classes, of many those with the largest values."""
     count = len(content.classes)
-    order = np.argsort(-content.values.max(axis=0), kind="stable")[:MOST_CLASSES]
+    order = np.argsort(-content.values.max(axis=0), kind="stable")[:MAX_CLASSES]
     shown = np.sort(order)
     values = content.values[:, shown]
     largest = float(np.abs(values).max())
@@ -166,8 +166,8 @@ def cell(value: float, largest: float, mark: bool = False) -> Cell:
 
 def _columns(length: int, longest: int) -> tuple[int, int, str]:
     """Return the tokens and the padding that are drawn of a row, and what is left out."""
-    columns = min(length, MOST_TOKENS)
-    padding = 0 if columns < length else min(longest - length, MOST_PADDING)
+    columns = min(length, MAX_TOKENS)
+    padding = 0 if columns < length else min(longest - length, MAX_PADDING_COLUMNS)
     if columns < length:
         return columns, padding, f"the first {columns} of {length:,} tokens"
     hidden = longest - length - padding
@@ -184,5 +184,5 @@ def _token_headings(tokens: Sequence[str] | None, columns: int, padding: int) ->
     pads = ["pad"] * padding
     if tokens is None:
         return [*numbers, *pads], []
-    texts = [shortened(token, LONGEST_TOKEN) or "␣" for token in tokens[:columns]]
+    texts = [shortened(token, MAX_TOKEN_CHARACTERS) or "␣" for token in tokens[:columns]]
     return [*texts, *pads], [*numbers, *[""] * padding]

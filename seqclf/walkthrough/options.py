@@ -10,7 +10,7 @@ from seqclf.config.options import Text
 from seqclf.config.targets import read_trust
 from seqclf.training.options import TrainConfig
 
-MOST_ROWS = 50  # that a page shows readably
+MAX_ROWS = 50  # that a page shows readably
 
 
 class WalkthroughConfig(TrainConfig):
@@ -19,7 +19,7 @@ class WalkthroughConfig(TrainConfig):
     input: Text | None
     sequence: Text | None
     split: Literal["train", "validation", "test"] | None
-    rows: Annotated[int, Field(ge=1, le=MOST_ROWS)]
+    rows: Annotated[int, Field(ge=1, le=MAX_ROWS)]
     examples: dict[str, list[Any]]
     output: Text | None
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]

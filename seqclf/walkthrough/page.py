@@ -17,8 +17,8 @@ from seqclf.report.figures import learning_curves
 from seqclf.report.model_card import network_kind
 from seqclf.system.atomic_files import write_output
 from seqclf.walkthrough.content import (
-    MOST_CLASSES,
-    MOST_EPOCHS,
+    MAX_CLASSES,
+    MAX_EPOCHS,
     WalkthroughPage,
     bundle_text,
     epoch_rows,
@@ -28,8 +28,8 @@ from seqclf.walkthrough.content import (
     short_shape,
 )
 from seqclf.walkthrough.heat_map import (
-    MOST_CELLS,
-    MOST_TOKENS,
+    MAX_CELLS,
+    MAX_TOKENS,
     HeatMaps,
     class_map,
     pair_maps,
@@ -51,15 +51,15 @@ from seqclf.walkthrough.stages import (
     TokenVectors,
     TreeLevels,
 )
-from seqclf.walkthrough.tree_drawing import MOST_LEVELS, MOST_NODES, MOST_TREES, draw_trees
+from seqclf.walkthrough.tree_drawing import MAX_LEVELS, MAX_NODES, MAX_TREES, draw_trees
 
 FOLDER = "walkthrough"
 ADAPTIVE = "seqclf.models.adaptive.AdaptiveClassifier"
 TREE_LSTM = "seqclf.models.tree_lstm.TreeLSTM"
-LONGEST_NAME, LONGEST_CELL = 24, 400  # characters
+MAX_NAME_CHARACTERS, MAX_CELL_CHARACTERS = 24, 400  # characters
 FEW_ROWS = 8  # cells of more are cut to a quarter
-MOST_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
-MOST_LINES = 40  # of a table of levels
+MAX_COLUMNS_AT_A_GLANCE = 16  # columns; the active batch size of more is drawn as a whole too
+MAX_LINES = 40  # of a table of levels
 
 
 def write_page(page: WalkthroughPage, path: Path) -> None:
@@ -95,7 +95,7 @@ def stage_section(content: Content, names: Sequence[str]) -> Section:
 
 @stage_section.register
 def _(content: RawRows, names: Sequence[str]) -> Section:
-    most = LONGEST_CELL if len(content.rows) <= FEW_ROWS else LONGEST_CELL // 4
+    most = MAX_CELL_CHARACTERS if len(content.rows) <= FEW_ROWS else MAX_CELL_CHARACTERS // 4
     labelled = any(label is not None for label in content.labels)
     # With a space before them, the names of fields are different from the other headings.
     columns = {"row": "text", **{f" {name}": "text" for name in list(content.rows[0])[1:]}, "length": "number"}
@@ -103,7 +103,7 @@ def _(content: RawRows, names: Sequence[str]) -> Section:
     rows = []
     for index, (row, label, length) in enumerate(zip(content.rows, content.labels, content.lengths, strict=True)):
         cells = [shortened(text, most) for text in list(row.values())[1:]]
-        answer = [NO_VALUE if label is None else shortened(label, LONGEST_NAME)] if labelled else []
+        answer = [NO_VALUE if label is None else shortened(label, MAX_NAME_CHARACTERS)] if labelled else []
         rows.append([names[index], *cells, f"{length:,}", *answer])
     return Section("walkthrough/table.html", {"table": Table(columns, rows, longest=60)})
 
@@ -113,20 +113,20 @@ def _(content: EncodedRows, names: Sequence[str]) -> Section:
     rows: list[dict[str, object]] = []
     drawn = 0
     for index, fields in enumerate(content.rows):
-        drawn += len(fields) * min(MOST_TOKENS, len(fields[0].tokens))
-        if rows and drawn > MOST_CELLS:
+        drawn += len(fields) * min(MAX_TOKENS, len(fields[0].tokens))
+        if rows and drawn > MAX_CELLS:
             break
         lines = [
             (
-                shortened(field.name, LONGEST_NAME),
-                [printable(shortened(token, LONGEST_NAME)) or "␣" for token in field.tokens[:MOST_TOKENS]],
-                list(field.encoded[:MOST_TOKENS]),
-                field.unknown[:MOST_TOKENS].tolist(),
+                shortened(field.name, MAX_NAME_CHARACTERS),
+                [printable(shortened(token, MAX_NAME_CHARACTERS)) or "␣" for token in field.tokens[:MAX_TOKENS]],
+                list(field.encoded[:MAX_TOKENS]),
+                field.unknown[:MAX_TOKENS].tolist(),
             )
             for field in fields
         ]
         count = len(fields[0].tokens)
-        more = f"the first {MOST_TOKENS} of {count:,} tokens" if count > MOST_TOKENS else ""
+        more = f"the first {MAX_TOKENS} of {count:,} tokens" if count > MAX_TOKENS else ""
         rows.append({"name": names[index], "fields": lines, "more": more})
     unknown = sum(int(field.unknown.sum()) for fields in content.rows for field in fields)
     return Section(
@@ -137,7 +137,7 @@ def _(content: EncodedRows, names: Sequence[str]) -> Section:
 @stage_section.register
 def _(content: PaddedBatch, names: Sequence[str]) -> Section:
     count = len(content.active)
-    most = max(MOST_AT_A_GLANCE, min(MOST_TOKENS, MOST_CELLS // len(content.cells)))
+    most = max(MAX_COLUMNS_AT_A_GLANCE, min(MAX_TOKENS, MAX_CELLS // len(content.cells)))
     active = [(int(rows), percent(rows / len(content.lengths))) for rows in content.active[:most]]
     rows = [
         (names[index], int(length), row[:most])
@@ -148,7 +148,7 @@ def _(content: PaddedBatch, names: Sequence[str]) -> Section:
         "rows": rows,
         "active": active,
         "more": f"the first {most} of {count:,} columns" if count > most else "",
-        "curve": _active_curve(content.active) if count > MOST_AT_A_GLANCE else None,
+        "curve": _active_curve(content.active) if count > MAX_COLUMNS_AT_A_GLANCE else None,
         "last": int(content.active[-1]),
         "longest": count,
         "may_pack": content.may_pack,
@@ -196,12 +196,12 @@ def _(content: TreeLevels, names: Sequence[str]) -> Section:
         shown = " ".join(shortened(token, 12) for token in tokens[:12]) + (" …" if len(tokens) > 12 else "")
         word = "roots" if depth == 0 else f"{depth} below the roots"
         rows.append([str(step), word, f"{len(tokens):,}", str(sum(map(bool, nodes))), shown])
-    first, left_out, last = head_and_tail(rows, MOST_LINES)
+    first, left_out, last = head_and_tail(rows, MAX_LINES)
     gap = [[f"… {left_out:,} more"]] if left_out else []
     columns = {"step": "text", "depth": "text", "nodes": "number", "of trees": "number", "tokens": "text"}
     drawings = draw_trees(content)
     hidden = len(content.lengths) - len(drawings)
-    rule = f"the first {MOST_TREES} trees of at most {MOST_NODES} nodes and {MOST_LEVELS} levels are drawn"
+    rule = f"the first {MAX_TREES} trees of at most {MAX_NODES} nodes and {MAX_LEVELS} levels are drawn"
     context = {
         "drawings": [(names[drawing.row], drawing) for drawing in drawings],
         "note": rule if hidden else "",
@@ -220,19 +220,19 @@ def _(content: ClassScores, names: Sequence[str]) -> Section:
     for index, values in enumerate(content.values):
         predicted = int(content.predicted[index])
         label = content.labels[index]
-        others = [other for other in (-values).argsort(kind="stable")[: MOST_CLASSES + 1] if other != predicted]
+        others = [other for other in (-values).argsort(kind="stable")[: MAX_CLASSES + 1] if other != predicted]
         verdict = "" if label is None else "right" if label == content.classes[predicted] else "wrong"
         rows.append(
             [
                 names[index],
-                shortened(content.classes[predicted], LONGEST_NAME),
+                shortened(content.classes[predicted], MAX_NAME_CHARACTERS),
                 probability_text(round(float(values[predicted]), 4)),
                 bar(float(values[predicted])),
                 ", ".join(
-                    f"{shortened(content.classes[other], LONGEST_NAME)} {values[other]:.4f}"
-                    for other in others[: MOST_CLASSES - 1]
+                    f"{shortened(content.classes[other], MAX_NAME_CHARACTERS)} {values[other]:.4f}"
+                    for other in others[: MAX_CLASSES - 1]
                 ),
-                *([] if label is None else [f"{shortened(label, LONGEST_NAME)}: {verdict}"]),
+                *([] if label is None else [f"{shortened(label, MAX_NAME_CHARACTERS)}: {verdict}"]),
             ]
         )
     columns = {"row": "text", "predicted": "text", "probability": "number", " ": "bar", "next classes": "text"}
@@ -251,7 +251,10 @@ def _(content: MemberScores, names: Sequence[str]) -> Section:
         rows.append(
             [
                 names[row],
-                *(f"{shortened(content.classes[of], LONGEST_NAME)} {scores[row, of]:.3f}" for scores, of in shown),
+                *(
+                    f"{shortened(content.classes[of], MAX_NAME_CHARACTERS)} {scores[row, of]:.3f}"
+                    for scores, of in shown
+                ),
             ]
         )
     table = Table({"row": "text", **dict.fromkeys(labels, "text")}, rows, longest=60)
@@ -276,7 +279,7 @@ def _heat_section(heat: HeatMaps, note: str) -> Section:
 
 
 def _training(page: WalkthroughPage) -> Section:
-    first, left_out, last = head_and_tail(epoch_rows(page.history), MOST_EPOCHS)
+    first, left_out, last = head_and_tail(epoch_rows(page.history), MAX_EPOCHS)
     gap = [["…", f"{left_out} more", "", ""]] if left_out else []
     rows = [*first, *gap, *last]
     best = next(
@@ -331,4 +334,4 @@ def _row_names(page: WalkthroughPage) -> list[str]:
     """The number of each row, and its name in the input where that is another."""
     rows = page.stages[0].content
     assert isinstance(rows, RawRows)
-    return [row_name(number, row[ROW_NAME], LONGEST_NAME) for number, row in enumerate(rows.rows, start=1)]
+    return [row_name(number, row[ROW_NAME], MAX_NAME_CHARACTERS) for number, row in enumerate(rows.rows, start=1)]

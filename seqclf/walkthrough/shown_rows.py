@@ -25,8 +25,8 @@ from seqclf.data.storage.store import Split, subset
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
-LONGEST_NUMBER = 10  # characters of a token that is named by its number
-LONGEST_TEXT = 2000  # characters of a raw cell that are kept
+MAX_NUMBER_CHARACTERS = 10  # characters of a token that is named by its number
+MAX_TEXT_CHARACTERS = 2000  # characters of a raw cell that are kept
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class ShownRows:
             texts = [token_texts(self.encoders, self.fields_of(row)) for row in range(len(self))]
         are_numbers = all(encoder.spec()["kind"] == "number" for encoder in self.encoders.values())
         longest = max(len(text) for row in texts for text in row)
-        return None if are_numbers and longest > LONGEST_NUMBER else texts
+        return None if are_numbers and longest > MAX_NUMBER_CHARACTERS else texts
 
 
 class RowReader:
@@ -168,7 +168,7 @@ class RowReader:
             names=[names[row] for row in rows],
             labels=labels,
             raw=[
-                {name: cell_text(used.column(name)[row].as_py())[:LONGEST_TEXT] for name in self.encoders}
+                {name: cell_text(used.column(name)[row].as_py())[:MAX_TEXT_CHARACTERS] for name in self.encoders}
                 for row in range(len(rows))
             ],
             elements={

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-MOST_CHANNELS = 8
+MAX_CHANNELS = 8
 ROW_NAME = ""
 
 
@@ -212,11 +212,11 @@ def active_rows(lengths: np.ndarray) -> np.ndarray:
 def varying_channels(values: np.ndarray, lengths: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
     """Return the channels (M,), ascending, that vary most over the tokens, as many of each part.
 
-    `values`: (B, T, D), of which padding is not read. At most `MOST_CHANNELS` are returned, or one of each part.
+    `values`: (B, T, D), of which padding is not read. At most `MAX_CHANNELS` are returned, or one of each part.
     """
     inside = np.arange(values.shape[1]) < lengths[:, None]
     spread = values[inside].std(axis=0)
-    most = max(1, MOST_CHANNELS // len(parts))
+    most = max(1, MAX_CHANNELS // len(parts))
     chosen = [part.start + np.argsort(-spread[part.start : part.stop], kind="stable")[:most] for part in parts]
     return np.sort(np.concatenate(chosen))
 

@@ -10,9 +10,9 @@ from markupsafe import Markup, escape
 from seqclf.documents.formatting import shortened
 from seqclf.walkthrough.stages import TreeLevels
 
-MOST_NODES, MOST_LEVELS, MOST_TREES = 120, 16, 4
-MOST_CHILDREN = 10  # of a node, which fit the page side by side
-LONGEST_TOKEN = 12
+MAX_NODES, MAX_LEVELS, MAX_TREES = 120, 16, 4
+MAX_CHILDREN = 10  # of a node, which fit the page side by side
+MAX_TOKEN_CHARACTERS = 12
 CHARACTER, GAP, LEVEL, MARGIN = 7.2, 14.0, 40.0, 96.0  # pixels
 
 
@@ -29,7 +29,7 @@ def draw_trees(levels: TreeLevels) -> list[TreeDrawing]:
     drawings: list[TreeDrawing] = []
     for row, length in enumerate(levels.lengths.tolist()):
         depths = levels.depths[row, :length].tolist()
-        if length <= MOST_NODES and max(depths) < MOST_LEVELS and len(drawings) < MOST_TREES:
+        if length <= MAX_NODES and max(depths) < MAX_LEVELS and len(drawings) < MAX_TREES:
             description = f"Tree of row {row + 1} with {length} nodes on {max(depths) + 1} levels, the root at the top"
             shown = shown_nodes(levels.parents[row, :length].tolist())
             svg = _svg(shown, depths, levels.tokens[row], len(levels.order))
@@ -48,7 +48,7 @@ class ShownNodes(NamedTuple):
     left_out: dict[int, int]
 
 
-def shown_nodes(parents: list[int], most_children: int = MOST_CHILDREN) -> ShownNodes:
+def shown_nodes(parents: list[int], most_children: int = MAX_CHILDREN) -> ShownNodes:
     """Choose the nodes to draw: of many children the first and the last ones, with one in place of those between them.
 
     `parents`: index of the parent, -1 for the root, which comes last; children come before their parents.
@@ -114,7 +114,9 @@ def _svg(shown: ShownNodes, depths_of_all: list[int], tokens: Sequence[str], ste
     parents = shown.parents
     depths = [depths_of_all[node] for node in shown.nodes]
     texts = [
-        f"… {shown.left_out[node]} more" if node in shown.left_out else shortened(tokens[node], LONGEST_TOKEN) or "␣"
+        f"… {shown.left_out[node]} more"
+        if node in shown.left_out
+        else shortened(tokens[node], MAX_TOKEN_CHARACTERS) or "␣"
         for node in shown.nodes
     ]
     kinds = ["more" if node in shown.left_out else "node" for node in shown.nodes]

@@ -31,7 +31,7 @@ def test_many_different_lengths_are_rounded_up_nearly_as_well(monkeypatch, count
     lengths = np.random.default_rng(0).integers(1, 5000, 3000)
     edges = bucket_edges(lengths, count)
     assert len(edges) == count and edges[-1] == lengths.max()
-    monkeypatch.setattr(bucket_boundaries, "MOST_CANDIDATES", 10_000)
+    monkeypatch.setattr(bucket_boundaries, "MAX_CANDIDATES", 10_000)
     best = round_up(lengths, bucket_edges(lengths, count)).sum()
     assert best <= round_up(lengths, edges).sum() <= 1.01 * best
 

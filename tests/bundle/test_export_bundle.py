@@ -145,7 +145,7 @@ def test_inputs_whose_halting_is_a_matter_of_rounding_are_drawn_a_few_times():
         def forward(self, fields, lengths, host_lengths):
             return torch.zeros(len(lengths), 2)
 
-    for margin, draws in ((1e-7, export_bundle.MOST_DRAWS), (float("nan"), 1), (1.0, 1)):
+    for margin, draws in ((1e-7, export_bundle.MAX_DRAWS), (float("nan"), 1), (1.0, 1)):
         network = Network()
         network.margin = margin
         specs = [{"name": "x", "kind": "category", "size": 5}]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.report.reliability import EDGES, FEWEST_ROWS, reliability_bins
+from seqclf.report.reliability import EDGES, MIN_ROWS, reliability_bins
 
 
 @settings(max_examples=50)
@@ -24,7 +24,7 @@ def test_bins_count_every_row_once_and_hold_enough_rows(seed, rows, shape):
         ]
         assert part.rows == len(inside) and part.observed == sum(happened[inside])
         assert part.expected == pytest.approx(sum(probability[inside]))
-        assert part.rows >= min(rows, FEWEST_ROWS)
+        assert part.rows >= min(rows, MIN_ROWS)
         assert part.share_low <= part.share <= part.share_high
 
 

@@ -38,7 +38,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError
 
 FILES = Path(__file__).parents[2] / "conf/data/files.yaml"
-LONGEST_MESSAGE = 600
+MAX_MESSAGE_CHARACTERS = 600
 PREDICTED_EVERY = 10
 
 
@@ -139,14 +139,14 @@ def _guarded(outcome: Outcome, run: Any, prefix: str = "") -> None:
 
 def message_faults(message: str) -> Iterator[str]:
     """Yield the faults of the message of an InputError."""
-    shown = message[:LONGEST_MESSAGE]
+    shown = message[:MAX_MESSAGE_CHARACTERS]
     if not message.strip():
         yield "empty message"
     if "\n" in message or "\r" in message:
         yield f"message of several lines: {shown!r}"
     elif not message.isprintable() and re.search(r"[\x00-\x1f\x7f]", message):
         yield f"control characters in the message: {shown!r}"
-    if len(message) > LONGEST_MESSAGE:
+    if len(message) > MAX_MESSAGE_CHARACTERS:
         yield f"message of {len(message)} characters: {shown[:200]!r}"
     if not re.search(r"data\.\w|\.(csv|tsv|txt|jsonl|parquet|arrow|ts|gz)\b|folder", message):
         yield f"message names no file and no key: {shown!r}"

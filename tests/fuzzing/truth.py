@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fuzzing.files import Base, encoded, lines
 
-from seqclf.data.reading.csv_dialect import LONGEST_LINE
+from seqclf.data.reading.csv_dialect import MAX_LINE_CHARACTERS
 
 csv.field_size_limit(2**31 - 1)
 
@@ -136,7 +136,7 @@ def _separated(base: Base, contents: list[bytes]) -> Truth:
             return Truth(untouched=untouched)
         count += len(records) - 1
         if base.events:
-            short = [line for line in records if len(line) < LONGEST_LINE]
+            short = [line for line in records if len(line) < MAX_LINE_CHARACTERS]
             header, *events_read = (next(csv.reader([line], delimiter=base.delimiter)) for line in short)
             complete = [event for event in events_read if len(event) == len(header)]
             if "id" not in header or "\ufffd" in text:

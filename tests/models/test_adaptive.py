@@ -151,8 +151,8 @@ def test_the_training_loss_is_the_expectation_over_halting_tokens(inputs):
 def test_many_logits_are_computed_anew_in_the_backward_pass(inputs, monkeypatch):
     batch, labels = inputs(LENGTHS), torch.tensor([0, 1, 2, 3, 0, 1])
     gradients = []
-    for limit in (adaptive.MOST_LOGITS, 40):
-        monkeypatch.setattr(adaptive, "MOST_LOGITS", limit)
+    for limit in (adaptive.MAX_LOGITS, 40):
+        monkeypatch.setattr(adaptive, "MAX_LOGITS", limit)
         model = network()
         training_loss(model, batch, labels, torch.nn.CrossEntropyLoss()).total.backward()
         gradients.append([weight.grad for weight in model.parameters()])

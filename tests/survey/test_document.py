@@ -12,7 +12,7 @@ import pytest
 from sklearn.metrics import accuracy_score, average_precision_score, f1_score, recall_score, roc_auc_score
 from support.browser import REPORT_WIDTH, content_widths, needs_chromium, with_script
 
-from seqclf.documents.formatting import LONGEST_WARNING, number, percent, shortened
+from seqclf.documents.formatting import MAX_WARNING_CHARACTERS, number, percent, shortened
 from seqclf.documents.html import POLICY
 from seqclf.survey.content import majority_scores
 from seqclf.survey.document import MAX_WARNINGS, write_page
@@ -192,7 +192,7 @@ def test_page_of_hundreds_of_classes_stays_small(broad, page):
     assert page.stat().st_size < 500_000
     text = read(page).text
     assert f"{broad.classes[0].rows['train']:,}" in text and "… 301 more" in text
-    assert all(shortened(line, LONGEST_WARNING) in text for line in broad.warnings[:MAX_WARNINGS])
+    assert all(shortened(line, MAX_WARNING_CHARACTERS) in text for line in broad.warnings[:MAX_WARNINGS])
     assert f"and {len(broad.warnings) - MAX_WARNINGS} more warnings" in text
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from seqclf.documents.formatting import number, percent
-from seqclf.documents.terminal import MOST_CLASSES, console
+from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.survey.content import majority_scores
 from seqclf.survey.tables import show_survey
 
@@ -70,7 +70,7 @@ def test_of_many_classes_the_largest_and_the_smallest_are_shown(printed_lines, s
     rows = [line for line in lines if line.startswith(("c0 ", "c299 "))]
     assert len(rows) == 2
     table = lines[: lines.index(rows[1]) + 1]
-    assert len(table) <= MOST_CLASSES + 2  # with its title and its headings
+    assert len(table) <= MAX_CLASSES + 2  # with its title and its headings
     assert any("276 more" in line or "277 more" in line for line in table)
 
 

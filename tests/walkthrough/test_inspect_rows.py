@@ -173,7 +173,7 @@ def test_the_attention_shown_is_the_one_that_ran(inspected):
 
 
 def test_the_attention_of_long_rows_is_left_out_and_named(inspected, monkeypatch):
-    monkeypatch.setattr(encoder_stages, "MOST_ATTENTION", 1)
+    monkeypatch.setattr(encoder_stages, "MAX_ATTENTION_TOKENS", 1)
     stages = inspected("words", "model=transformer", "model.heads=2").result.stages
     assert not any(stage.title.startswith("Attention") for stage in stages)
     outputs = next(stage for stage in stages if stage.title == "Encoder outputs")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.walkthrough.stages import TreeLevels
-from seqclf.walkthrough.tree_drawing import GAP, MOST_CHILDREN, draw_trees, node_positions, shown_nodes
+from seqclf.walkthrough.tree_drawing import GAP, MAX_CHILDREN, draw_trees, node_positions, shown_nodes
 
 
 @st.composite
@@ -68,6 +68,6 @@ def test_a_root_of_fifty_children_fits_the_page():
     tokens = [f"token{node:02}" for node in range(50)] + ["root"]
     levels = TreeLevels(np.array([[50] * 50 + [-1]]), np.array([[1] * 50 + [0]]), np.array([51]), [tokens])
     (drawing,) = draw_trees(levels)
-    assert drawing.svg.count('class="node"') == MOST_CHILDREN and "… 41 more" in drawing.svg
+    assert drawing.svg.count('class="node"') == MAX_CHILDREN and "… 41 more" in drawing.svg
     assert "token00" in drawing.svg and "token49" in drawing.svg and "token25" not in drawing.svg
     assert int(drawing.svg.split('width="')[1].split('"')[0]) < 1100

@@ -15,7 +15,7 @@ from seqclf.system.state_validation import require
 RESOLUTION_QUANTILE = 0.05
 SAMPLED_NUMBERS = 20_000_000  # of all channels; limits the memory of fitting fields of many channels
 SAME = 1e-6  # relative differences below it are those of rounded files and of float32
-LARGEST_SQUARED, SMALLEST_SQUARED = 1e140, 1e-140  # squares of numbers within are exact enough in float64
+MAX_SQUARED, MIN_SQUARED = 1e140, 1e-140  # squares of numbers within are exact enough in float64
 
 
 class ScaledSequences(NamedTuple):
@@ -104,7 +104,7 @@ def _exponents(values: np.ndarray, starts: np.ndarray) -> np.ndarray | None:
     A power of two changes no digit, so that ordinary sequences scale the same with and without extreme batch mates.
     """
     largest = np.maximum.reduceat(np.abs(values), starts, axis=0)
-    if not ((largest > LARGEST_SQUARED) | ((largest < SMALLEST_SQUARED) & (largest > 0))).any():
+    if not ((largest > MAX_SQUARED) | ((largest < MIN_SQUARED) & (largest > 0))).any():
         return None
     return np.frexp(largest)[1]
 

@@ -10,9 +10,9 @@ import numpy as np
 from seqclf.data.encoding.encoder import Encoder
 from seqclf.data.encoding.encoders import decode
 
-MOST_TOKENS = 40  # rows of a table
-FEWEST_TOKENS = 10  # rows of a table with many columns
-MOST_CELLS = 600  # which bounds the size of a page
+MAX_TOKENS = 40  # rows of a table
+MIN_TOKENS = 10  # rows of a table with many columns
+MAX_CELLS = 600  # which bounds the size of a page
 
 
 class TokenTable(NamedTuple):
@@ -54,7 +54,7 @@ def describe_row(
 def token_table(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
     """Return the first and the last tokens of one encoded sequence, fewer of them where there are many columns."""
     length = len(next(iter(fields.values())))
-    shown = _ends(length, MOST_TOKENS)
+    shown = _ends(length, MAX_TOKENS)
     columns: dict[str, list[str]] = {}
     is_phrase = np.zeros(length, bool)
     for encoder in encoders.values():
@@ -62,7 +62,7 @@ def token_table(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray
         is_phrase |= encoder.repeats_others(fields)
     empty = [heading for heading, texts in columns.items() if not any(texts)]
     kept = {heading: texts for heading, texts in columns.items() if heading not in empty}
-    rows = _ends(len(shown), max(FEWEST_TOKENS, MOST_CELLS // max(1, len(kept))))
+    rows = _ends(len(shown), max(MIN_TOKENS, MAX_CELLS // max(1, len(kept))))
     cells = {heading: [texts[row] for row in rows] for heading, texts in kept.items()}
     phrases = frozenset(np.flatnonzero(is_phrase).tolist())
     return TokenTable(shown[rows].tolist(), cells, length, empty, phrases)

@@ -307,7 +307,7 @@ def binarize(tree: Tree, tokens: Sequence[str]) -> tuple[Tree, list[str]]:
 
 # Texts of the nodes of a tree that have no word: those of the words below them.
 
-LONGEST_PHRASE = 60  # characters, after which words are left out
+MAX_PHRASE_CHARACTERS = 60  # characters, after which words are left out
 
 
 def subtree_sizes(parents: Sequence[int]) -> list[int]:
@@ -350,7 +350,7 @@ def phrase(words: Iterable[str]) -> str:
     """
     text = ""
     for word in words:
-        if len(text) + len(word) > LONGEST_PHRASE and text:
+        if len(text) + len(word) > MAX_PHRASE_CHARACTERS and text:
             return f"{text} …"
         text = f"{text} {word}".lstrip()
     return text

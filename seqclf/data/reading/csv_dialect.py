@@ -26,7 +26,7 @@ DELIMITERS = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
 CANDIDATES = "\t;|,"
 ENCODINGS = {"utf-8": "utf-8", "iso8859-1": "latin-1", "ascii": "utf-8", "utf-16": "utf-16", "utf-8-sig": "utf-8"}
 SNIFFED_LINES = 20
-LONGEST_LINE = 2_000_000  # characters; DuckDB's limit
+MAX_LINE_CHARACTERS = 2_000_000  # characters; DuckDB's limit
 # Characters. DuckDB keeps a copy of a malformed line for each of its surplus cells, in ten times as much memory.
 MAX_KEPT_CHARACTERS = 50_000_000
 BLOCK = 2**20
@@ -199,7 +199,7 @@ def _quoting(quote: str) -> dict[str, Any]:
 @contextmanager
 def _long_cells() -> Iterator[None]:
     """Raise the limit of Python's csv module to DuckDB's for the length of a cell."""
-    limit = csv.field_size_limit(LONGEST_LINE)
+    limit = csv.field_size_limit(MAX_LINE_CHARACTERS)
     try:
         yield
     finally:

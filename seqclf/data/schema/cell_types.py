@@ -18,7 +18,7 @@ MAX_CLOCK_CODES = 100  # more different integers that only ascend are a clock, n
 MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are measurements
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
-LARGEST_INTEGER = 2**63 - 1
+MAX_INTEGER = 2**63 - 1
 Result = TypeVar("Result")
 
 
@@ -106,7 +106,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     if common == "integer":
         # Among codes, a word such as NA is one more code.
         has_words = any(isinstance(entry, str) and _is_missing(entry) for entries in lists for entry in entries)
-        if has_words or max(distinct) > LARGEST_INTEGER:
+        if has_words or max(distinct) > MAX_INTEGER:
             common = "string"
         elif _are_measurements(distinct, kinds.get("number", 0) / sum(kinds.values()), lists):
             common = "number"

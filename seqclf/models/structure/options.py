@@ -15,14 +15,14 @@ from seqclf.errors import InputError
 from seqclf.models.options import DropoutShare, check_pooling
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
-MOST_LAYERS = 1000  # each is a module, so that more take minutes to make, and no network learns with so many
+MAX_LAYERS = 1000  # each is a module, so that more take minutes to make, and no network learns with so many
 LEFT_OUT: Any = None  # of a key without a new value; it cannot be written
 
 
 class ModelChange(Options):
     """New values of keys of `model`, and modules to freeze or unfreeze. A key that is left out stays as it is."""
 
-    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] = LEFT_OUT
+    layers: Annotated[int, Field(ge=1, le=MAX_LAYERS)] = LEFT_OUT
     hidden_size: Count = LEFT_OUT
     embedding_size: Count = LEFT_OUT
     channels: Count = LEFT_OUT

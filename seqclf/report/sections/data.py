@@ -13,7 +13,7 @@ from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
 
 MAX_WARNINGS = 50
-MOST_CLASSES = 5  # with a column each
+MAX_CLASSES = 5  # with a column each
 
 
 class DataSection(ReportSection):
@@ -32,7 +32,7 @@ class DataSection(ReportSection):
 
 
 def _split_table(report: Report) -> Table:
-    shown = report.classes if len(report.classes) <= MOST_CLASSES else []
+    shown = report.classes if len(report.classes) <= MAX_CLASSES else []
     if shown:
         class_columns = {shortened(label, 24): "number" for label in shown}
     else:

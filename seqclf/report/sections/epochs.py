@@ -13,7 +13,7 @@ from seqclf.report.figures import learning_curves
 from seqclf.report.report import MAX_ROWS, Report
 from seqclf.report.section import ReportSection
 
-MOST_OPEN = 10  # rows; a table of more epochs is folded
+MAX_OPEN_ROWS = 10  # rows; a table of more epochs is folded
 
 
 class EpochsSection(ReportSection):
@@ -91,4 +91,4 @@ def _epoch_table(report: Report, metrics: Sequence[str]) -> Table:
         best = None if best is None else best + (best >= len(first))
     title = f"Every epoch ({len(history):,})"
     caption = "Scores on validation after each epoch"
-    return Table(_columns(metrics), rows, strong=best, folded=title, caption=caption, longest=MOST_OPEN)
+    return Table(_columns(metrics), rows, strong=best, folded=title, caption=caption, longest=MAX_OPEN_ROWS)

@@ -17,8 +17,8 @@ from seqclf.report.section import ReportSection
 SHORT_TEXT = 600  # characters shown at once
 LONG_TEXT = 8000  # characters behind a click
 LONG_LINE = 2000  # characters of tokens behind a click
-LONGEST_TOKEN = 120  # characters of a token in a line
-MOST_COLUMNS = 30
+MAX_TOKEN_CHARACTERS = 120  # characters of a token in a line
+MAX_COLUMNS = 30
 NUMERIC = re.compile(r"[-+≤≥]?\d")  # numbers and durations
 CONTRIBUTION = "contribution"  # heading of the column
 NOT_READ = "not read"  # in place of a contribution
@@ -122,7 +122,9 @@ def _token_line(table: TokenTable, contributions: Sequence[float | None] | None,
     """
     tokens = [str(position + 1) for position in table.positions]
     if with_texts:
-        tokens = [shortened(" ".join(texts), LONGEST_TOKEN) for texts in zip(*table.columns.values(), strict=True)]
+        tokens = [
+            shortened(" ".join(texts), MAX_TOKEN_CHARACTERS) for texts in zip(*table.columns.values(), strict=True)
+        ]
     shown = [index for index, position in enumerate(table.positions) if position not in table.phrases]
     most = len(shown)
     while most > 2 and len(" | ".join(tokens[index] for index in _ends(shown, most))) > SHORT_TEXT:
@@ -165,7 +167,7 @@ def _contribution(value: float | None) -> str:
 
 def _token_table(table: TokenTable, contributions: Sequence[float | None] | None) -> Table:
     """A row for each token, numbered from 1, with a line for those left out, and a column for each field."""
-    columns = dict(list(table.columns.items())[:MOST_COLUMNS])
+    columns = dict(list(table.columns.items())[:MAX_COLUMNS])
     kinds = {shortened(name, 30): "number" if _is_numeric(texts) else "text" for name, texts in columns.items()}
     rows: list[list[object]] = []
     before = -1
@@ -187,7 +189,7 @@ def _is_numeric(texts: list[str]) -> bool:
 
 def _note(table: TokenTable) -> str:
     """Columns that the table leaves out."""
-    more = list(table.columns)[MOST_COLUMNS:]
+    more = list(table.columns)[MAX_COLUMNS:]
     notes = [f"more columns: {listed(more)}"] * bool(more)
     notes += [f"without a value in these tokens: {listed(table.empty)}"] * bool(table.empty)
     return "; ".join(notes)

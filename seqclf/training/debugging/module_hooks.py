@@ -244,7 +244,7 @@ def single_row(batch: Batch, row: int) -> Batch:
 
 # Rows of a batch, by the numbers and ids that their data file knows them by.
 
-MOST_NAMED = 4
+MAX_NAMED = 4
 
 
 def row_name(split: Split | None, index: int) -> str:
@@ -264,7 +264,7 @@ def row_name(split: Split | None, index: int) -> str:
     return f"row {number}" if row_id == number else f"row {number} (id {row_id})"
 
 
-def row_names(split: Split | None, indices: Iterable[int], most: int = MOST_NAMED) -> str:
+def row_names(split: Split | None, indices: Iterable[int], most: int = MAX_NAMED) -> str:
     """Return the names of the first `most` rows, and the number of the others."""
     rows = [int(index) for index in indices]
     names = ", ".join(row_name(split, index) for index in rows[:most])

@@ -74,7 +74,7 @@ def is_random(task: Any, batch: Batch) -> bool:
 
 # Rows of a batch with the same tokens under different labels, whose loss no model can bring to zero.
 
-MOST_SHOWN = 3
+MAX_SHOWN = 3
 
 
 def contradictions(sequences: Ragged, labels: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
@@ -112,11 +112,11 @@ def lowest_loss(loss: nn.Module, groups: Sequence[np.ndarray], labels: np.ndarra
 def contradiction_text(groups: Sequence[np.ndarray], split: Split, classes: Sequence[str]) -> str:
     """Return a sentence that names the rows of contradictory groups and their labels."""
     shown = []
-    for group in groups[:MOST_SHOWN]:
+    for group in groups[:MAX_SHOWN]:
         by_label: Mapping[int, int] = {int(split.labels[row]): int(row) for row in group[::-1]}
         rows = [f"{row_name(split, row)} is {classes[label]}" for label, row in sorted(by_label.items())]
         shown.append(" and ".join(rows))
-    more = f"; and {len(groups) - MOST_SHOWN} more" if len(groups) > MOST_SHOWN else ""
+    more = f"; and {len(groups) - MAX_SHOWN} more" if len(groups) > MAX_SHOWN else ""
     count = sum(map(len, groups))
     return f"{count} rows of the batch have the same tokens under different labels: {'; '.join(shown)}{more}"
 

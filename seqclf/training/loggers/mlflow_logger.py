@@ -18,7 +18,7 @@ from seqclf.training.loggers.run_logger import FinishedRun, RunLogger, answers, 
 SERVICE = "MLflow"
 FILES = ("report.html", "metrics.json", "metrics.csv", "config.yaml")
 PARAMETERS_PER_CALL = 100  # the most that MLflow takes
-LONGEST_KEY, LONGEST_VALUE = 250, 500
+MAX_KEY_CHARACTERS, MAX_VALUE_CHARACTERS = 250, 500
 # MLflow retries a failing request for minutes, and waits for a reply for two. Training would stand still meanwhile.
 PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30"}
 
@@ -76,7 +76,7 @@ class MlflowRun(RunLogger):
         from mlflow.entities import Param
 
         parameters = [
-            Param(_encoded(key, r"[^a-zA-Z0-9_. -]")[:LONGEST_KEY], str(value)[:LONGEST_VALUE])
+            Param(_encoded(key, r"[^a-zA-Z0-9_. -]")[:MAX_KEY_CHARACTERS], str(value)[:MAX_VALUE_CHARACTERS])
             for key, value in dotted(config)
         ]
         client, run_id = self.curves.experiment, self.curves.run_id
@@ -108,7 +108,7 @@ def mlflow_key(name: str) -> str:
     ('validation/recall_of_a_2f_b', 'test/recall_of_yes_21_')
     """
     score, of, label = name.partition("_of_")
-    return (_encoded(score, r"[^a-zA-Z0-9_. /-]") + of + _encoded(label, r"[^a-zA-Z0-9_. -]"))[:LONGEST_KEY]
+    return (_encoded(score, r"[^a-zA-Z0-9_. /-]") + of + _encoded(label, r"[^a-zA-Z0-9_. -]"))[:MAX_KEY_CHARACTERS]
 
 
 def _encoded(text: str, refused: str) -> str:

@@ -26,7 +26,7 @@ from seqclf.evaluation.results import Evaluation, RunMetrics
 
 SPLITS = ("train", "validation", "test")
 MACRO = ("recall", "precision", "f1")  # means over classes
-MOST_CLASSES = 50  # of which each has a score of its own
+MAX_CLASSES = 50  # of which each has a score of its own
 
 
 def shown_name(name: str) -> str:
@@ -62,7 +62,7 @@ def shown_scores(metrics: ClassificationMetrics) -> dict[str, float]:
     positive = metrics.positive
     scores: dict[str, float | None] = {**main_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
     scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}
-    if len(metrics.recall_by_class) <= MOST_CLASSES:
+    if len(metrics.recall_by_class) <= MAX_CLASSES:
         scores |= {f"recall_of_{label}": recall for label, recall in metrics.recall_by_class.items()}
     if positive is not None:
         scores |= {f"precision_of_{positive.label}": positive.precision, f"f1_of_{positive.label}": positive.f1}

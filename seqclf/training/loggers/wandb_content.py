@@ -15,7 +15,7 @@ from seqclf.evaluation.results import SplitMetrics, SplitOutputs
 from seqclf.training.loggers.run_logger import FinishedRun
 
 CURVE_POINTS = 200
-MOST_CLASSES = 200  # in a table or a confusion matrix
+MAX_CLASSES = 200  # in a table or a confusion matrix
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
@@ -80,7 +80,7 @@ def log_artifacts(run: Any, result: FinishedRun, log_bundle: bool, online: bool)
 def _confusion_matrix(split: str, outputs: SplitOutputs, decision: Decision, classes: list[str]) -> dict[str, Any]:
     import wandb
 
-    if len(classes) > MOST_CLASSES:
+    if len(classes) > MAX_CLASSES:
         return {}
     predicted = decision.choose(outputs.logits).tolist()
     plot = wandb.plot.confusion_matrix(y_true=outputs.labels.tolist(), preds=predicted, class_names=classes)
@@ -116,7 +116,7 @@ def _rows_by_class(metrics: SplitMetrics, classes: Sequence[str]) -> list[dict[s
             "F1": metrics.f1_by_class[label],
             "rows": metrics.support_by_class[label],
         }
-        for label in classes[:MOST_CLASSES]
+        for label in classes[:MAX_CLASSES]
     ]
 
 

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
-from seqclf.data.encoding.token_table import FEWEST_TOKENS, MOST_CELLS, MOST_TOKENS, token_table
+from seqclf.data.encoding.token_table import MAX_CELLS, MAX_TOKENS, MIN_TOKENS, token_table
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 
@@ -41,14 +41,14 @@ def test_a_zero_is_a_zero_after_scaling():
     assert texts[3] == texts[20] == "0" and texts.count("0") == 2
 
 
-@pytest.mark.parametrize(("length", "channels"), [(MOST_TOKENS, 1), (500, 1), (500, 30), (500, 200)])
+@pytest.mark.parametrize(("length", "channels"), [(MAX_TOKENS, 1), (500, 1), (500, 30), (500, 200)])
 def test_both_ends_of_a_long_sequence_are_in_the_table_which_stays_small(length, channels):
     columns = tuple(f"c{channel}" for channel in range(channels))
     values = np.random.default_rng(0).normal(size=(length, channels))
     cells = pa.array([values.tolist()], pa.list_(pa.list_(pa.float64()))) if channels > 1 else [values[:, 0].tolist()]
     table = table_of([Field("x", "number", columns, width=channels)], {"x": cells})
     count = len(table.positions)
-    assert table.length == length and count == min(length, MOST_TOKENS, max(FEWEST_TOKENS, MOST_CELLS // channels))
+    assert table.length == length and count == min(length, MAX_TOKENS, max(MIN_TOKENS, MAX_CELLS // channels))
     first, last = table.positions[: count // 2], table.positions[count // 2 :]
     assert first == list(range(len(first))) and last == list(range(length - len(last), length))
     decoded = np.array([list(map(float, texts)) for texts in table.columns.values()]).T

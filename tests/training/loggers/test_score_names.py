@@ -5,7 +5,7 @@ import pytest
 
 from seqclf.evaluation.metrics import MAIN_METRICS, classification_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.training.loggers.run_logger import MOST_CLASSES, shown_name, shown_scores
+from seqclf.training.loggers.run_logger import MAX_CLASSES, shown_name, shown_scores
 
 
 def test_recall_says_whether_it_is_of_all_classes_or_of_one():
@@ -30,7 +30,7 @@ def test_undefined_scores_are_left_out():
 
 
 def test_classes_beyond_fifty_have_no_score_each():
-    classes = [str(number) for number in range(MOST_CLASSES + 1)]
+    classes = [str(number) for number in range(MAX_CLASSES + 1)]
     probabilities = np.eye(len(classes))
     scores = shown_scores(classification_metrics(np.arange(len(classes)), probabilities, classes, None))
     assert scores["average_precision"] == 1 and not [name for name in scores if "_of_" in name]

@@ -27,7 +27,7 @@ from seqclf.data.schema.casts import (
     split_list,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import LARGEST_INTEGER, is_text, list_cells, looks_bracketed, split_cell
+from seqclf.data.schema.cell_types import MAX_INTEGER, is_text, list_cells, looks_bracketed, split_cell
 from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
@@ -35,7 +35,7 @@ from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 
 NO_VALUE, UNKNOWN = 0, 1  # ids; those of the vocabulary follow
-MOST_VALUES = 64  # of a token, because every token of a prepared dataset has room for the largest set
+MAX_VALUES = 64  # of a token, because every token of a prepared dataset has room for the largest set
 ODD_SHARE = 0.1  # of rows with tokens of another width than most, from which on codes are sets and no vectors
 
 
@@ -61,7 +61,7 @@ class SetEncoder(ListEncoder):
     options: ClassVar[Mapping[str, Option]] = {
         **VOCABULARY_OPTIONS,
         "combine": choice_option("mean", *COMBINATIONS),
-        "max_values": count_option(MOST_VALUES),
+        "max_values": count_option(MAX_VALUES),
         "missing": choice_option("refuse", "refuse", "empty"),
         "separator": text_option(),
     }
@@ -319,7 +319,7 @@ def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> 
     innermost = cells.type
     while is_list(innermost):
         innermost = innermost.value_type
-    are_integers = all(type(value) is int and abs(value) <= LARGEST_INTEGER for value in values)
+    are_integers = all(type(value) is int and abs(value) <= MAX_INTEGER for value in values)
     return "integer" if values and are_integers and innermost != pa.uint64() else "string"
 
 

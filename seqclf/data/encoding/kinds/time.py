@@ -27,7 +27,7 @@ from seqclf.system.state_validation import POSITIVE, require
 
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
 RESOLUTION_QUANTILE = 0.05
-LEAST_GAP = 1e-5  # of the resolution; smaller decoded gaps are rounding
+MIN_GAP = 1e-5  # of the resolution; smaller decoded gaps are rounding
 MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
 
 
@@ -176,7 +176,7 @@ class TimeEncoder(ListEncoder):
         logs = fields[self.field.name][:, 0].astype(np.float64) * self.deviation + self.mean
         gaps = np.sign(logs) * np.expm1(np.abs(logs)) * self.resolution
         # Encoded gaps have seven digits. A gap of 0 comes back as a small fraction of the resolution.
-        gaps = np.where(np.abs(gaps) < self.resolution * LEAST_GAP, 0.0, gaps)
+        gaps = np.where(np.abs(gaps) < self.resolution * MIN_GAP, 0.0, gaps)
         return np.round(gaps, MICROSECONDS)
 
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:

@@ -16,7 +16,7 @@ from seqclf.data.reading.format import Files, Format, TableSql
 from seqclf.data.schema.casts import FILE, quote_identifier, quote_literal
 from seqclf.errors import InputError
 
-LONGEST_HEADER = 10_000  # lines
+MAX_HEADER_LINES = 10_000  # lines
 
 
 class TimeSeries(Format):
@@ -74,7 +74,7 @@ def _read_header(path: Path) -> Header:
                 raise InputError(f"{path}: line {number}", "@timeStamps true is not read", "write the values alone")
             if words[:1] == ["@data"]:
                 return Header(number, has_label)
-            if (words and not words[0].startswith(("@", "#", "%"))) or number > LONGEST_HEADER:
+            if (words and not words[0].startswith(("@", "#", "%"))) or number > MAX_HEADER_LINES:
                 break
     raise InputError(path, "has no @data line", "it is not a .ts file of the time series archives")
 
