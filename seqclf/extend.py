@@ -5,7 +5,7 @@
 - Stages of a network in the walkthrough: `Stage` and its contents, `TokenVectors`, `TokenScores`, `TokenPairs`,
   `TreeLevels` and `RowVectors`. `Part` names channels, and `varying_channels` chooses those that are shown.
 - Losses: `RowLoss`.
-- Field kinds: `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `Encoder`, with the options, specs, columns,
+- Field kinds: `NumberColumn`, `ListEncoder`, `RunningTextEncoder` or `FieldEncoder`, with the options, specs, columns,
   checks and removals that they use. `check_encoders` tests a kind on a `Field`.
 - File formats: `ArrowFormat`, or `Format` for a scan by DuckDB.
 - Report sections: `ReportSection`, which gets a `Report` and returns a `Section`.
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from seqclf.data.builtin.transactions import write as write_transactions
     from seqclf.data.encoding.check_encoders import check_encoders as check_encoders
     from seqclf.data.encoding.encoder import EncodedField as EncodedField
-    from seqclf.data.encoding.encoder import Encoder as Encoder
     from seqclf.data.encoding.encoder import EncoderState as EncoderState
+    from seqclf.data.encoding.encoder import FieldEncoder as FieldEncoder
     from seqclf.data.encoding.encoder import ReadColumns as ReadColumns
     from seqclf.data.encoding.encoder import UnfitValueError as UnfitValueError
     from seqclf.data.encoding.free_text_encoder import RunningTextEncoder as RunningTextEncoder
@@ -96,7 +96,7 @@ _NAMES = {
     "config.options": "Count NonNegative Positive Share",
     "data.builtin.transactions": "write_transactions",
     "data.encoding.check_encoders": "check_encoders",
-    "data.encoding.encoder": "EncodedField Encoder EncoderState ReadColumns UnfitValueError",
+    "data.encoding.encoder": "EncodedField FieldEncoder EncoderState ReadColumns UnfitValueError",
     "data.encoding.free_text_encoder": "RunningTextEncoder",
     "data.encoding.leave_one_out": "Removal TokenRemoval",
     "data.encoding.list_encoder": "ListEncoder",
@@ -134,9 +134,9 @@ __all__ = [
     "Count",
     "Each",
     "EncodedField",
-    "Encoder",
     "EncoderState",
     "Field",
+    "FieldEncoder",
     "FieldSpec",
     "Files",
     "FiniteCheck",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.leave_one_out import TokenRemoval
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged, list_offsets, take
@@ -74,13 +74,13 @@ def with_none(contributions: np.ndarray) -> list[float | None]:
     return [None if math.isnan(value) else value for value in contributions.tolist()]
 
 
-def apart_fields(encoders: Mapping[str, Encoder]) -> list[str]:
+def apart_fields(encoders: Mapping[str, FieldEncoder]) -> list[str]:
     """Return the fields whose contribution differs from that of the token: of several ones, or of nodes with words."""
     return list(encoders) if len(encoders) > 1 or any(encoder.removes_others for encoder in encoders.values()) else []
 
 
 def occlude(
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     sequences: Ragged,
     score: Score,
     *,
@@ -92,8 +92,8 @@ def occlude(
     """Contributions of the tokens of N encoded sequences.
 
     A token is removed, so that the sequence is shorter by one, and with a node of a tree all nodes below it. Where
-    nothing would be left, there is a single token that says nothing (`Encoder.neutral`), as there is for one field of a
-    token with `by_field`.
+    nothing would be left, there is a single token that says nothing (`FieldEncoder.neutral`), as there is for one field
+    of a token with `by_field`.
 
     `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
     all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all; the others would
@@ -130,7 +130,7 @@ def occlude(
 
 
 def _without_token(
-    encoders: Mapping[str, Encoder], sequences: Ragged, removable: TokenRemoval, copies: _Copies
+    encoders: Mapping[str, FieldEncoder], sequences: Ragged, removable: TokenRemoval, copies: _Copies
 ) -> Ragged:
     """Copies without one token, in the order of `copies`."""
     is_blank = removable.leaves_nothing[copies.tokens]
@@ -154,7 +154,7 @@ def _without_token(
 
 
 def _without_values(
-    encoders: Mapping[str, Encoder], sequences: Ragged, removable: TokenRemoval, name: str, copies: _Copies
+    encoders: Mapping[str, FieldEncoder], sequences: Ragged, removable: TokenRemoval, name: str, copies: _Copies
 ) -> Ragged:
     """Copies in which the field `name` of one token, and of those that share its value, says nothing."""
     rows = Ragged(sequences.offsets, {**sequences.fields, OWNERS: removable.owners})

@@ -8,12 +8,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import Encoder, UnfitValueError
+from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
 
 
 def to_columns(
     sequences: list[Any],
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     field_of_column: Mapping[str, str] = MappingProxyType({}),
     ignored: Collection[str] = (),
 ) -> tuple[pa.RecordBatch, list[str | None]]:
@@ -54,7 +54,7 @@ def to_columns(
     return pa.record_batch(arrays), errors
 
 
-def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) -> Mapping[Any, Any]:
+def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, FieldEncoder]) -> Mapping[Any, Any]:
     """Return a row in which the lists of one value, such as a tree, are a mapping under the name of their field."""
     for name, encoder in encoders.items():
         parts = {part: row[part] for part in encoder.parts if part in row and part not in encoders}
@@ -63,14 +63,14 @@ def _join_parts(row: Mapping[Any, Any], encoders: Mapping[str, Encoder]) -> Mapp
     return row
 
 
-def _name_with_columns(encoder: Encoder) -> str:
+def _name_with_columns(encoder: FieldEncoder) -> str:
     columns = f" ({', '.join(encoder.field.columns)})" if encoder.parts else ""
     return encoder.field.name + columns
 
 
 def _by_field(
     row: Mapping[Any, Any],
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     field_of_column: Mapping[str, str],
     ignored: Collection[str],
 ) -> dict[Any, Any]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.declaration import build_schema
-from seqclf.data.encoding.encoders import Encoder, fit_encoders, make_encoders, save_encoders
+from seqclf.data.encoding.encoders import FieldEncoder, fit_encoders, make_encoders, save_encoders
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class
 from seqclf.data.options import DataOptions
 from seqclf.data.reading.label_table import LabelTable
@@ -41,7 +41,7 @@ FEW_LABELS = 20  # up to here anything may be a class
 NEARLY_ALL = 0.9  # of the rows have a label of their own: the column is an id
 
 
-Encoders = Mapping[str, Encoder | type[Encoder]]
+Encoders = Mapping[str, FieldEncoder | type[FieldEncoder]]
 FieldCheck = Callable[[Encoders], None]  # of the encoders by field, which may not be fitted yet, or of their classes
 
 
@@ -101,7 +101,7 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
         ) from None
 
 
-def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[Encoder]]:
+def _built_in_classes(fields: Mapping[str, Any] | None) -> dict[str, type[FieldEncoder]]:
     """Return the classes of the declared fields, none if they are to be inferred or one has another kind."""
     kinds = {
         str(name): spec.get("kind") if isinstance(spec, Mapping) else spec for name, spec in (fields or {}).items()
@@ -181,7 +181,7 @@ def build_dataset(
 def _collect_all(
     readers: Mapping[str, SourceReader],
     schema: Schema,
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     quarantine: Quarantine,
     scratch: Path,
     policy: SplitPolicy,

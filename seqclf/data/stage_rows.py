@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
@@ -69,7 +69,7 @@ def check_columns(reader: SourceReader, schema: Schema, also: list[tuple[str, st
 def collect(
     reader: SourceReader,
     schema: Schema,
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     quarantine: Quarantine,
     path: Path,
     split_key: str | None,
@@ -125,7 +125,7 @@ def collect(
 class _Staging:
     """The rows of one source as they come in."""
 
-    def __init__(self, schema: Schema, encoders: Mapping[str, Encoder], path: Path, keep_texts: bool):
+    def __init__(self, schema: Schema, encoders: Mapping[str, FieldEncoder], path: Path, keep_texts: bool):
         self.schema = schema
         self.encoders = encoders
         self.path = path

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode_staged
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import UNKNOWN_IDS
@@ -58,7 +58,7 @@ class StoreWriter:
         self,
         schema: Schema,
         classes: list[str],
-        encoders: Mapping[str, Encoder],
+        encoders: Mapping[str, FieldEncoder],
         quarantine: Quarantine,
         target: Path,
     ):

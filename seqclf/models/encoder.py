@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from seqclf.config.documentation import CONF
 from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import PARENTS
 from seqclf.errors import InputError
 
@@ -86,14 +86,14 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
 
 
 def check_fields(
-    model: Mapping[str, Any], encoders: Mapping[str, Encoder | type[Encoder]], dataset: str | None = None
+    model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]], dataset: str | None = None
 ) -> None:
     """Raise InputError if a model reads trees and no field is one.
 
     `encoders`: of the data, by field, or their classes. `dataset`: the name of the data.
     """
     if reads_trees(model) and all(encoder.tags is None for encoder in encoders.values()):
-        columns = [encoder.field.columns[0] for encoder in encoders.values() if isinstance(encoder, Encoder)]
+        columns = [encoder.field.columns[0] for encoder in encoders.values() if isinstance(encoder, FieldEncoder)]
         raise no_trees(model, encoders, columns[0] if len(columns) == 1 else "COLUMN", dataset)
 
 

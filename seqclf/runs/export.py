@@ -15,7 +15,7 @@ from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
 from seqclf.bundle.session import open_session
 from seqclf.bundle.step_model import open_step
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
@@ -63,7 +63,7 @@ def _write(
     task: SequenceTask,
     folder: Path,
     run_metrics: Mapping[str, Any],
-    encoders: Mapping[str, Encoder],
+    encoders: Mapping[str, FieldEncoder],
     content: JsonObject,
 ) -> Parity:
     dataset = task.hparams["dataset"]

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.scales import mean_and_deviation
 from seqclf.data.encoding.sequence_scale import scale_sequences
 from seqclf.data.field_spec import UNKNOWN_IDS
@@ -136,7 +136,7 @@ def _flat_when_shuffled(values: np.ndarray, chosen: np.ndarray, lengths: np.ndar
 
 
 def measure_number(
-    encoder: Encoder, sequences: Ragged, channels: Sequence[str]
+    encoder: FieldEncoder, sequences: Ragged, channels: Sequence[str]
 ) -> tuple[dict[str, ChannelSpread], Flattening | None]:
     """Return the spread of each of the `channels` of a number field, and its flattening.
 
@@ -190,7 +190,7 @@ class FieldStatistics(JsonResult):
     flattened: Flattening | None = None
 
 
-def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatistics:
+def measure_field(dataset: Dataset, name: str, encoder: FieldEncoder) -> FieldStatistics:
     """Measure one field. Large splits are sampled by whole rows."""
     spec = encoder.spec()
     values = {
@@ -206,7 +206,7 @@ def measure_field(dataset: Dataset, name: str, encoder: Encoder) -> FieldStatist
     return replace(statistics, spread=spread or None, flattened=flattened)
 
 
-def _id_statistics(encoder: Encoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
+def _id_statistics(encoder: FieldEncoder, ids: dict[str, np.ndarray], size: int, unknown: int) -> FieldStatistics:
     """Measure (S,) ids, or (S, K) of which those below `unknown` stand for no value."""
     train = ids["train"]
     return FieldStatistics(
@@ -221,7 +221,7 @@ def _id_statistics(encoder: Encoder, ids: dict[str, np.ndarray], size: int, unkn
     )
 
 
-def _number_statistics(encoder: Encoder, train: np.ndarray) -> FieldStatistics:
+def _number_statistics(encoder: FieldEncoder, train: np.ndarray) -> FieldStatistics:
     """Measure (S, D) encoded training values: channels first, then one mask channel each where values may miss."""
     channels, mask_channels = encoder.channel_names(), encoder.mask_channels()
     missing = None

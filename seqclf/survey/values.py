@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import decode
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
@@ -63,7 +63,7 @@ class ValueDistribution(JsonResult):
     counts: list[int]
 
 
-def measure_values(dataset: Dataset, name: str, encoder: Encoder) -> dict[str, ValueDistribution] | None:
+def measure_values(dataset: Dataset, name: str, encoder: FieldEncoder) -> dict[str, ValueDistribution] | None:
     """Measure the channels of a field by name. None for a field without numbers. Large splits are sampled by rows."""
     if encoder.spec()["kind"] != "number":
         return None
@@ -200,7 +200,7 @@ class TokenRates(JsonResult):
     typical: dict[str, list[TokenRate]]
 
 
-def measure_token_rates(dataset: Dataset, name: str, encoder: Encoder) -> TokenRates | None:
+def measure_token_rates(dataset: Dataset, name: str, encoder: FieldEncoder) -> TokenRates | None:
     """Count the values of a field by class. None for a field of numbers.
 
     Large splits are sampled by whole rows. Of many classes, the largest are counted one by one and the others together.
@@ -271,7 +271,7 @@ def _rates(counts: np.ndarray, labels: list[str], texts: Any) -> TokenRates:
     return TokenRates(entries(frequent[total[frequent] > 0]), typical)
 
 
-def _texts(encoder: Encoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
+def _texts(encoder: FieldEncoder, name: str, dimensions: int, ids: np.ndarray) -> list[str]:
     """Return the texts of single ids."""
     tokens = encoder.decode({name: ids[:, None] if dimensions == 2 else ids})
     return [token[1:-1] for token in tokens] if dimensions == 2 else tokens  # a set is written in braces

@@ -24,7 +24,7 @@ from seqclf.system.atomic_files import write_output
 from seqclf.system.environment import resident_mb
 from seqclf.system.json_result import JsonObject
 from seqclf.training.epoch_metrics import EpochScores
-from seqclf.training.module import main_scores
+from seqclf.training.module import named_scores
 
 # Notes on an epoch in a few words: alarms, trends, and whether it is the best so far.
 
@@ -191,7 +191,7 @@ class EpochRecord(Checkpoint):
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         scores: dict[str, float] = {}
         for split, result in task.epoch_scores.items():
-            scores |= main_scores(split, result)
+            scores |= named_scores(split, result)
         validation = task.epoch_scores.get("validation")
         # Else an epoch without validation would repeat the scores of the one before.
         task.epoch_scores = {}

@@ -231,7 +231,7 @@ class SequenceTask(pl.LightningModule):
 
     def _log_scores(self, split: str, result: EpochScores) -> None:
         """Hand scores to the loggers and to callbacks that monitor them by name, such as `validation/recall`."""
-        values = main_scores(split, result)
+        values = named_scores(split, result)
         if split != "train" and len(self.classes) <= MAX_LOGGED_CLASSES:
             by_class = zip(self.classes, result.recall_by_class.tolist(), result.support.tolist(), strict=True)
             values |= {f"{split}/recall/{label}": recall for label, recall, rows in by_class if rows}
@@ -298,7 +298,7 @@ def _default(name: str) -> Any:
     return train_defaults()[name]
 
 
-def main_scores(split: str, result: EpochScores) -> dict[str, float]:
+def named_scores(split: str, result: EpochScores) -> dict[str, float]:
     """Scores as `split/metric`, in the order of the record's columns. Those that are not defined are left out."""
     scores = result.scores
     return {f"{split}/{name}": scores[name] for name in (*MAIN_METRICS, *RANKING_METRICS) if name in scores}

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Set
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.tree import TreeEncoder
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.walkthrough.shown_rows import ShownRows
@@ -80,7 +80,7 @@ def _encoded(rows: ShownRows, encoded: list[list[FieldTokens]]) -> Stage:
     return Stage("Encoded tokens", " ".join(sentences), EncodedRows(encoded), note=_partial_note(rows, as_given))
 
 
-def _field_tokens(rows: ShownRows, row: int, encoder: Encoder) -> FieldTokens:
+def _field_tokens(rows: ShownRows, row: int, encoder: FieldEncoder) -> FieldTokens:
     name = encoder.field.name
     values = rows.fields_of(row)[name]
     given = rows.elements.get(name)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from seqclf.bundle.model import required_columns
 from seqclf.bundle.python_rows import to_columns
 from seqclf.data.encoding.declaration import stored_schema
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.ragged import Ragged, take
@@ -44,7 +44,7 @@ class ShownRows:
     raw: list[dict[str, str]]
     elements: Mapping[str, list[list[str]]]
     sequences: Ragged
-    encoders: Mapping[str, Encoder]
+    encoders: Mapping[str, FieldEncoder]
     original_lengths: np.ndarray
     refused: Sequence[str] = ()
     word: str = "row"

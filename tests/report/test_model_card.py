@@ -76,7 +76,7 @@ def test_run_metrics_of_another_version_are_refused_by_file_name(run_metrics):
     [
         ({"cell": "gru", "bidirectional": True}, "with a bidirectional GRU."),
         ({"encoder": {"_target_": "seqclf.models.transformer.Transformer"}}, "with a transformer."),
-        ({"encoder": {"_target_": "mypackage.Encoder"}}, "with a network."),
+        ({"encoder": {"_target_": "mypackage.FieldEncoder"}}, "with a network."),
         ({"_target_": "mypackage.Net"}, "with a network."),
     ],
 )

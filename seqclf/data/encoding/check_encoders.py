@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, encode_staged, fit_encoders, load_encoders, make_encoders
 from seqclf.data.field_spec import input_axes, input_type
 from seqclf.data.ragged import Ragged, take
@@ -17,7 +17,7 @@ from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
 
 
-def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str, Encoder]:
+def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str, FieldEncoder]:
     """Fit the encoders of `fields` on all rows of canonical columns, check them, and return them.
 
     Rows must be encoded the same from staged and from canonical columns, alone and together, and by an encoder that was
@@ -51,7 +51,7 @@ def check_encoders(fields: Sequence[Field], columns: pa.RecordBatch) -> dict[str
     return encoders
 
 
-def _check_single_tokens(encoders: Mapping[str, Encoder], columns: pa.RecordBatch, together: Ragged) -> None:
+def _check_single_tokens(encoders: Mapping[str, FieldEncoder], columns: pa.RecordBatch, together: Ragged) -> None:
     """Check that the first token of each row is encoded the same alone, where all kinds promise it."""
     if not all(encoder.encodes_token_by_token for encoder in encoders.values()):
         return
@@ -62,7 +62,7 @@ def _check_single_tokens(encoders: Mapping[str, Encoder], columns: pa.RecordBatc
     _check_equal(expected, alone, "a token alone is encoded differently; set encodes_token_by_token = False")
 
 
-def _check_removal(name: str, encoder: Encoder, sequences: Ragged) -> None:
+def _check_removal(name: str, encoder: FieldEncoder, sequences: Ragged) -> None:
     """Check the arrays of explanations: tokens without the first one, and tokens that say nothing."""
     tokens, removable = sequences.fields[name], encoder.token_removal(sequences)
     first = sequences.offsets[:-1]
@@ -77,7 +77,7 @@ def _check_removal(name: str, encoder: Encoder, sequences: Ragged) -> None:
     assert neutral.dtype == tokens.dtype and neutral.shape == tokens.shape, f"{name}: neutral must keep the shape"
 
 
-def _check_arrays(encoders: Mapping[str, Encoder], sequences: Ragged) -> None:
+def _check_arrays(encoders: Mapping[str, FieldEncoder], sequences: Ragged) -> None:
     for name, encoder in encoders.items():
         spec, array = encoder.spec(), sequences.fields[name]
         assert spec["name"] == name, f"{name}: spec names the field {spec['name']}"

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from seqclf.config.override_text import quoted, shell_word
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
@@ -105,7 +105,7 @@ def stored_field(state: Mapping[str, Any], key: str) -> Field:
 
 def check_together(fields: tuple[Field, ...]) -> None:
     """Raise InputError if fields cannot be inputs of one model, or if one refers to a field that is not there."""
-    encoders: dict[str, Encoder] = {}
+    encoders: dict[str, FieldEncoder] = {}
     for field in fields:
         encoders[field.name] = make_encoder(field, encoders)
     for name, encoder in encoders.items():
@@ -125,7 +125,7 @@ def check_together(fields: tuple[Field, ...]) -> None:
         encoder.check_references()
 
 
-def _renamed(encoder: Encoder) -> str:
+def _renamed(encoder: FieldEncoder) -> str:
     """Return the argument that gives the only field another name."""
     return shell_word(
         f"data.fields={{my_name: {{kind: {encoder.field.kind}, column: {quoted(encoder.field.column)}}}}}"

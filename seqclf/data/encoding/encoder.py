@@ -22,7 +22,7 @@ from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 ReadColumns = Callable[..., Iterator[pa.RecordBatch]]
 # Everything that an encoder has learned, as a JSON object. `restore` checks its keys.
 EncoderState = dict[str, Any]
-NO_ENCODERS: Mapping[str, Encoder] = MappingProxyType({})
+NO_ENCODERS: Mapping[str, FieldEncoder] = MappingProxyType({})
 
 
 class UnfitValueError(ValueError):
@@ -41,7 +41,7 @@ class EncodedField(NamedTuple):
     arrays: dict[str, np.ndarray]
 
 
-class Encoder(ABC):
+class FieldEncoder(ABC):
     """A field of one kind. The class knows everything about its kind, and nothing else branches on it.
 
     A kind subclasses `ListEncoder` (a cell is a list of tokens) or `RunningTextEncoder` (a cell is a text that is split
@@ -79,7 +79,7 @@ class Encoder(ABC):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         self.field = field

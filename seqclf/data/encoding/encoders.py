@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.encoder import EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.field_spec import PARENTS, FieldSpec
 from seqclf.data.ragged import Ragged
@@ -32,19 +32,19 @@ class EncodedRows(NamedTuple):
     original_lengths: np.ndarray
 
 
-def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATION) -> dict[str, Encoder]:
+def make_encoders(fields: Iterable[Field], truncation: Truncation = NO_TRUNCATION) -> dict[str, FieldEncoder]:
     """Return an encoder for each field, in the order of the fields. They are not fit yet.
 
     `truncation` matters for fitting only. A loaded encoder does not need it.
     """
-    encoders: dict[str, Encoder] = {}
+    encoders: dict[str, FieldEncoder] = {}
     for field in fields:
         # Each encoder gets the mapping itself, as it may depend on a field that comes later.
         encoders[field.name] = make_encoder(field, encoders, truncation)
     return encoders
 
 
-def fit_encoders(encoders: Mapping[str, Encoder], read: ReadColumns) -> None:
+def fit_encoders(encoders: Mapping[str, FieldEncoder], read: ReadColumns) -> None:
     """Fit each encoder on staged training rows, two at a time. `read`: see `ReadColumns`."""
     with ThreadPoolExecutor(FIT_THREADS) as pool:
         for after_others in (False, True):
@@ -52,7 +52,7 @@ def fit_encoders(encoders: Mapping[str, Encoder], read: ReadColumns) -> None:
             list(pool.map(lambda encoder: encoder.fit(read), group))  # the list re-raises errors of the threads
 
 
-def encode(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
+def encode(encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
     """Truncate and encode canonical columns, as the reader yields them.
 
     A text may have no token that the tokenizer knows. Its length is then 0.
@@ -61,7 +61,9 @@ def encode(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, trunca
     return _joined(record_batch, [encoder.encode(record_batch) for encoder in encoders.values()], truncation)
 
 
-def encode_staged(encoders: Mapping[str, Encoder], record_batch: pa.RecordBatch, truncation: Truncation) -> EncodedRows:
+def encode_staged(
+    encoders: Mapping[str, FieldEncoder], record_batch: pa.RecordBatch, truncation: Truncation
+) -> EncodedRows:
     """Encode staged columns, whose lists were truncated when they were written. See also `encode`."""
     return _joined(record_batch, [encoder.encode_staged(record_batch) for encoder in encoders.values()], truncation)
 
@@ -76,12 +78,12 @@ def _joined(record_batch: pa.RecordBatch, fields: list[EncodedField], truncation
     return EncodedRows(truncation.cut_tokens(lengths, arrays), original_lengths)
 
 
-def token_texts(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray]) -> list[str]:
+def token_texts(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> list[str]:
     """Return a readable text for each encoded token, with all its fields. `fields`: name → (T,) or (T, D)."""
     return [" ".join(parts) for parts in zip(*(encoder.decode(fields) for encoder in encoders.values()), strict=True)]
 
 
-def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
+def decode(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray], most: int = 40) -> str:
     """Return one encoded sequence as readable text, of a long one the first and last tokens.
 
     `fields`: name → (T,) or (T, D). At most `most` tokens are shown.
@@ -94,7 +96,7 @@ def decode(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray], mo
     return next(iter(encoders.values())).token_separator.join(tokens)
 
 
-def input_specs(encoders: Mapping[str, Encoder], classes: Sequence[str]) -> list[FieldSpec]:
+def input_specs(encoders: Mapping[str, FieldEncoder], classes: Sequence[str]) -> list[FieldSpec]:
     """Return the specs of all inputs of a model: those of the fields, and the parents of the nodes of a tree.
 
     `classes`: the labels, which nodes of a tree may have too.
@@ -109,7 +111,7 @@ def input_specs(encoders: Mapping[str, Encoder], classes: Sequence[str]) -> list
     return specs
 
 
-def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:
+def save_encoders(encoders: Mapping[str, FieldEncoder], folder: Path) -> None:
     """Write the state of each encoder to a new folder: NAME.json, and NAME.npy for pretrained vectors."""
     folder.mkdir(parents=True)
     for name, encoder in encoders.items():
@@ -118,7 +120,7 @@ def save_encoders(encoders: Mapping[str, Encoder], folder: Path) -> None:
             np.save(folder / f"{name}.npy", encoder.vectors, allow_pickle=False)
 
 
-def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]) -> dict[str, Encoder]:
+def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]) -> dict[str, FieldEncoder]:
     """Return the encoders of `fields`, restored from the state that `states` returns for each name.
 
     Raises InputError that names the encoder whose state is not valid.
@@ -131,7 +133,7 @@ def load_encoders(fields: Iterable[Field], states: Callable[[str], EncoderState]
     return encoders
 
 
-def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, Encoder]:
+def load_encoder_files(fields: Iterable[Field], folder: Path) -> dict[str, FieldEncoder]:
     """Return the encoders that `save_encoders` wrote."""
     encoders = load_encoders(fields, lambda name: json.loads((folder / f"{name}.json").read_text(encoding="utf-8")))
     for name, encoder in encoders.items():

@@ -8,13 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.schema.casts import plain
 from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
 from seqclf.errors import InputError
 
 
-class RunningTextEncoder(Encoder):
+class RunningTextEncoder(FieldEncoder):
     """A field whose cells are texts. It is the only field of a sequence, as its tokens exist only once encoded."""
 
     stands_alone = True

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
 from seqclf.data.schema.cell_types import infer_elements, is_text, looks_bracketed, split_cell
@@ -23,7 +23,7 @@ from seqclf.errors import InputError
 BY_SPACES = "\"data.list_separator=' '\""  # quoted for the shell and for Hydra
 
 
-class ListEncoder(Encoder):
+class ListEncoder(FieldEncoder):
     """A field whose cells are lists of tokens, or in event tables the value of one token.
 
     A kind says how it reads the list of a text cell (`text_sql`), a list of DuckDB (`elements_sql`) and a value of an

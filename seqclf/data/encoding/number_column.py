@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
+from seqclf.data.encoding.encoder import NO_ENCODERS, FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder, infer_values, parse_number
 from seqclf.data.schema.casts import TEXT_TYPES, bracketed_numbers, element_type, number, split_list
 from seqclf.data.schema.cell_types import infer_elements, names_missing
@@ -27,7 +27,7 @@ class NumberColumn(ListEncoder):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
@@ -70,7 +70,7 @@ class NumberColumn(ListEncoder):
         return "a list of numbers" if self.width == 1 else f"a list of vectors of {self.width} numbers"
 
     def list_sql(self, types: Mapping[str, str], where: str) -> str:
-        """See `Encoder`. Several columns become one list of vectors, null unless their lists have the same length."""
+        """See `FieldEncoder`. Several columns become one list of vectors, null unless their lists are equally long."""
         lists = [self.column_sql(column, types[column], where) for column in self.field.columns]
         if len(lists) == 1:
             return lists[0]

@@ -7,14 +7,14 @@ from functools import cache
 from importlib import import_module
 
 from seqclf.config.suggestions import did_you_mean
-from seqclf.data.encoding.encoder import NO_ENCODERS, Encoder
+from seqclf.data.encoding.encoder import NO_ENCODERS, FieldEncoder
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
 from seqclf.errors import InputError
 from seqclf.system.plugins import FIELD_KINDS, defined_class, installed_plugins, load_plugin, module_names
 
 BUILT_IN = f"{__package__}.kinds"
-_plugins: dict[str, type[Encoder]] = {}  # loaded ones, because every lookup scans all installed packages
+_plugins: dict[str, type[FieldEncoder]] = {}  # loaded ones, because every lookup scans all installed packages
 
 
 @cache
@@ -29,23 +29,23 @@ def kind_names() -> list[str]:
 
 
 @cache
-def _built_in_class(kind: str) -> type[Encoder]:
-    return defined_class(import_module(f"{BUILT_IN}.{kind}"), Encoder)
+def _built_in_class(kind: str) -> type[FieldEncoder]:
+    return defined_class(import_module(f"{BUILT_IN}.{kind}"), FieldEncoder)
 
 
-def _plugin_class(kind: str) -> type[Encoder] | None:
+def _plugin_class(kind: str) -> type[FieldEncoder] | None:
     if kind not in _plugins:
         entry = installed_plugins(FIELD_KINDS).get(kind)
         if entry is None:
             return None
         located = load_plugin(entry)
-        if not (isinstance(located, type) and issubclass(located, Encoder)):
-            raise InputError(kind, f"the plugin {entry.value} is no subclass of {Encoder.__module__}.Encoder")
+        if not (isinstance(located, type) and issubclass(located, FieldEncoder)):
+            raise InputError(kind, f"the plugin {entry.value} is no subclass of {FieldEncoder.__module__}.FieldEncoder")
         _plugins[kind] = located
     return _plugins[kind]
 
 
-def encoder_class(kind: object, key: str = "kind") -> type[Encoder]:
+def encoder_class(kind: object, key: str = "kind") -> type[FieldEncoder]:
     """Return the class of a kind. Raises InputError, which names `key`, where there is none.
 
     >>> encoder_class("category").__name__
@@ -64,7 +64,7 @@ def encoder_class(kind: object, key: str = "kind") -> type[Encoder]:
 
 
 def make_encoder(
-    field: Field, others: Mapping[str, Encoder] = NO_ENCODERS, truncation: Truncation = NO_TRUNCATION
-) -> Encoder:
-    """Return the encoder of a field, not fit yet. See `Encoder` for the arguments."""
+    field: Field, others: Mapping[str, FieldEncoder] = NO_ENCODERS, truncation: Truncation = NO_TRUNCATION
+) -> FieldEncoder:
+    """Return the encoder of a field, not fit yet. See `FieldEncoder` for the arguments."""
     return encoder_class(field.kind, f"field {field.name}")(field, others, truncation)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import decode
 
 MAX_TOKENS = 40  # rows of a table
@@ -45,13 +45,13 @@ class DescribedRow(NamedTuple):
 
 
 def describe_row(
-    encoders: Mapping[str, Encoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
+    encoders: Mapping[str, FieldEncoder], id: str, fields: Mapping[str, np.ndarray], texts: Mapping[str, str]
 ) -> DescribedRow:
     """Describe one encoded sequence. `fields`: name → (T,) or (T, D). `texts`: field → original text, if it is kept."""
     return DescribedRow(id, decode(encoders, fields), texts, token_table(encoders, fields))
 
 
-def token_table(encoders: Mapping[str, Encoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
+def token_table(encoders: Mapping[str, FieldEncoder], fields: Mapping[str, np.ndarray]) -> TokenTable:
     """Return the first and the last tokens of one encoded sequence, fewer of them where there are many columns."""
     length = len(next(iter(fields.values())))
     shown = _ends(length, MAX_TOKENS)

@@ -23,7 +23,7 @@ RESERVED_NAMES = {"lengths", "parents", "node_labels", "logits", "label", "id"}
 
 @dataclass(frozen=True)
 class Field:
-    """One value of every token: what a schema stores of it. Its encoder knows everything else (see `Encoder`).
+    """One value of every token: what a schema stores of it. Its encoder knows everything else (see `FieldEncoder`).
 
     `kind`: name of the encoder's class (see `encoding.registry`). `columns`: one, or several that are the channels of
     one field. `values`: `integer` or `string`, the type of a category's values. `width`: channels of a number field as

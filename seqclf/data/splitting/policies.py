@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import Encoder
+from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import is_missing_sql, quote_identifier, seconds_sql
@@ -245,7 +245,7 @@ def codes_by_rank(texts: pa.ChunkedArray) -> np.ndarray:
 # subwords are therefore not counted as duplicates.
 
 
-def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> np.ndarray:
+def sequence_keys(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> np.ndarray:
     """(N,) uint64 keys of staged rows, equal if all tokens are equal. For collisions see `hashing`.
 
     A key depends on the content of its row alone, not on the rows before it.

@@ -12,7 +12,7 @@ from typing import Any, TypedDict
 import numpy as np
 
 from seqclf.data.encoding.declaration import stored_schema
-from seqclf.data.encoding.encoder import Encoder, EncoderState
+from seqclf.data.encoding.encoder import EncoderState, FieldEncoder
 from seqclf.data.encoding.encoders import input_specs, load_encoder_files, load_encoders
 from seqclf.data.field_spec import FieldSpec
 from seqclf.data.reading.sources import ReaderOptions, is_sql_file
@@ -69,7 +69,7 @@ class Dataset:
     schema: Schema
     classes: list[str]
     positive: str | None
-    encoders: dict[str, Encoder]
+    encoders: dict[str, FieldEncoder]
     splits: dict[str, Split]
     report: dict[str, SplitCounts]
     leaks: LeakReport
@@ -96,7 +96,7 @@ class Dataset:
         return {name: encoder.vectors for name, encoder in self.encoders.items() if encoder.vectors is not None}
 
 
-def described_encoders(description: Mapping[str, Any]) -> dict[str, Encoder]:
+def described_encoders(description: Mapping[str, Any]) -> dict[str, FieldEncoder]:
     """Return the encoders of a `Dataset.description()`, which may come from an untrusted checkpoint.
 
     Raises InputError unless schema, encoders and the model's inputs (`fields`) agree with one another.

@@ -17,7 +17,7 @@ from seqclf.data.storage.checksums import Blocks, ChecksumFile
 from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
-    from seqclf.data.encoding.encoder import Encoder
+    from seqclf.data.encoding.encoder import FieldEncoder
 
 
 # Original texts of evaluation rows, stored beside their tokens for reports.
@@ -52,7 +52,7 @@ def staged_text(name: str) -> str:
 
 
 def text_columns(
-    columns: pa.RecordBatch, staged: Mapping[str, pa.Array], encoders: Mapping[str, Encoder]
+    columns: pa.RecordBatch, staged: Mapping[str, pa.Array], encoders: Mapping[str, FieldEncoder]
 ) -> dict[str, pa.Array]:
     """Return the columns to stage next to `staged`, so that `original_texts` has the text of each field of texts.
 
@@ -65,7 +65,7 @@ def text_columns(
     }
 
 
-def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, Encoder]) -> pa.RecordBatch | None:
+def original_texts(staged: pa.RecordBatch, encoders: Mapping[str, FieldEncoder]) -> pa.RecordBatch | None:
     """Return the texts of staged rows by field, None for a dataset without texts."""
     names = [name for name, encoder in encoders.items() if encoder.holds_text]
     if not names:

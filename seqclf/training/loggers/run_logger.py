@@ -49,7 +49,7 @@ def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
     return {shown_name(name): value for name, value in metrics.items()}
 
 
-def main_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
     """Return loss, accuracy and the macro means of a split by the name that a logger shows."""
     return {f"macro_{name}" if name in MACRO else name: getattr(metrics, name) for name in MAIN_METRICS}
 
@@ -60,7 +60,7 @@ def shown_scores(metrics: ClassificationMetrics) -> dict[str, float]:
     Average precision and AUROC are those of the positive label, or means over more than two classes.
     """
     positive = metrics.positive
-    scores: dict[str, float | None] = {**main_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
+    scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
     scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}
     if len(metrics.recall_by_class) <= MAX_CLASSES:
         scores |= {f"recall_of_{label}": recall for label, recall in metrics.recall_by_class.items()}
@@ -91,7 +91,7 @@ class FinishedRun:
         """Return the scores of the exported model by split, and those of the order-blind baseline as `baseline`."""
         scores = {
             # Of the rows that it was trained on, more would only fill the tables.
-            split: main_scores(metrics) if split == "train" else shown_scores(metrics)
+            split: mean_scores(metrics) if split == "train" else shown_scores(metrics)
             for split, metrics in self.evaluation.metrics.items()
         }
         if self.metrics.baseline is not None:

@@ -126,7 +126,7 @@ def test_padding_may_hold_anything_in_tensors_of_unknown_axes(check):
                 tokens = nan_in_marked_rows(tokens, None)
             return self.inner(tokens.transpose(0, 1)).transpose(0, 1)
 
-    class Encoder(nn.Module):
+    class FieldEncoder(nn.Module):
         def __init__(self, inner, armed):
             super().__init__()
             self.size, self.backward_size = inner.size, inner.backward_size
@@ -138,7 +138,7 @@ def test_padding_may_hold_anything_in_tensors_of_unknown_axes(check):
             return self.encoder(torch.where(inside[..., None], tokens, 0.0), lengths, host_lengths)
 
     def change(armed):
-        return lambda task: setattr(task.model, "encoder", Encoder(task.model.encoder, armed))
+        return lambda task: setattr(task.model, "encoder", FieldEncoder(task.model.encoder, armed))
 
     assert check(change(armed=False)) is None
     line = check(change(armed=True))

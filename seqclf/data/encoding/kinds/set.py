@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.kinds.category import value_from_python
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
@@ -70,7 +70,7 @@ class SetEncoder(ListEncoder):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)

@@ -13,7 +13,7 @@ import pyarrow as pa
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.word_splitter import WordSplitter
 from seqclf.data.encoding.word_vectors import read_vectors
@@ -57,7 +57,7 @@ class TextEncoder(RunningTextEncoder):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns
+from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.leave_one_out import Removal
 from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
 from seqclf.data.encoding.scales import Sample
@@ -58,7 +58,7 @@ class TimeEncoder(ListEncoder):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)

@@ -12,7 +12,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, Encoder, EncoderState, ReadColumns, UnfitValueError
+from seqclf.data.encoding.encoder import (
+    NO_ENCODERS,
+    EncodedField,
+    EncoderState,
+    FieldEncoder,
+    ReadColumns,
+    UnfitValueError,
+)
 from seqclf.data.encoding.free_text_encoder import RunningTextEncoder
 from seqclf.data.encoding.tree_removal import TreeRemoval
 from seqclf.data.encoding.trees import (
@@ -76,7 +83,7 @@ class TreeEncoder(RunningTextEncoder):
     def __init__(
         self,
         field: Field,
-        others: Mapping[str, Encoder] = NO_ENCODERS,
+        others: Mapping[str, FieldEncoder] = NO_ENCODERS,
         truncation: Truncation = NO_TRUNCATION,
     ):
         super().__init__(field, others, truncation)
@@ -245,7 +252,7 @@ class TreeEncoder(RunningTextEncoder):
         return ["?" if id == 0 else self.tokens[id - 1] for id in fields[self.field.name].tolist()]
 
     def token_columns(self, fields: Mapping[str, np.ndarray], shown: np.ndarray) -> dict[str, list[str]]:
-        """See `Encoder.token_columns`. A node without a word has the words below it."""
+        """See `FieldEncoder.token_columns`. A node without a word has the words below it."""
         tokens, is_wordless = self.decode(fields), self.repeats_others(fields).tolist()
         return {self.field.name: node_texts(tokens, fields[PARENTS].tolist(), is_wordless, shown.tolist())}
 
@@ -254,7 +261,7 @@ class TreeEncoder(RunningTextEncoder):
         return is_inner & self._wordless(fields[self.field.name])
 
     def written_order(self, column: pa.Array) -> np.ndarray | None:
-        """See `Encoder.written_order`. Only lists have an order of nodes. Partial nodes follow those of the lists."""
+        """See `FieldEncoder.written_order`. Only lists have an order of nodes. Partial nodes follow them."""
         if not self.is_indexed:
             return None
         indices: list[int] = []
