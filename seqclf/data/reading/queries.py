@@ -18,6 +18,38 @@ QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
 FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # DuckDB's rule: lower case, and %20 is no space
 NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
+STORES = (
+    "s3",
+    "s3a",
+    "s3n",
+    "gcs",
+    "gs",
+    "r2",
+    "hf",
+    "az",
+    "azure",
+    "abfss",
+)  # whose credentials DuckDB reads from files
+# Table functions whose first argument is what they read.
+READERS = frozenset(
+    [
+        "glob",
+        "parquet_scan",
+        "read_blob",
+        "read_csv",
+        "read_csv_auto",
+        "read_json",
+        "read_json_auto",
+        "read_json_objects",
+        "read_json_objects_auto",
+        "read_ndjson",
+        "read_ndjson_auto",
+        "read_ndjson_objects",
+        "read_parquet",
+        "read_text",
+        "sniff_csv",
+    ]
+)
 
 
 class NamedFiles(NamedTuple):
@@ -83,6 +115,28 @@ def named_files(text: str) -> tuple[NamedFiles, ...]:
     return tuple(dict.fromkeys(entry for node in _nodes(_parsed(text)) for entry in _files_of_node(node)))
 
 
+def readable_paths(text: str, where: str) -> list[str]:
+    """Paths that a query may read: the `named_paths`, but a URL only where a reader or FROM names it.
+
+    Any text may look like a URL. Raises InputError if the query reads from a store and something that it does not name,
+    because a connection to a store can read every file.
+    """
+    entries = [
+        entry
+        for entry in named_files(text)
+        if scheme_of(entry.path) is None
+        or entry.function in READERS
+        or (not entry.function and entry.path.casefold() not in cte_names(text))
+    ]
+    if any(scheme_of(entry.path) in STORES for entry in entries):
+        for call in filter(_is_call, _nodes(_parsed(text))):
+            name = call["function"]["function_name"].casefold()
+            if name not in NOT_READERS and (name not in READERS or not _is_literal(call["function"]["arguments"])):
+                problem = f"reads from a store, so {name}() must read paths that are written out"
+                raise InputError(where, problem, "write the path of each file as one text in quotes")
+    return [entry.path for entry in entries]
+
+
 def unknown_table_functions(text: str) -> list[str]:
     """Table functions in a query that may read something, however their arguments are computed."""
     calls = [node["function"]["function_name"].casefold() for node in _nodes(_parsed(text)) if _is_call(node)]
@@ -132,6 +186,15 @@ def _files_of_node(node: JsonObject) -> Iterator[NamedFiles]:
         function = node["function"]["function_name"].casefold()
         if function not in NOT_READERS:
             yield from (NamedFiles(text, function) for text in _texts(node["function"]["arguments"]))
+
+
+def _is_literal(arguments: list[JsonObject]) -> bool:
+    """True if the first argument of a reader is a text, or a list of nothing but texts."""
+    for argument in arguments[:1]:
+        expression = argument["expression"]
+        items = expression["arguments"] if expression.get("function_name") == "list_value" else [argument]
+        return all(item["expression"].get("literal", {}).get("kind") == "STRING" for item in items)
+    return False
 
 
 def _is_call(node: JsonObject) -> bool:

@@ -19,7 +19,7 @@ from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
-from seqclf.data.reading.queries import named_paths
+from seqclf.data.reading.queries import readable_paths
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import (
@@ -183,7 +183,7 @@ def _restrict(connection: duckdb.DuckDBPyConnection, source: Source, paths: list
     """Forbid the connection to read anything but the files of the source, and to change its settings."""
     query = query_text(source)
     if query is not None:
-        sandbox.restrict(connection, paths=named_paths(query))
+        sandbox.restrict(connection, paths=readable_paths(query, str(source)))
     elif is_remote(source):
         sandbox.restrict(connection, paths=[source.path])
     else:

@@ -8,7 +8,7 @@ from glob import has_magic
 
 import duckdb
 
-from seqclf.data.reading.queries import local_path, scheme_of
+from seqclf.data.reading.queries import STORES, local_path, scheme_of
 from seqclf.data.schema.casts import quote_literal
 
 HTTP = ("http", "https")
@@ -23,13 +23,13 @@ def connect() -> duckdb.DuckDBPyConnection:
 def restrict(connection: duckdb.DuckDBPyConnection, *, paths: Iterable[str] = (), folders: Iterable[str] = ()) -> None:
     """Let the connection read only `paths` (globs and URLs too) and the files in `folders`, and lock its settings.
 
-    If a path is in a store such as s3://, every file stays readable, because DuckDB reads the credentials from files
-    when it needs them. The settings are locked in that case too.
+    If a path is in one of the `STORES`, every file stays readable, because DuckDB reads the credentials from files when
+    it needs them. The settings are locked in that case too.
     """
     paths = list(paths)
     schemes = {scheme for path in paths if (scheme := scheme_of(path)) is not None}
-    if not schemes - set(HTTP):
-        if schemes:
+    if not schemes & set(STORES):
+        if schemes & set(HTTP):
             _load_http(connection)
         allowed_paths = [entry for path in paths for entry in _allowed(connection, path)]
         named_folders = [name for path in paths if local_path(path).is_dir() for name in (path, str(local_path(path)))]

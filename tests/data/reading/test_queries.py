@@ -4,7 +4,7 @@ import duckdb
 import pytest
 from support.table_files import simple, write
 
-from seqclf.data.reading.queries import named_paths, subquery
+from seqclf.data.reading.queries import named_paths, readable_paths, subquery
 from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.errors import InputError
@@ -143,3 +143,31 @@ def test_a_bundle_is_used_on_files_and_never_on_a_query(here, text):
     with pytest.raises(InputError, match=r"input=.*: is SQL, which only training reads; run it in DuckDB"):
         require_files(Source(text, "input"))
     require_files(Source("t.parquet", "input"))
+
+
+COMPUTED = "read_csv('sec' || 'ret.csv')"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        f"SELECT x FROM {COMPUTED} UNION ALL SELECT name FROM which_secret('s3://x', 's3')",
+        f'WITH "s3://x" AS (SELECT 1 AS one) SELECT x FROM {COMPUTED}, "s3://x"',
+        f"SELECT x FROM {COMPUTED} WHERE x <> 's3://x'",
+        f"SELECT x FROM {COMPUTED} UNION ALL SELECT x FROM read_csv('in/a.csv', nullstr = 's3://x')",
+        f"SELECT x FROM {COMPUTED} UNION ALL SELECT x FROM 'unknown://x'",
+        f"SELECT x FROM {COMPUTED} UNION ALL SELECT x FROM 's3://bucket/x.parquet'",
+        "SELECT x FROM read_csv(['in/a.csv', 'sec' || 'ret.csv']) UNION ALL SELECT x FROM 's3://bucket/x.parquet'",
+        "FROM query('FROM ''sec' || 'ret.csv''') UNION ALL SELECT x FROM read_parquet('s3://bucket/x.parquet')",
+    ],
+)
+def test_no_text_that_looks_like_a_url_opens_files_that_the_query_does_not_name(here, query):
+    with pytest.raises(InputError) as caught:
+        rows(query)
+    assert caught.value.where == "data.train"
+    assert "one text in quotes" in (caught.value.remedy or "") or "unknown://x" in str(caught.value)
+
+
+def test_files_that_are_written_out_may_be_read_beside_a_store():
+    query = "SELECT x FROM read_csv(['in/a.csv', 'in/b.csv'], delim = ',') UNION ALL SELECT x FROM 's3://b/x.parquet'"
+    assert readable_paths(query, "data.train") == ["in/a.csv", "in/b.csv", "s3://b/x.parquet"]
