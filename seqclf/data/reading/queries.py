@@ -18,18 +18,7 @@ QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
 FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # DuckDB's rule: lower case, and %20 is no space
 NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
-STORES = (
-    "s3",
-    "s3a",
-    "s3n",
-    "gcs",
-    "gs",
-    "r2",
-    "hf",
-    "az",
-    "azure",
-    "abfss",
-)  # whose credentials DuckDB reads from files
+STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB needs files to log in to them
 # Table functions whose first argument is what they read.
 READERS = frozenset(
     [

@@ -2,35 +2,137 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.types as arrow
 
-from seqclf.data.reading.format import Files, Format, TableSql, scan
+from seqclf.data.reading.format import Files, Format, TableSql, describe_columns, scan
 from seqclf.data.schema.schema import check_names
 from seqclf.errors import InputError, first_line
 
+EXACT_BITS = {16: 11, 32: 24, 64: 53}  # of integers that a floating-point number of so many bits holds exactly
+REMEDY = "write the column with one type"
+
 
 class Parquet(Format):
-    """Parquet files, of which DuckDB knows the number of each row."""
+    """Parquet files, of which DuckDB knows the number of each row.
+
+    Files of one source have the same columns. DuckDB casts all files to the types of the first, which rounds numbers
+    and cuts times, so that files of other types are read with types that hold the values of all.
+    """
 
     endings: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
     remote: ClassVar[bool] = True
 
     def table(self, files: Files) -> TableSql:
-        for path in files.paths[:1]:
-            check_names(_names(path), str(path))
-        return partial(scan, "read_parquet", files.sql_list, {})
+        if files.paths:
+            options = {"union_by_name": "true"} if _types_differ(files.paths) else {}
+        else:
+            options = {}
+            _check_remote(files)
+        return partial(scan, "read_parquet", files.sql_list, options)
 
     def with_row_numbers(self, table: str) -> str | None:
         return f"{table[:-1]}, file_row_number = true)"
 
 
-def _names(path: Path) -> list[str]:
+def _check_remote(files: Files) -> None:
+    """Raise InputError if the types of files at URLs differ: their statistics are not read."""
+    described = [
+        describe_columns(files.connection, scan("read_parquet", files.sql_list, options, False))
+        for options in ({}, {"union_by_name": "true"})
+    ]
+    for name, kind in described[1].items():
+        if described[0].get(name) != kind:
+            where = f"{files.source.key}={files.source.path}"
+            raise InputError(where, f"the type of column {name} differs between the files", REMEDY)
+
+
+def _types_differ(paths: Sequence[Path]) -> bool:
+    """Return True for files of different types. Raises InputError unless one type holds the values of each column."""
+    first = _schema(paths[0], paths[0].stat().st_mtime_ns)
+    check_names(first.names, str(paths[0]))
+    others: dict[pa.Schema, Path] = {}  # a file of each schema that differs from the first
+    for path in paths[1:]:
+        schema = _schema(path, path.stat().st_mtime_ns)
+        if not schema.equals(first):
+            others.setdefault(schema, path)
+    for schema, path in others.items():
+        if set(schema.names) != set(first.names):
+            name = min(set(schema.names) ^ set(first.names))
+            has, lacks = (path, paths[0]) if name in schema.names else (paths[0], path)
+            raise InputError(lacks, f"has no column {name}, which {has} has", "give files of the same columns")
+    for name in first.names if others else ():
+        _check_column(name, {first.field(name).type: paths[0]} | {s.field(name).type: p for s, p in others.items()})
+        if any(arrow.is_floating(s.field(name).type) for s in (first, *others)):
+            _check_exact(name, paths)
+    return bool(others)
+
+
+@lru_cache(maxsize=10_000)
+def _schema(path: Path, changed: int) -> pa.Schema:
+    """Return the columns of a file. `changed`: time of its last change, so that it is read again only after one."""
     try:
-        return pq.read_schema(path).names
+        return pq.read_schema(path).remove_metadata()
     except pa.ArrowException as error:  # DuckDB's message would not name the file
         raise InputError(path, f"cannot be read: {first_line(error)}", "replace the file") from None
+
+
+def _check_column(name: str, types: dict[pa.DataType, Path]) -> None:
+    """Raise InputError unless the types of a column are of one family. `types`: a path that has each."""
+    families: dict[str, tuple[pa.DataType, Path]] = {}
+    for kind, path in types.items():
+        if (family := _family(kind)) is not None:
+            families.setdefault(family, (kind, path))
+    if len(families) > 1:
+        (kind, path), (other, other_path), *_ = families.values()
+        raise InputError(other_path, f"column {name} is of type {other}, but of type {kind} in {path}", REMEDY)
+
+
+def _family(kind: pa.DataType) -> str | None:
+    """Return a name that types share if DuckDB reads them as one that holds the values of both. None for null."""
+    if arrow.is_dictionary(kind):
+        return _family(kind.value_type)
+    if arrow.is_null(kind):
+        return None
+    if arrow.is_integer(kind) or arrow.is_floating(kind) or arrow.is_decimal(kind):
+        return "number"
+    if arrow.is_string(kind) or arrow.is_large_string(kind) or arrow.is_string_view(kind):
+        return "text"
+    if arrow.is_date(kind) or (arrow.is_timestamp(kind) and kind.tz is None):
+        return "time"
+    if arrow.is_timestamp(kind):
+        return "time with a zone"
+    if arrow.is_list(kind) or arrow.is_large_list(kind) or arrow.is_fixed_size_list(kind):
+        return f"list of {_family(kind.value_type)}"
+    return str(kind)
+
+
+def _check_exact(name: str, paths: Sequence[Path]) -> None:
+    """Raise InputError if a file has integers that the floating-point numbers of another file cannot hold."""
+    types = {path: _schema(path, path.stat().st_mtime_ns).field(name).type for path in paths}
+    bits = max(kind.bit_width for kind in types.values() if arrow.is_floating(kind))
+    most = 2 ** EXACT_BITS[bits]
+    for path, kind in types.items():
+        if arrow.is_integer(kind) and kind.bit_width > EXACT_BITS[bits] and not _is_within(path, name, most):
+            floating = next(other for other, kind in types.items() if arrow.is_floating(kind))
+            problem = f"column {name} has integers that the {types[floating]} of {floating} would round"
+            raise InputError(path, problem, REMEDY)
+
+
+def _is_within(path: Path, name: str, most: int) -> bool:
+    """Return True if the statistics of a column of integers prove that none is beyond `most`."""
+    metadata = pq.read_metadata(path)
+    column = next(index for index in range(metadata.num_columns) if metadata.schema.column(index).path == name)
+    for group in range(metadata.num_row_groups):
+        statistics = metadata.row_group(group).column(column).statistics
+        if statistics is None or not (statistics.has_min_max or statistics.null_count == statistics.num_values):
+            return False
+        if statistics.has_min_max and max(-statistics.min, statistics.max) > most:
+            return False
+    return True
