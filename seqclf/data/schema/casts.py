@@ -7,6 +7,7 @@ The names of canonical columns contain spaces, and names of fields never do, so 
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
@@ -152,6 +153,50 @@ def seconds_sql(text: str, unit: str = "second") -> str:
     )
 
 
+def epoch_sql(value: str, kind: str) -> str:
+    """A timestamp, time or interval of DuckDB type `kind` as seconds."""
+    # DuckDB has no `epoch` of nanoseconds with a zone. A float64 of today's seconds holds no nanoseconds anyway.
+    return f"epoch(CAST({value} AS TIMESTAMPTZ))" if kind == "TIMESTAMPTZ_NS" else f"epoch({value})"
+
+
+def seconds_from_text(text: str, unit: str = "second") -> float:
+    """Return a text as seconds by the rules of `seconds_sql`. Raises ValueError for any other text.
+
+    >>> seconds_from_text("1970-01-02T00:00:30Z"), seconds_from_text("47:30"), seconds_from_text("1 day")
+    (86430.0, 171000.0, 86400.0)
+    """
+    try:
+        return float(text) * UNITS[unit]
+    except ValueError:
+        pass
+    date_time = re.fullmatch(f"({DATE_TIME})({OFFSET})?", text)
+    if date_time is not None:
+        return _seconds_of_date(date_time[1].strip(), (date_time[5] or "").strip())
+    if re.fullmatch(r"[0-9]+:[0-9]+", text):
+        text += ":00"
+    if not re.fullmatch(SPAN, text):
+        raise ValueError(f"{text} is no time")
+    days = re.search(r"([0-9]+) day", text)
+    clock = re.search(r"([0-9]+):([0-9]{2}):([0-9]{2}([.][0-9]*)?)", text)
+    hours, minutes, seconds = (float(part) for part in clock.groups()[:3]) if clock else (0.0, 0.0, 0.0)
+    if max(minutes, seconds) >= 60:
+        raise ValueError(f"{text} is no time")
+    total = 86400 * float(days[1] if days else 0) + 3600 * hours + 60 * minutes + seconds
+    return -total if text.lstrip().startswith("-") else total
+
+
+def _seconds_of_date(moment: str, offset: str) -> float:
+    """Return a date, which may have a time, as seconds since 1970. `offset`: from UTC, or empty."""
+    year, month, day, *clock = (float(part) for part in re.findall(r"[0-9]+(?:[.][0-9]*)?", moment))
+    hour, minute, second = (*clock, 0.0, 0.0, 0.0)[:3]
+    start = datetime(int(year), int(month), int(day), int(hour), int(minute), tzinfo=UTC).timestamp()
+    digits = re.sub(r"[^0-9]", "", offset).ljust(4, "0")
+    shift = 3600 * int(digits[:2]) + 60 * int(digits[2:4])
+    if second >= 60:
+        raise ValueError(f"{moment} is no time")
+    return start + second + (shift if offset.startswith("-") else -shift)
+
+
 def time_in_seconds(value: str, kind: str, unit: str) -> str:
     """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
     if kind in ("VARCHAR", "JSON"):
@@ -159,5 +204,5 @@ def time_in_seconds(value: str, kind: str, unit: str) -> str:
     if kind == "DATE":
         return f"epoch(CAST({value} AS TIMESTAMP))"
     if kind.startswith(("TIME", "INTERVAL")):
-        return f"epoch({value})"
+        return epoch_sql(value, kind)
     return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
 from seqclf.data.encoding.leave_one_out import Removal
-from seqclf.data.encoding.list_encoder import ListEncoder, parse_number
+from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import list_lengths, list_values
-from seqclf.data.schema.casts import UNITS, element_type, split_list, time_in_seconds
+from seqclf.data.schema.casts import UNITS, element_type, epoch_sql, seconds_from_text, split_list, time_in_seconds
 from seqclf.data.schema.cell_types import holds_times, looks_timed
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, check_numbers
@@ -102,16 +102,19 @@ class TimeEncoder(ListEncoder):
         return value if _is_timestamp(kind) else time_in_seconds(value, kind, self.option("unit"))
 
     def sorted_event_sql(self, name: str, kind: str) -> str | None:
-        return f"epoch({name})" if _is_timestamp(kind) else None
+        return epoch_sql(name, kind) if _is_timestamp(kind) else None
 
     def element_from_python(self, entry: Any) -> float | None:
-        """Seconds of a `datetime`, UTC if it has no zone, or of a number in the field's unit."""
+        """Seconds of a time, UTC if it has no zone, of a text that tables take, or of a number in the field's unit."""
+        if isinstance(entry, np.datetime64):
+            entry = entry.astype("datetime64[us]").item()
         if isinstance(entry, datetime):
             return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
+        if isinstance(entry, date):
+            return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
+        if isinstance(entry, str):
+            return seconds_from_text(entry, self.option("unit"))
         return None if entry is None else float(entry) * UNITS[self.option("unit")]
-
-    def parse_element(self, entry: Any) -> Any:
-        return parse_number(entry)
 
     def check_elements(self, elements: pa.Array, row_of_token: np.ndarray, problems: Problems) -> None:
         check_numbers(elements, row_of_token, self.field, problems, may_miss=False, finite_as=np.float64)

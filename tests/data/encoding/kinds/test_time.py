@@ -1,7 +1,8 @@
 """Times become gaps on a log scale that fits their unit, with optional hours and weekdays."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 
+import duckdb
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -12,6 +13,7 @@ from support.table_files import write
 
 from seqclf.data.encoding.kinds.time import TimeEncoder
 from seqclf.data.prepare import prepare
+from seqclf.data.schema.casts import seconds_sql
 from seqclf.data.schema.schema import Field
 
 
@@ -87,3 +89,67 @@ def test_sequences_of_equal_gaps_are_duplicates_to_the_microsecond(options, tmp_
 def test_the_gap_is_marked_as_scaled_and_cycles_are_not():
     encoder, _ = encoded([[0.0, 60.0]], cycles=["hour", "weekday"])
     assert encoder.spec()["scaled"] == [True, False, False, False, False]
+
+
+UNIT_AND_ZONE = [(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "UTC", "Europe/Berlin")]
+
+
+@pytest.mark.parametrize(("unit", "zone"), UNIT_AND_ZONE)
+@pytest.mark.parametrize("form", ["lists.parquet", "lists.arrow", "events.parquet", "events.arrow"])
+def test_every_unit_with_and_without_a_zone_is_read(options, tmp_path, unit, zone, form):
+    kind = pa.timestamp(unit, zone)
+    seconds = [[100 * row + 7, 100 * row + 7 + row % 5, 100 * row + 60] for row in range(20)]
+    moments = [[datetime.fromtimestamp(second, UTC) for second in row] for row in seconds]
+    labels, path = ["a", "b"] * 10, tmp_path / form
+    if form.startswith("lists"):
+        write(path, {"t": pa.array(moments, pa.list_(kind)), "y": pa.array(labels)})
+        events = {}
+    else:
+        flat = pa.array([moment for row in moments for moment in row[::-1]], kind)
+        columns = {"t": flat, "y": np.repeat(labels, 3), "row": np.repeat(np.arange(20), 3)}
+        write(path, {name: pa.array(column) for name, column in columns.items()})
+        events = {"group_by": "row", "order_by": "t"}
+    dataset = prepare(options(train=path, label="y", fields={"t": "time"}, split={"seed": 1}, **events))
+    encoder = dataset.encoders["t"]
+    gaps = set()
+    for split in dataset.splits.values():
+        all_gaps = encoder.gaps_of({"t": np.asarray(split.sequences.fields["t"])})
+        gaps |= {tuple(row) for row in np.split(np.round(all_gaps, 3), split.sequences.offsets[1:-1])}
+    assert gaps == {(0.0, float(row % 5), 53.0 - row % 5) for row in range(20)}
+
+
+@pytest.mark.parametrize("unit", ["second", "millisecond", "day"])
+def test_texts_mean_the_same_in_python_as_in_tables(unit):
+    texts = [
+        *["12", "-1.5e3", " 7 ", "1_000", "inf", "abc", "", "2020-01-02", "2020/1/2", "2020-13-01", "2020-01-02T03:04"],
+        *["2020-01-02 03:04:05.25", "2020-01-02T03:04:05Z", "2020-01-02 03:04:05+02", "2020-01-02T03:04:05-05:30"],
+        *["2020-01-02T03:04:05+0130", "2020-01-02 25:00:00", "2020-01-02 03:04:61", "2020-01-02 03:04 PM", "47:30"],
+        *["1:70", "1:02:03.5", "-1:02:03", "2 days", "-1 day", "1 day 01:00:00", "Nov 20", "11/20/2023", "03:04:05Z"],
+    ]
+    with duckdb.connect() as connection:
+        table = pa.table({"t": texts})
+        connection.execute("SET TimeZone = 'UTC'")
+        connection.register("texts", table)
+        expected = [row[0] for row in connection.execute(f"SELECT {seconds_sql('t', unit)} FROM texts").fetchall()]
+    encoder = TimeEncoder(Field("when", "time", ("when",), width=1, options={"unit": unit}))
+    for text, seconds in zip(texts, expected, strict=True):
+        try:
+            found = encoder.element_from_python(text)
+        except ValueError:
+            found = None
+        assert found == pytest.approx(seconds, abs=1e-6), text
+
+
+def test_times_of_python_and_numpy_are_seconds_of_utc():
+    encoder = TimeEncoder(Field("when", "time", ("when",), width=1))
+    moment = datetime(2020, 1, 2, tzinfo=UTC)
+    rows = [
+        [moment],
+        [datetime(2020, 1, 2)],
+        [date(2020, 1, 2)],
+        ["2020-01-02T00:00:00Z"],
+        [np.datetime64("2020-01-02", "ns")],
+    ]
+    assert [encoder.from_python(row) for row in rows] == [[moment.timestamp()]] * 5
+    assert encoder.from_python(np.array(["2020-01-02"], "datetime64[ns]")) == [moment.timestamp()]
+    assert encoder.parse('["2020-01-02T00:00:00Z"]') == ["2020-01-02T00:00:00Z"]
