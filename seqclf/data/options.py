@@ -12,6 +12,8 @@ from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, 
 from seqclf.config.override_text import label_text, shell_word
 from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source
+from seqclf.data.schema.casts import is_time_format
+from seqclf.data.schema.schema import AS_TEXT
 from seqclf.data.splitting import assignment
 from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError, RefusedValueError
@@ -23,6 +25,13 @@ def require_folder_name(value: str) -> str:
     """Refuse a name that is no plain folder name: the prepared data is cached under it."""
     if not NAME.fullmatch(value):
         raise RefusedValueError("names a folder", "use letters, digits, - and _")
+    return value
+
+
+def require_order_format(value: str) -> str:
+    """Refuse what is neither `AS_TEXT` nor a format of a time."""
+    if value != AS_TEXT and not is_time_format(value):
+        raise RefusedValueError("must be a format of times such as %d.%m.%Y %H:%M, or text")
     return value
 
 
@@ -67,6 +76,7 @@ class DataOptions(Options):
     id: Text | None
     group_by: Texts
     order_by: Texts
+    order_format: Annotated[Text, AfterValidator(require_order_format)] | None
     fields: Annotated[dict[Any, Any] | None, BeforeValidator(require_fields)]
     header: bool
     encoding: Text

@@ -228,6 +228,7 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         truncate=options.truncate,
         group_by=options.group_by,
         order_by=options.order_by,
+        order_format=options.order_format,
         skip=[] if label_table is None else [options.label],
     )
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type

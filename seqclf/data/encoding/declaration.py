@@ -14,7 +14,7 @@ from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_en
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.cell_types import is_text, looks_bracketed, looks_like_lists, mean_words
 from seqclf.data.schema.field_options import text_option
-from seqclf.data.schema.schema import ARROW_TYPES, RESERVED_NAMES, Field, Schema, require_columns
+from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
 from seqclf.errors import InputError
 from seqclf.system.state_validation import SIZE, Where, one_of, require
@@ -138,20 +138,30 @@ MIN_MEAN_WORDS = 1.5  # of running text, where a file has several columns of tex
 
 
 def inferred_event_fields(
-    sample: pa.Table, where: str, skip: set[str | None], order_by: Sequence[str], separator: str | None
+    sample: pa.Table,
+    where: str,
+    skip: set[str | None],
+    order_by: Sequence[str],
+    order_format: str | None,
+    separator: str | None,
 ) -> tuple[Field, ...]:
-    """A field for every column but key and label. Columns that order the events are times."""
+    """A field for every column but key and label. Columns that order the events are times, unless by their letters."""
     fields: list[Field] = []
     for column in sample.column_names:
         cells = sample.column(column)
         if column in skip or cells.null_count == len(cells):
             continue
-        kind = "time" if column in order_by else _recognizing_kind(cells, separator, events=True)
+        pattern = order_format if column in order_by and is_text(cells.type) else None
+        is_time = column in order_by and pattern != AS_TEXT
+        kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)
         if kind is not None:
             kind_class = encoder_class(kind)
             assert issubclass(kind_class, ListEncoder)
             name = _free_name(column, {field.name for field in fields})
-            field = Field(name, kind, (column,), options=kind_class.inferred_options(cells))
+            options = kind_class.inferred_options(cells)
+            if is_time and pattern is not None:
+                options = {**options, "format": pattern}
+            field = Field(name, kind, (column,), options=options)
             fields.append(kind_class.complete_event(field, cells, separator))
     if not fields:
         others = ", ".join(name for name in sample.column_names if name not in skip) or "none"
@@ -242,6 +252,7 @@ SCHEMA: dict[str, Any] = {
     "truncate": one_of(*SIDES),
     "group_by": [str],
     "order_by": [str],
+    "order_format": (str, None),
     "ignored": [str],
 }
 
@@ -253,7 +264,8 @@ def may_be_cut(fields: Iterable[Field]) -> bool:
 
 def stored_schema(state: Mapping[str, Any]) -> Schema:
     """Inverse of `Schema.to_dict`. Raises InputError if no schema can have that state."""
-    state = {"label_type": "text", **state}  # bundles of seqclf 0.1 do not have it
+    # Bundles of seqclf 0.1 have no type of the label. Those before 0.4 sort text that is no time by its letters.
+    state = {"label_type": "text", "order_format": AS_TEXT, **state}
     require(state, SCHEMA, "schema")
     # A key of a later version may change how data is read, so it is refused and not ignored.
     if set(state) - set(SCHEMA):
@@ -279,6 +291,7 @@ def build_schema(
     truncate: str,
     group_by: Sequence[str] = (),
     order_by: Sequence[str] = (),
+    order_format: str | None = None,
     skip: Sequence[str] = (),
 ) -> Schema:
     """Return the schema of a file.
@@ -287,7 +300,7 @@ def build_schema(
     labels are in another file. `skip`: columns that are not fields. All others are keys of the data config. Raises
     InputError.
     """
-    _check_options(list_separator, max_length, truncate, group_by, order_by)
+    _check_options(list_separator, max_length, truncate, group_by, order_by, order_format)
     named = [(key, column) for key, column in (("data.label", label), ("data.id", id)) if column is not None]
     named += [("data.group_by", column) for column in group_by] + [("data.order_by", column) for column in order_by]
     require_columns(named, sample.column_names, where)
@@ -301,13 +314,13 @@ def build_schema(
                     f"data.fields.{entry.name}", f"column '{label}' is the label", "it cannot be a field too"
                 )
     elif group_by:
-        built = inferred_event_fields(sample, where, not_fields, order_by, list_separator)
+        built = inferred_event_fields(sample, where, not_fields, order_by, order_format, list_separator)
     else:
         built = inferred_fields(sample, where, skip=not_fields, separator=list_separator)
     check_together(built)
     used = {column for entry in built for column in entry.columns} | {label, id, *group_by, *order_by}
     ignored = tuple(name for name in sample.column_names if name not in used)
-    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), ignored)
+    schema = Schema(built, label, id, max_length, truncate, tuple(group_by), tuple(order_by), order_format, ignored)
     if schema.truncation.cuts and not may_be_cut(schema.fields):
         raise InputError(
             f"data.truncate={truncate}", "a tree cannot be cut", "set data.truncate=error, or data.max_length=null"
@@ -321,6 +334,7 @@ def _check_options(
     truncate: str,
     group_by: Sequence[str],
     order_by: Sequence[str],
+    order_format: str | None,
 ) -> None:
     if truncate not in SIDES:
         raise InputError(f"data.truncate={truncate}", "must be error, keep_first or keep_last")
@@ -329,6 +343,8 @@ def _check_options(
     separator = text_option()
     if list_separator is not None and not separator.is_allowed(list_separator):
         raise InputError(f"data.list_separator={list_separator}", f"must be {separator.expected}")
+    if order_format is not None and not order_by:
+        raise InputError("data.order_format", "is the form of data.order_by", "name its column: data.order_by=COLUMN")
     if order_by and not group_by:
         raise InputError("data.order_by", "sorts the events of a group", "name the group too: data.group_by=COLUMN")
 

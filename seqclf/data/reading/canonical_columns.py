@@ -12,12 +12,15 @@ from seqclf.data.schema.casts import (
     LABEL,
     SHOWN_CHARACTERS,
     TEXT_TYPES,
+    formatted_seconds_sql,
+    is_missing_sql,
     plain,
     quote_identifier,
+    quote_literal,
     raw_column,
     seconds_sql,
 )
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import AS_TEXT, Schema
 
 
 def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, key: str | None) -> list[str]:
@@ -50,6 +53,7 @@ def label_id_and_key(schema: Schema, types: Mapping[str, str], key: str | None) 
 
 # Columns of an event table as DuckDB expressions: one canonical value per token and channel, and the sort order.
 
+UNORDERED = "unordered cell: "  # begins DuckDB's error for a cell that has no place in the order
 EVENTS = "events"  # alias of the table, so that the sort can name its columns and not those of `event_columns`
 
 
@@ -95,9 +99,23 @@ def sorted_columns(schema: Schema, types: Mapping[str, str]) -> list[str]:
 
 
 def event_order(schema: Schema, types: Mapping[str, str]) -> list[str]:
-    """ORDER BY list of the events of a group. Text that means a number or a time is sorted as that."""
+    """ORDER BY list of the events of a group.
+
+    Text means numbers or times. Any other cell ends the query with an error (`UNORDERED`), as the order of its letters
+    is hardly that of the events, unless `schema.order_format` says how to read it.
+    """
     order = []
     for column in schema.order_by:
         value = plain(column, types[column], EVENTS)
-        order += [seconds_sql(value), value] if types[column] in TEXT_TYPES else [value]
+        if types[column] not in TEXT_TYPES:
+            order.append(value)
+        elif schema.order_format == AS_TEXT:
+            order += [seconds_sql(value), value]
+        else:
+            pattern = schema.order_format
+            seconds = seconds_sql(value) if pattern is None else formatted_seconds_sql(value, pattern)
+            text = (
+                f"concat('{UNORDERED}', {quote_literal(column)}, chr(31), left({value}, {SHOWN_CHARACTERS}), chr(31))"
+            )
+            order.append(f"COALESCE({seconds}, CASE WHEN NOT {is_missing_sql(value)} THEN error({text}) END)")
     return order

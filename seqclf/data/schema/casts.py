@@ -153,6 +153,20 @@ def seconds_sql(text: str, unit: str = "second") -> str:
     )
 
 
+def is_time_format(pattern: str) -> bool:
+    """Return True for a format of `strptime`, such as %d.%m.%Y."""
+    try:
+        datetime.strptime(datetime(2020, 11, 21, 13, 14, 15).strftime(pattern), pattern)
+    except ValueError:
+        return False
+    return "%" in pattern
+
+
+def formatted_seconds_sql(text: str, pattern: str) -> str:
+    """Text as seconds, by a format of `strptime`. Null for text of another form."""
+    return f"epoch(try_strptime(trim({text}), {quote_literal(pattern)}))"
+
+
 def epoch_sql(value: str, kind: str) -> str:
     """A timestamp, time or interval of DuckDB type `kind` as seconds."""
     # DuckDB has no `epoch` of nanoseconds with a zone. A float64 of today's seconds holds no nanoseconds anyway.
@@ -197,10 +211,10 @@ def _seconds_of_date(moment: str, offset: str) -> float:
     return start + second + (shift if offset.startswith("-") else -shift)
 
 
-def time_in_seconds(value: str, kind: str, unit: str) -> str:
-    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`."""
-    if kind in ("VARCHAR", "JSON"):
-        return seconds_sql(value, unit)
+def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None) -> str:
+    """A value of DuckDB type `kind` as seconds. A number is a count of `unit`, a text is read by `pattern`, if any."""
+    if kind in TEXT_TYPES:
+        return seconds_sql(value, unit) if pattern is None else formatted_seconds_sql(value, pattern)
     if kind == "DATE":
         return f"epoch(CAST({value} AS TIMESTAMP))"
     if kind.startswith(("TIME", "INTERVAL")):

@@ -84,13 +84,17 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
 INFERENCE_ROWS = 1000
 
 
+AS_TEXT = "text"
+
+
 @dataclass(frozen=True)
 class Schema:
     """Fields of a token, and the columns of label, id, group and order. `ignored`: columns that nothing reads.
 
     `label_type`: type of the label's column, which predictions have too (see `typed_labels`).
     With `group_by` the file is an event table: a row is a token, and the rows of a group are a sequence. They are
-    sorted by `order_by`, equal ones by their order in the file.
+    sorted by `order_by`, equal ones by their order in the file. `order_format`: format of `strptime` of text in these
+    columns, `AS_TEXT` for the order of its letters, None for numbers and ISO times.
     """
 
     fields: tuple[Field, ...]
@@ -100,6 +104,7 @@ class Schema:
     truncate: str = "error"
     group_by: tuple[str, ...] = ()
     order_by: tuple[str, ...] = ()
+    order_format: str | None = None
     ignored: tuple[str, ...] = ()
     label_type: str = "text"
 

@@ -313,3 +313,67 @@ def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_p
     schema_options = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
     with pytest.raises(InputError, match=r"data.split.column: changes inside the sequence 's0'; name a column"):
         prepare(options(**schema_options, split={"by": "group", "column": "site"}))
+
+
+def ordered(options, path, cells, kind="csv", **keys):
+    """The order in which three events of each of ten cards come. `cells`: of the column that orders."""
+    rows = [(card, cell, position) for position, cell in reversed(list(enumerate(cells))) for card in range(10)]
+    columns = {
+        "card": [row[0] for row in rows],
+        "at": [row[1] for row in rows],
+        "y": ["ab"[row[0] % 2] for row in rows],
+    }
+    path = write(path / f"t.{kind}", {**columns, "n": [float(row[2]) for row in rows]})
+    fields = {"n": {"kind": "number", "scale": "none"}}
+    schema = {"label": "y", "group_by": "card", "order_by": "at", "fields": fields, "split": {"seed": 1}}
+    dataset = prepare(options(train=path, **{**schema, **keys}))
+    split = dataset.splits["train"]
+    return dataset, split.sequences.fields["n"][: split.sequences.offsets[1], 0].tolist()
+
+
+FORMATS = [
+    (["11/20/2022", "3/5/2023", "2/28/2024"], "%m/%d/%Y"),
+    (["20.11.2022", "05.03.2023", "28.02.2024"], "%d.%m.%Y"),
+    (["Nov 20 2022", "Dec 1 2022", "Feb 3 2023"], "%b %d %Y"),
+    (["2023-01-01 9:15 AM", "2023-01-01 11:00 AM", "2023-01-01 01:30 PM"], "%Y-%m-%d %I:%M %p"),
+]
+
+
+@pytest.mark.parametrize(("cells", "pattern"), FORMATS)
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_text_of_no_known_order_is_refused_and_sorted_by_its_format(options, tmp_path, cells, pattern, kind):
+    with pytest.raises(InputError) as caught:
+        ordered(options, tmp_path, cells, kind)
+    assert caught.value.where == str(tmp_path / f"t.{kind}") and "data.order_format=" in caught.value.remedy
+    assert ordered(options, tmp_path, cells, kind, order_format=pattern)[1] == [0.0, 1.0, 2.0]
+
+
+def test_text_is_sorted_by_its_letters_where_that_is_asked_for(options, tmp_path):
+    cells = ["ev18", "ev9", "ev90"]
+    with pytest.raises(InputError) as caught:
+        ordered(options, tmp_path, cells)
+    assert "data.order_format=text" in caught.value.remedy
+    assert ordered(options, tmp_path, cells, order_format="text")[1] == [0.0, 1.0, 2.0]
+
+
+def test_a_missing_cell_comes_last_and_needs_no_format(options, tmp_path):
+    assert ordered(options, tmp_path, ["1", "2", "NA"])[1] == [0.0, 1.0, 2.0]
+
+
+def test_inferred_fields_of_the_order_are_read_by_its_format(options, tmp_path):
+    cells, pattern = FORMATS[1]
+    dataset, _ = ordered(options, tmp_path, cells, fields=None, order_format=pattern)
+    at = dataset.schema.fields[0]
+    assert (at.name, at.kind, at.options["format"]) == ("at", "time", pattern)
+    gaps = dataset.encoders["at"].gaps_of({"at": np.asarray(dataset.splits["train"].sequences.fields["at"])[:3]})
+    np.testing.assert_allclose(gaps / 86400, [0, 105, 360], rtol=1e-5)
+    assert dataset.encoders["at"].from_python(["05.03.2023"]) == [1677974400.0]
+    dataset, _ = ordered(options, tmp_path, ["a", "b", "c"], fields=None, order_format="text")
+    assert {field.name: field.kind for field in dataset.schema.fields}["at"] == "category"
+
+
+@pytest.mark.parametrize("value", ["dd.mm.yyyy", "%Q", "letters"])
+def test_a_format_that_is_none_is_refused(options, tmp_path, value):
+    with pytest.raises(InputError) as caught:
+        ordered(options, tmp_path, ["1", "2", "3"], order_format=value)
+    assert caught.value.where.startswith("data.order_format")

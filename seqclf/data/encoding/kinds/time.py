@@ -16,7 +16,15 @@ from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.scales import Sample
 from seqclf.data.field_spec import NumberSpec
 from seqclf.data.ragged import list_lengths, list_values
-from seqclf.data.schema.casts import UNITS, element_type, epoch_sql, seconds_from_text, split_list, time_in_seconds
+from seqclf.data.schema.casts import (
+    UNITS,
+    element_type,
+    epoch_sql,
+    is_time_format,
+    seconds_from_text,
+    split_list,
+    time_in_seconds,
+)
 from seqclf.data.schema.cell_types import holds_times, looks_timed
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.problems import Problems, check_numbers
@@ -53,6 +61,9 @@ class TimeEncoder(ListEncoder):
             (), lambda value: isinstance(value, (list, tuple)) and set(value) <= set(CYCLES), f"a list of {[*CYCLES]}"
         ),
         "separator": text_option(),
+        "format": Option(
+            None, lambda value: isinstance(value, str) and is_time_format(value), "such as %d.%m.%Y %H:%M"
+        ),
     }
 
     def __init__(
@@ -96,10 +107,13 @@ class TimeEncoder(ListEncoder):
         element = element_type(kind)
         if element == "JSON":
             column, element = f"TRY_CAST({column} AS VARCHAR[])", "VARCHAR"
-        return f"list_transform({column}, lambda entry: {time_in_seconds('entry', element, self.option('unit'))})"
+        return f"list_transform({column}, lambda entry: {self._seconds('entry', element)})"
 
     def value_sql(self, value: str, kind: str) -> str:
-        return value if _is_timestamp(kind) else time_in_seconds(value, kind, self.option("unit"))
+        return value if _is_timestamp(kind) else self._seconds(value, kind)
+
+    def _seconds(self, value: str, kind: str) -> str:
+        return time_in_seconds(value, kind, self.option("unit"), self.option("format"))
 
     def sorted_event_sql(self, name: str, kind: str) -> str | None:
         return epoch_sql(name, kind) if _is_timestamp(kind) else None
@@ -112,6 +126,9 @@ class TimeEncoder(ListEncoder):
             return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
         if isinstance(entry, date):
             return datetime(entry.year, entry.month, entry.day, tzinfo=UTC).timestamp()
+        if isinstance(entry, str) and (pattern := self.option("format")) is not None:
+            entry = datetime.strptime(entry.strip(), pattern)
+            return entry.replace(tzinfo=entry.tzinfo or UTC).timestamp()
         if isinstance(entry, str):
             return seconds_from_text(entry, self.option("unit"))
         return None if entry is None else float(entry) * UNITS[self.option("unit")]
