@@ -18,6 +18,11 @@ QUERY = re.compile(r"\s*(select|with|from|pivot|unpivot)\s", re.IGNORECASE)
 SCHEME = re.compile(r"([a-z][a-z0-9+]*)://", re.IGNORECASE)
 FILE_URL = re.compile(r"file:(//(localhost)?)?(?=/)")  # DuckDB's rule: lower case, and %20 is no space
 NOT_READERS = ("unnest", "range", "generate_series", "json_each", "json_tree", "repeat", "repeat_row")
+REORDERING = ("JOIN", "PIVOT", "RECURSIVE_CTE_NODE", "DISTINCT_MODIFIER")
+# Functions of chance and of the time of day, and words that mean one.
+TIME_WORDS = ("current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")
+CHANCE = ("random", "setseed", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "nextval")
+CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transaction_timestamp", *TIME_WORDS)
 STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB needs files to log in to them
 # Table functions whose first argument is what they read.
 READERS = frozenset(
@@ -130,6 +135,45 @@ def unknown_table_functions(text: str) -> list[str]:
     """Table functions in a query that may read something, however their arguments are computed."""
     calls = [node["function"]["function_name"].casefold() for node in _nodes(_parsed(text)) if _is_call(node)]
     return [name for name in calls if name not in NOT_READERS]
+
+
+def check_repeatable(text: str, where: str) -> None:
+    """Raise InputError if a query gives other rows each time: by chance, a sample, or the time of day."""
+    for node in _nodes(_parsed(text)):
+        function = str(node.get("function_name", "")).casefold()
+        words = [name.casefold() for name in node.get("column_names", [])]
+        if node.get("sample"):
+            cause = "a sample"
+        elif function in (*CHANCE, *CLOCK):
+            cause = f"{function}()"
+        elif len(words) == 1 and words[0] in TIME_WORDS:
+            cause = words[0]
+        else:
+            continue
+        raise InputError(where, f"gives other rows each time, by {cause}", "store such values in the files")
+
+
+@lru_cache(maxsize=64)
+def loses_order(text: str) -> bool:
+    """True if DuckDB may give the rows of a query in another order each time, as threads finish."""
+    return any(
+        node.get("type") in REORDERING
+        or node.get("class") == "WINDOW"
+        or node.get("group_expressions")
+        or node.get("aggregate_handling") == "FORCE_AGGREGATES"
+        or (node.get("type") == "SET_OPERATION_NODE" and not (node["setop_type"] == "UNION" and node["setop_all"]))
+        for node in _nodes(_parsed(text))
+    )
+
+
+@lru_cache(maxsize=64)
+def in_fixed_order(query: str) -> str:
+    """The query, with its rows sorted by their values if it has no ORDER BY of its own and `loses_order`."""
+    statements = _parsed(query).get("statements") or [{"node": {}}]
+    kinds = [modifier["type"] for modifier in statements[0]["node"].get("modifiers", [])]
+    if "ORDER_MODIFIER" in kinds or not loses_order(query):
+        return query
+    return f"SELECT * FROM ({query}\n) ORDER BY ALL"
 
 
 def can_be_parsed(text: str) -> bool:

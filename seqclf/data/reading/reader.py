@@ -19,7 +19,7 @@ from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
-from seqclf.data.reading.queries import readable_paths
+from seqclf.data.reading.queries import loses_order, readable_paths
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
 from seqclf.data.reading.sources import (
@@ -93,6 +93,10 @@ class SourceReader:
         self._connection.execute(f"SET temp_directory = {quote_literal(str(spill))}")
         if source.memory_limit is not None:
             self._connection.execute(f"SET memory_limit = {quote_literal(source.memory_limit)}")
+        query = source.query if source.query is not None else query_text(source)
+        if query is not None and loses_order(query):
+            # Threads would put the values of a list, and rows of equal keys, into another order each time.
+            self._connection.execute("SET threads = 1")
         self._relation: Relation = build_relation(source, self.paths, self._connection, copies, self.keep_malformed)
         _restrict(self._connection, source, self.paths, copies)
         if source.query is not None:

@@ -14,7 +14,9 @@ from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
 from seqclf.data.reading.format_lookup import find_format
 from seqclf.data.reading.queries import (
     can_be_parsed,
+    check_repeatable,
     cte_names,
+    in_fixed_order,
     named_files,
     subquery,
     unknown_table_functions,
@@ -63,7 +65,9 @@ def build_relation(
         return Relation(TABLE, TABLE)
     query = query_text(source)
     if query is not None:
-        sql = f"({subquery(query, str(source))}\n)"
+        query = subquery(query, str(source))
+        check_repeatable(query, str(source))
+        sql = f"({in_fixed_order(query)}\n)"
         return Relation(sql, sql)
     first_path = paths[0] if paths else source.path
     folder, listing = class_folder(source), listing_of(source)
@@ -151,7 +155,9 @@ def load_query(value: str, key: str = "data.query") -> str:
     seqclf.errors.InputError: data.query: reads 'rates.csv'; it can read the table input only
     """
     text = read_sql_file(Path(value).expanduser(), f"{key}={value}") if is_sql_file(value) else value
-    return check_query(text, key)
+    query = check_query(text, key)
+    check_repeatable(query, key)
+    return query
 
 
 def check_query(text: str, key: str = "data.query") -> str:
@@ -188,7 +194,7 @@ def apply_query(
     nulls = [f", NULL AS {quote_identifier(name)}" for name in null_columns if name.casefold() not in names]
     reason = ""
     for added in dict.fromkeys(["", "".join(nulls)]):
-        sql = f"(WITH {INPUT} AS (SELECT *{added} FROM {relation.sql}) SELECT * FROM ({query}\n))"
+        sql = f"(WITH {INPUT} AS (SELECT *{added} FROM {relation.sql}) SELECT * FROM ({in_fixed_order(query)}\n))"
         try:
             describe_columns(connection, sql)
             return Relation(sql, sql)

@@ -1,6 +1,7 @@
 """`data.query`: one SELECT over `input`, for training files and for every file that is predicted."""
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -8,7 +9,8 @@ from support.table_files import simple, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import relations as input_query
-from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.queries import in_fixed_order
+from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
@@ -137,3 +139,66 @@ def test_a_file_without_labels_gets_null_for_the_label(tmp_path):
     assert rows == {"x": [1, 2], "label": [None, None]}
     derived = selected(path, "SELECT *, x > 1 AS label FROM input", null_columns=("label",))
     assert derived == {"x": [1, 2], "label": [False, True]}
+
+
+GROUPED = "SELECT s, list(x) AS tokens, any_value(label) AS label FROM input GROUP BY s"
+
+
+def test_a_query_that_groups_gives_the_same_splits_each_time(options, tmp_path):
+    count, generator = 60_000, np.random.default_rng(0)
+    groups = generator.integers(0, 3000, count)
+    table = pa.table({"s": groups, "x": generator.integers(0, 9, count), "label": np.array(["a", "b"])[groups % 2]})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=4000)
+    keys = {"train": tmp_path / "t.parquet", "label": "label", "query": GROUPED, "fields": {"tokens": "category"}}
+    first, second = (prepare(options(**keys, cache_dir=tmp_path / name)) for name in "ab")
+    assert first.digest == second.digest
+    reference = {}
+    for group, token in zip(groups.tolist(), table["x"].to_pylist(), strict=True):
+        reference.setdefault(group, []).append(token)
+    rows = selected(tmp_path / "t.parquet", GROUPED)
+    assert rows["s"] == sorted(reference) and rows["tokens"] == [reference[group] for group in rows["s"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "fixed"),
+    [
+        ("SELECT a + 1 AS a FROM input WHERE b", True),
+        ("SELECT a FROM input UNION ALL SELECT b FROM input", True),
+        ("WITH t AS (SELECT a FROM input GROUP BY a) FROM t", False),
+        ("SELECT DISTINCT a FROM input", False),
+        ("SELECT a FROM input UNION SELECT b FROM input", False),
+        ("SELECT l.a FROM input AS l JOIN input AS r USING (a)", False),
+        ("SELECT lag(a) OVER (ORDER BY a) AS a FROM input", False),
+        ("SELECT a, count(*) FROM input GROUP BY ALL", False),
+    ],
+)
+def test_rows_are_sorted_where_threads_may_change_their_order(query, fixed):
+    assert (in_fixed_order(query) == query) is fixed
+    assert in_fixed_order(f"{query} ORDER BY 1") == f"{query} ORDER BY 1"
+
+
+@pytest.mark.parametrize("kind", ["data.query", "data.train"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM {} WHERE random() < 0.5",
+        "SELECT * FROM {} USING SAMPLE 10",
+        "SELECT * FROM {} TABLESAMPLE 10%",
+        "SELECT *, now() AS read FROM {}",
+        "SELECT *, CURRENT_DATE AS day FROM {}",
+        "SELECT *, uuid() AS key FROM (SELECT * FROM {})",
+    ],
+)
+def test_a_query_of_other_rows_each_time_is_refused(tmp_path, kind, query):
+    path = write(tmp_path / "t.parquet", COLUMNS)
+    with pytest.raises(InputError, match="other rows each time") as caught:
+        if kind == "data.query":
+            load_query(query.format("input"))
+        else:
+            count_rows(Source(query.format(f"'{path}'"), "data.train"))
+    assert caught.value.where == kind
+
+
+def test_columns_may_be_called_like_functions_of_the_time(tmp_path):
+    path = write(tmp_path / "t.parquet", {"now": [1, 2], "random": [3, 4]})
+    assert selected(path, "SELECT now, random FROM input") == {"now": [1, 2], "random": [3, 4]}
