@@ -14,6 +14,7 @@ from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.sequence_reader import UntilHalted
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table, table_probabilities
+from seqclf.data.reading.queries import passes_through
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError
 
@@ -86,7 +87,7 @@ class Classifier(BundleModel):
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return table_probabilities(self, data)
-        return self.predict_columns(self.to_columns(_rows(data) if row is None else [row])[0]).probabilities
+        return self.predict_columns(self._to_columns(_rows(data) if row is None else [row])[0]).probabilities
 
     def _single_row(self, data: Any) -> Mapping[str, Any] | None:
         """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
@@ -99,8 +100,17 @@ class Classifier(BundleModel):
         return cells or None
 
     def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
-        columns, value_errors = self.to_columns(sequences)
+        columns, value_errors = self._to_columns(sequences)
         return self.sequence_predictions(self.predict_columns(columns), value_errors)
+
+    def _to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
+        query = self.manifest["reader"]["query"]
+        if query is not None and not passes_through(query, [column for _, column in self.schema.columns]):
+            # Nobody could tell whether values in Python come before the query or after it.
+            problem = "its data.query changes the fields, and is applied to tables and files only"
+            remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
+            raise InputError(f"bundle={self.folder}", problem, remedy)
+        return self.to_columns(sequences)
 
     def stream(self) -> Stream:
         """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
@@ -121,7 +131,7 @@ class Classifier(BundleModel):
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
             return explain_table(self, data, by_field=by_field)
-        columns, value_errors = self.to_columns(_rows(data) if row is None else [row])
+        columns, value_errors = self._to_columns(_rows(data) if row is None else [row])
         explanations: list[Explanation] = explain_rows(self, columns, value_errors, by_field=by_field)
         return explanations if row is None else explanations[0]
 

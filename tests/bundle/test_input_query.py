@@ -51,8 +51,9 @@ def test_raw_files_without_labels_are_predicted_like_their_rows(raw, tmp_path):
     ids, probabilities = predictions(classifier, tmp_path / "new.parquet")
     kept = [row for row in table.to_pylist() if row["items"]]
     assert ids == [row["customer"] for row in kept] and len(kept) < 60
-    by_hand = classifier.predict([[item.lower() for item in row["items"]] for row in kept])
-    np.testing.assert_allclose(probabilities, [list(result["probabilities"].values()) for result in by_hand], atol=1e-6)
+    by_hand, errors = classifier.to_columns([[item.lower() for item in row["items"]] for row in kept])
+    np.testing.assert_allclose(probabilities, classifier.predict_columns(by_hand).probabilities, atol=1e-6)
+    assert errors == [None] * len(kept)
 
 
 def test_a_labelled_raw_file_is_read_with_its_labels(raw):
@@ -98,3 +99,30 @@ def test_the_query_of_a_bundle_is_no_file(raw, tmp_path):
     classifier.manifest["reader"]["query"] = f"{tmp_path}/mine.sql"
     with pytest.raises(InputError, match=r"data\.query: cannot be read"):
         predictions(classifier, folder / "raw.parquet")
+
+
+def test_rows_in_python_are_refused_where_the_query_would_change_them(raw):
+    folder, table = raw
+    classifier = Classifier(folder / "bundle", device="cpu")
+    rows = [row for row in table.drop_columns("label").to_pylist() if row["items"]]
+    for call in (classifier.predict, classifier.predict_proba, classifier.explain):
+        for data in ([row["items"] for row in rows], {"items": ["Milk"]}):
+            with pytest.raises(InputError) as caught:
+                call(data)
+            assert caught.value.where == f"bundle={folder}/bundle" and "from_pylist" in caught.value.remedy
+    assert classifier.predict(pa.Table.from_pylist(rows)).num_rows == len(rows)
+
+
+def test_rows_in_python_are_taken_where_the_query_leaves_the_fields_alone(raw):
+    folder, _ = raw
+    classifier = Classifier(folder / "bundle", device="cpu")
+    sequence = [["milk", "tea"]]
+    expected = Classifier(folder / "bundle", device="cpu").to_columns(sequence)[0]
+    for query in (
+        "SELECT basket AS items, label FROM input WHERE len(basket) > 0",
+        "SELECT *, lower(label) AS l FROM input",
+    ):
+        classifier.manifest["reader"]["query"] = query
+        np.testing.assert_allclose(
+            classifier.predict_proba(sequence), classifier.predict_columns(expected).probabilities
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -174,6 +174,32 @@ def in_fixed_order(query: str) -> str:
     if "ORDER_MODIFIER" in kinds or not loses_order(query):
         return query
     return f"SELECT * FROM ({query}\n) ORDER BY ALL"
+
+
+def passes_through(text: str, columns: Iterable[str]) -> bool:
+    """True if a query selects each of `columns` as it is in the table that it reads, perhaps under another name.
+
+    >>> passes_through("SELECT a AS b, lower(c) AS c FROM input", ["b"])
+    True
+    >>> passes_through("SELECT a AS b, lower(c) AS c FROM input", ["c"])
+    False
+    """
+    statements = _parsed(text).get("statements")
+    node = statements[0]["node"] if statements else {}
+    if node.get("from_table", {}).get("type") != "BASE_TABLE" or cte_names(text) or loses_order(text):
+        return False
+    kept: set[str] = set()
+    changed: set[str] = set()
+    everything = False
+    for item in node["select_list"]:
+        if item["type"] == "STAR" and not item["columns"]:
+            everything = True
+            changed |= {entry["key"].casefold() for entry in item["replace_list"]}
+        else:
+            name = (item["alias"] or item.get("column_names", [""])[-1]).casefold()
+            (kept if item["type"] == "COLUMN_REF" else changed).add(name)
+    names = {column.casefold() for column in columns}
+    return not names & changed and (everything or names <= kept)
 
 
 def can_be_parsed(text: str) -> bool:

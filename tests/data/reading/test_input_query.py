@@ -9,7 +9,7 @@ from support.table_files import simple, write
 
 from seqclf.data.prepare import prepare
 from seqclf.data.reading import relations as input_query
-from seqclf.data.reading.queries import in_fixed_order
+from seqclf.data.reading.queries import in_fixed_order, passes_through
 from seqclf.data.reading.reader import SourceReader, count_rows
 from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import Source
@@ -202,3 +202,22 @@ def test_a_query_of_other_rows_each_time_is_refused(tmp_path, kind, query):
 def test_columns_may_be_called_like_functions_of_the_time(tmp_path):
     path = write(tmp_path / "t.parquet", {"now": [1, 2], "random": [3, 4]})
     assert selected(path, "SELECT now, random FROM input") == {"now": [1, 2], "random": [3, 4]}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("SELECT * FROM input WHERE b > 0", True),
+        ("SELECT x AS a, B FROM input", True),
+        ("SELECT * REPLACE (lower(a) AS a) FROM input", False),
+        ("SELECT *, lower(c) AS a FROM input", False),
+        ("SELECT lower(a) AS a, b FROM input", False),
+        ("SELECT a, b FROM (SELECT lower(a) AS a, b FROM input)", False),
+        ("WITH input2 AS (SELECT lower(a) AS a, b FROM input) SELECT a, b FROM input2", False),
+        ("SELECT *, lag(b) OVER (ORDER BY a) AS l FROM input", False),
+        ("SELECT a, list(b) AS b FROM input GROUP BY a", False),
+        ("SELECT b FROM input", False),
+    ],
+)
+def test_a_query_that_changes_a_column_does_not_pass_it_through(query, expected):
+    assert passes_through(query, ["a", "b"]) is expected
