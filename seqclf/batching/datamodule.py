@@ -140,9 +140,11 @@ class SequenceDataModule(pl.LightningDataModule):
                 sampler=sampler,
                 first_batch=_weak_call(self._first_batch, otherwise=0),
                 threaded=self._threaded(),
+                counts_epochs=self.trainer is None,
                 **self._options(),
             )
-        self.training.sampler.set_epoch(self.trainer.current_epoch if self.trainer else 0)
+        if self.trainer is not None:
+            self.training.sampler.set_epoch(self.trainer.current_epoch)
         return self.training
 
     def val_dataloader(self) -> DataLoader | list[DataLoader]:
@@ -230,11 +232,20 @@ class SequenceDataModule(pl.LightningDataModule):
             data.sequences.lengths,
             max_tokens=self.batching["max_tokens"] * self.evaluation_factor,
             max_sequences=max_sequences and max_sequences * self.evaluation_factor,
-            pool_batches=None,
+            # A validation that is limited to some batches needs random rows in each of them: sorted, it would see the
+            # longest sequences alone.
+            pool_batches=None if self._reads_all(split) else 1,
             seed=self.seed,
             **ranks,
         )
         return DataLoader(BatchDataset(data), sampler=sampler, **self._options())
+
+    def _reads_all(self, split: str) -> bool:
+        """Return True unless the trainer limits the batches of a validation."""
+        if split != "validation" or self.trainer is None:
+            return True
+        limit = self.trainer.limit_val_batches
+        return limit == 0 or (isinstance(limit, float) and limit == 1.0)
 
     def _options(self) -> dict[str, Any]:
         return {

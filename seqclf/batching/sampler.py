@@ -75,13 +75,16 @@ class TrainingLoader(DataLoader):
     """Yields the batches of an epoch from the first one that was not trained on.
 
     `first_batch`: called when an epoch begins, returns the index of that batch. `threaded`: gather batches ahead, in a
-    thread.
+    thread. `counts_epochs`: each pass is an epoch, with batches of its own, as there is no trainer that says so.
     """
 
     sampler: PlanSampler
 
-    def __init__(self, *arguments: Any, first_batch: Callable[[], int], threaded: bool, **options: Any):
+    def __init__(
+        self, *arguments: Any, first_batch: Callable[[], int], threaded: bool, counts_epochs: bool, **options: Any
+    ):
         super().__init__(*arguments, **options)
+        self.counts_epochs = counts_epochs
         self.first_batch = first_batch
         self.threaded = threaded
 
@@ -90,7 +93,11 @@ class TrainingLoader(DataLoader):
         # progress of a checkpoint, so the start of a resumed epoch is not known any earlier.
         self.sampler.first = self.first_batch()
         batches = super().__iter__()
-        yield from prefetched(batches) if self.threaded else batches
+        try:
+            yield from prefetched(batches) if self.threaded else batches
+        finally:
+            if self.counts_epochs:
+                self.sampler.set_epoch(self.sampler.epoch + 1)
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing, as the position in the epoch is the trainer's.

@@ -53,7 +53,14 @@ def module(split) -> SequenceDataModule:
 
 def trainer(**attributes) -> SimpleNamespace:
     """The attributes of a trainer that the DataModule reads."""
-    defaults = {"world_size": 1, "global_rank": 0, "current_epoch": 0, "overfit_batches": 0.0, "training": False}
+    defaults = {
+        "world_size": 1,
+        "global_rank": 0,
+        "current_epoch": 0,
+        "overfit_batches": 0.0,
+        "training": False,
+        "limit_val_batches": 1.0,
+    }
     strategy = SimpleNamespace(root_device=torch.device("cpu"))
     return SimpleNamespace(**{"strategy": strategy, **defaults, **attributes})
 
@@ -218,3 +225,28 @@ def test_a_signal_to_the_process_group_does_not_reach_the_loader_processes(split
     first = next(batches)
     assert os.getpgid(batches._workers[0].pid) != os.getpgrp()
     assert sum(len(batch.ids) for batch in [first, *batches]) == len(split.labels)
+
+
+def test_each_pass_without_a_trainer_has_batches_of_its_own(module):
+    passes = [[batch.ids.tolist() for batch in module.train_dataloader()] for _ in range(3)]
+    assert passes[0] != passes[1] != passes[2] != passes[0]
+    loader = module.train_dataloader()
+    next(iter(loader))  # a pass that ends early counts too
+    passes.append([batch.ids.tolist() for batch in loader])
+    assert passes[3] not in passes[:3]
+    for batches in passes:
+        assert sorted(row for rows in batches for row in rows) == list(range(90))
+
+
+@pytest.mark.parametrize("limit", [0.5, 3])
+def test_a_limited_validation_reads_sequences_of_all_lengths(limit):
+    lengths = np.random.default_rng(0).integers(1, 60, 600)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    sequences = Ragged(offsets, {"token": np.ones(offsets[-1], np.int32)})
+    split = Split(sequences, np.zeros(600, np.int64), pa.array(np.arange(600)), np.arange(600))
+    module = SequenceDataModule({"train": split, "validation": split}, **{**SETTINGS, "max_sequences": None})
+    module.trainer = trainer(limit_val_batches=limit)
+    loader = module.val_dataloader()
+    read = list(loader)[: limit if isinstance(limit, int) else int(limit * len(loader))]
+    seen = np.concatenate([batch.host_lengths for batch in read])
+    assert len(seen) > 10 and abs(seen.mean() - lengths.mean()) < 4 * lengths.std() / np.sqrt(len(seen))
