@@ -70,7 +70,7 @@ class Run:
             raise InputError(
                 self.folder,
                 "has no bundle",
-                f"export one: python -m seqclf.export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
+                f"export one: seqclf export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
             )
         return Classifier(self.bundle)
 
