@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
 
 
-@command("evaluate", "seqclf.command_options.EvaluateConfig")
+@command("evaluate", "seqclf.command_options.EvaluateConfig", imports_own_code=False)
 def main(config: EvaluateConfig) -> JsonObject:
     """Predict `data.test` and compare with its labels."""
     from seqclf.system import signals

@@ -84,7 +84,7 @@ class ExplainedFile(PredictedFile):
     tokens: int
 
 
-@command("predict", "seqclf.command_options.PredictConfig")
+@command("predict", "seqclf.command_options.PredictConfig", imports_own_code=False)
 def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
     """Predict one sequence, or a file."""
     if (config.sequence is None) == (config.input is None):

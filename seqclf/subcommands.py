@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import runpy
 import sys
-from pathlib import Path
 
 from seqclf.config.command_line import typed_command
 from seqclf.config.completion import SCRIPTS, completions
@@ -44,9 +43,6 @@ def run(name: str, arguments: list[str]) -> None:
     if asks_for_help(arguments):
         print_help(name, arguments)  # without Hydra, which takes longer to import than all of this
         return
-    folder = str(Path.cwd())
-    if not sys.flags.safe_path and folder not in sys.path:
-        sys.path.insert(0, folder)  # modules of the user's, as `python -m` finds them
     sys.argv = [f"seqclf {name}", *arguments]
     runpy.run_module(f"seqclf.{name}", run_name="__main__", alter_sys=True)
 

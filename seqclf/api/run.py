@@ -70,7 +70,7 @@ class Run:
             raise InputError(
                 self.folder,
                 "has no bundle",
-                f"export one: python -m seqclf.export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
+                f"export one: seqclf export checkpoint={checkpoint} bundle={self.folder / 'bundle'}",
             )
         return Classifier(self.bundle)
 
@@ -108,5 +108,6 @@ class Run:
         page = page.replace("<head>", '<head><base href="about:srcdoc">', 1)
         return (
             f'{title}<iframe srcdoc="{html.escape(page)}" style="width: 100%; height: {REPORT_HEIGHT}px; border: 0" '
-            'title="Report of the run"></iframe>'
+            # The page may be of somebody else: its scripts may run, but not as scripts of the notebook.
+            'sandbox="allow-scripts" title="Report of the run"></iframe>'
         )

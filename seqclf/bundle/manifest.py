@@ -78,8 +78,7 @@ def encoder_file(field: str) -> str:
 def write_manifest(folder: Path, content: JsonObject) -> None:
     """Write a manifest with the hash of every file that is in `folder` now."""
     # Sorted, so that the same files give the same manifest on every file system.
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and path.name != NAME)
-    files = {path.relative_to(folder).as_posix(): _sha256(path) for path in paths}
+    files = {name: _sha256(folder / name) for name in sorted(_file_names(folder) - {NAME})}
     manifest = {"format": FORMAT, **content, "files": files}
     manifest["digest"] = _digest(manifest)
     (folder / NAME).write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -116,6 +115,10 @@ def read_manifest(folder: Path) -> JsonObject:
         # A digest proves that nothing changed since the export, not that the exporter can be trusted.
         check_content(manifest)
         _check_files(manifest)
+    if unlisted := sorted(_file_names(folder) - {NAME, *manifest["files"]}):
+        raise InputError(
+            f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", "move it out of the bundle, or export it anew"
+        )
     for name, expected in manifest["files"].items():
         if not (folder / name).is_file():
             raise InputError(f"bundle={folder}", f"{name} is missing", remedy)
@@ -190,6 +193,12 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
             raise InputError(f"files.{name}", "not a path in the bundle")
+
+
+def _file_names(folder: Path) -> set[str]:
+    """Return the paths in a folder of all that is no folder itself. Links are not followed."""
+    paths = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+    return {path.relative_to(folder).as_posix() for path in paths}
 
 
 def _sha256(path: Path) -> str:

@@ -34,6 +34,7 @@ from seqclf.system import progress
 from seqclf.system.state_validation import error_context, read_json
 
 WINDOW_ROWS = 16384
+NOT_FINITE = "gives logits that are not finite"  # of a row that is refused
 MAX_ENCODED_TOKENS = 500_000  # at a time, so that long sequences of wide tokens fit into memory
 
 
@@ -141,11 +142,13 @@ class BundleModel:
         return results
 
     def predictions_of(self, logits: np.ndarray) -> list[SequencePrediction]:
-        """Return the predictions of (N, C) logits."""
-        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(logits)
-        lengths, no_errors = np.ones(len(logits), np.int64), [None] * len(logits)
-        rows = Predictions(logits, probabilities, predicted, lengths, list(no_errors))
-        return self.sequence_predictions(rows, list(no_errors))
+        """Return the predictions of (N, C) logits, with an error where they are not finite."""
+        finite = np.isfinite(logits).all(axis=1)
+        errors = [None if usable else f"{MODEL} {NOT_FINITE}" for usable in finite]
+        logits = np.where(finite[:, None], logits, np.nan)
+        probabilities, predicted = self.decision.probabilities(logits), self.decision.choose(np.nan_to_num(logits))
+        rows = Predictions(logits, probabilities, predicted, finite.astype(np.int64), errors)
+        return self.sequence_predictions(rows, [None] * len(logits))
 
     def parse(self, text: str) -> Any:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
@@ -220,8 +223,12 @@ class BundleModel:
             if limit is not None and self.schema.truncate == "error":
                 problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, self.schema))
             encoded = np.flatnonzero(problems.usable[rows])
-            logits[rows[encoded]], tokens_read[rows[encoded]] = self.read(take(sequences, encoded))
-            lengths[rows[encoded]] = original_lengths[encoded]
+            result = self.read(take(sequences, encoded))
+            finite = np.isfinite(result.logits).all(axis=1)
+            problems.mark(rows[encoded[~finite]], MODEL, NOT_FINITE)
+            done = encoded[finite]
+            logits[rows[done]], tokens_read[rows[done]] = result.logits[finite], result.tokens[finite]
+            lengths[rows[done]] = original_lengths[done]
         reasons = {row: f"{problem.column} {problem.reason}" for row, problem in problems.first_problems.items()}
         errors = [reasons.get(row) for row in range(columns.num_rows)]
         probabilities = self.decision.probabilities(logits)

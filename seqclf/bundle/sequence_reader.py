@@ -15,7 +15,7 @@ import numpy as np
 from seqclf.batching.collate import pad
 from seqclf.batching.plan import plan_batches
 from seqclf.bundle.manifest import MODEL
-from seqclf.bundle.session import explain_run_errors, runs_on_gpu
+from seqclf.bundle.session import explain_run_errors, require_shape, runs_on_gpu
 from seqclf.bundle.step_model import STEP, Read, StepModel, read_chunks
 from seqclf.data.ragged import Ragged
 from seqclf.system import progress
@@ -99,7 +99,9 @@ def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: B
 
     def read_batch(rows: np.ndarray) -> int:
         with explain_run_errors(read.file):
-            logits[rows], tokens[rows] = read(*pad(sequences, rows))
+            result = read(*pad(sequences, rows))
+            require_shape(read.file, result.logits, len(rows), classes)
+            logits[rows], tokens[rows] = result
         return len(rows)
 
     for count in _in_threads(read_batch, batches, limits.workers):

@@ -133,6 +133,13 @@ def check_model(
         raise InputError(None, f"does not return logits of {classes} classes")
 
 
+def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> None:
+    """Raise InputError unless logits are (`rows`, `classes`): NumPy would spread one row or one class over all."""
+    if logits.shape != (rows, classes):
+        problem = f"returns logits {logits.shape} for {rows} sequences of {classes} classes"
+        raise InputError(where, problem, f"return logits {(rows, classes)}, and export the bundle anew")
+
+
 @contextmanager
 def explain_run_errors(file: str) -> Iterator[None]:
     """Raise InputError, which names the file of the model, for whatever goes wrong when it runs."""

@@ -10,7 +10,7 @@ import numpy as np
 from seqclf.batching.collate import pad
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.sequence_reader import BatchLimits, batches_by_length
-from seqclf.bundle.session import explain_run_errors
+from seqclf.bundle.session import explain_run_errors, require_shape
 from seqclf.bundle.step_model import STEP, StepModel
 from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.row_checks import check_rows
@@ -121,6 +121,7 @@ class Stream:
         states = [np.concatenate(rows) for rows in zip(*before, strict=True)]
         with explain_run_errors(STEP):
             chunk = self.model.run(fields, lengths, states)
+            require_shape(STEP, chunk.logits, len(keys), len(self.classifier.classes))
         predictions = self.classifier.predictions_of(chunk.logits)
         results: dict[Hashable, StreamPrediction] = {}
         for row, (key, prediction) in enumerate(zip(keys, predictions, strict=True)):

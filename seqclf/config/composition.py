@@ -7,6 +7,7 @@ its config loader is used directly, and the only global setting that it reads is
 from __future__ import annotations
 
 import copy
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,12 +20,14 @@ from hydra import version
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.utils import create_config_search_path
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.plugins import Plugins
 from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf, open_dict, read_write
 
 from seqclf.config.documentation import CONF
 from seqclf.config.targets import Config
+from seqclf.system.search_path import remove_working_folder
 
 VERSION_BASE = "1.3"
 _LOCK = threading.RLock()
@@ -65,6 +68,7 @@ class Composition:
 
 def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
     """Compose conf/`name`.yaml. Raises the errors of Hydra and OmegaConf (see `command.user_error`)."""
+    load_hydra_plugins()
     with version_base():
         if not OmegaConf.has_resolver("now"):
             setup_globals()
@@ -72,6 +76,16 @@ def compose_config(name: str, overrides: Sequence[str] = ()) -> Composition:
         typed = [f"hydra.job.name={name}", *overrides]
         config = loader.load_configuration(name, typed, RunMode.RUN, from_shell=False)
     return Composition(name, list(overrides), config, loader)
+
+
+def load_hydra_plugins() -> None:
+    """Import Hydra's plugins, which it does once in a process, from all folders but the working folder."""
+    before = sys.path[:]
+    remove_working_folder()
+    try:
+        Plugins.instance()
+    finally:
+        sys.path[:] = before
 
 
 @contextmanager

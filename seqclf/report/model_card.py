@@ -22,9 +22,11 @@ MAX_FIELDS = 40
 OWN_PACKAGE = "seqclf."
 FEW_ROWS = 30  # fewer rows of a class make its metrics rough
 
-RUN = """```sh
-python -m seqclf.predict bundle=. input=new.parquet output=scores.parquet
-python -m seqclf.evaluate bundle=. data=files data.test=labelled.parquet {label} report=report.html
+RUN = """In another folder than this one, with PATH of this one:
+
+```sh
+seqclf predict bundle=PATH input=new.parquet output=scores.parquet
+seqclf evaluate bundle=PATH data=files data.test=labelled.parquet {label} report=report.html
 ```"""
 MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an underscore inside a word is one
 PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)

@@ -16,6 +16,7 @@ from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
+from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models
 from seqclf.evaluation.decision import choose_decision, uses_holdout
@@ -49,19 +50,29 @@ MAX_LOGITS = 4_000_000  # of a curve that are kept at a time, over all threshold
 
 @torch.inference_mode()
 def predict_logits(task: SequenceTask, batches: Iterable[Batch]) -> tuple[np.ndarray, np.ndarray]:
-    """Return labels (N,) and logits (N, C) of all batches, in the order of the split."""
+    """Return labels (N,) and logits (N, C) of all batches, in the order of the split.
+
+    Raises InputError for logits of another shape, and for those that are not finite: they have no largest one.
+    """
     task = task.eval()
     ids, labels, logits = [], [], []
     for batch in batches:
         fields = {name: values.to(task.device) for name, values in batch.fields.items()}
-        batch_logits = task(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
+        batch_logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
         ids.append(batch.ids)
         labels.append(batch.labels.numpy())
-        logits.append(batch_logits.float().cpu().numpy())
+        logits.append(batch_logits.cpu().numpy())
         progress.advance("rows", len(batch.ids))
     # Evaluation batches are sorted by length.
     order = np.argsort(np.concatenate(ids), kind="stable")
-    return np.concatenate(labels)[order], np.concatenate(logits)[order]
+    ordered = np.concatenate(logits)[order]
+    if broken := int((~np.isfinite(ordered)).any(axis=1).sum()):
+        raise InputError(
+            "the network",
+            f"gives logits that are not finite for {broken} of {len(ordered)} rows",
+            "train with debug=nan, which names the module and the rows",
+        )
+    return np.concatenate(labels)[order], ordered
 
 
 @torch.inference_mode()

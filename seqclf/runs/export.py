@@ -13,7 +13,7 @@ import torch
 
 from seqclf.bundle import manifest, parity
 from seqclf.bundle.parity import Parity
-from seqclf.bundle.session import open_session
+from seqclf.bundle.session import open_session, require_shape
 from seqclf.bundle.step_model import open_step
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import FieldSpec, input_axes
@@ -33,6 +33,8 @@ from seqclf.system.state_validation import error_context
 from seqclf.training.module import SequenceTask
 
 PARITY_SEED = 0
+NETWORK = "the network"  # of a checkpoint, in errors
+FINITE = "train with debug=nan, which names the module that they come from"
 ROUNDING = 1e-5  # of a halting score
 MAX_DRAWS = 20  # of inputs whose halting scores are not near the threshold
 
@@ -110,6 +112,10 @@ def _check_parity(task: SequenceTask, target: Path, content: JsonObject) -> Pari
     cells = list(grid(generator))
     for cell, lengths, time in progress.track(cells, "running PyTorch for the parity check", total=len(cells)):
         inputs, logits = _parity_cell(model, task.hparams["dataset"]["fields"], lengths, time, generator)
+        require_shape(NETWORK, logits, len(lengths), len(content["classes"]))
+        if not np.isfinite(logits).all():
+            tokens = ", ".join(map(str, lengths))
+            raise InputError(NETWORK, f"gives logits that are not finite for sequences of {tokens} tokens", FINITE)
         arrays |= {f"{cell}/{name}": values for name, values in {**inputs, "logits": logits}.items()}
     np.savez_compressed(target / "parity.npz", **arrays)  # type: ignore[arg-type]
     with progress.stage("comparing the exported model with PyTorch"):

@@ -36,7 +36,7 @@ from seqclf.system.run_folder import is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
 from seqclf.training.check_targets import build_callbacks
-from seqclf.training.custom_network_checks import check_foreign_network
+from seqclf.training.custom_network_checks import check_foreign_network, check_reloaded
 from seqclf.training.debugging.anomaly_trace import AnomalyTrace
 from seqclf.training.debugging.finite_check import FiniteCheck
 from seqclf.training.debugging.module_hooks import Debugger
@@ -194,8 +194,10 @@ def train(
         if resumed is not None and not hooks.last_path.is_file():  # all epochs were trained in another folder
             write_checkpoint(hooks.last_path, resumed.read_bytes())
         # Read back from its file: what is evaluated and exported is what anyone else will load.
+        trained, history = task, hooks.record.history
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        history = hooks.record.history
+        if _validates_whole_epochs(plain["trainer"]):
+            check_reloaded(task, trained, batches, history)
         verdict = evaluate_and_export(
             *(config, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
         )
@@ -345,6 +347,13 @@ def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
 def _trusted_packages(config: Config) -> set[str]:
     """Packages that the user's config names. Their code has run already."""
     return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
+
+
+def _validates_whole_epochs(settings: Config) -> bool:
+    """Return True if the scores of an epoch are of all validation rows, by the weights after its last step."""
+    keys = ("limit_val_batches", "val_check_interval", "overfit_batches")
+    # As text, because 1 is one batch and 1.0 all of them.
+    return {str(settings.get(key)) for key in keys} <= {"None", "0", "0.0", "1.0"}
 
 
 def _is_launched_rank(trainer: pl.Trainer) -> bool:

@@ -134,6 +134,7 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
     # Not in this process: a trial may run out of memory, and its settings of PyTorch must not reach the next one.
     command = [
         sys.executable,
+        "-P",
         "-m",
         "seqclf.train",
         *overrides,

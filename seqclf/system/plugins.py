@@ -7,18 +7,20 @@ A new field kind, file format or report section is one module in its folder. Ano
     point = "mypackage.points:PointEncoder"
 
 Code of another package is loaded only if that package is installed and declares it, so a bundle or a checkpoint cannot
-name anything else.
+name anything else. A package whose metadata lie in the working folder is not installed: that folder may be a bundle.
 """
 
 from __future__ import annotations
 
 import pkgutil
+import sys
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, distributions
 from types import ModuleType
 from typing import Any
 
 from seqclf.errors import InputError
+from seqclf.system.search_path import is_working_folder
 
 FIELD_KINDS, FORMATS, REPORT_SECTIONS = "seqclf.field_kinds", "seqclf.formats", "seqclf.report_sections"
 
@@ -48,7 +50,11 @@ def defined_class(module: ModuleType, base: type) -> type:
 
 def installed_plugins(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group by name, those of all installed packages."""
-    return {entry.name: entry for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)}
+    entries: dict[str, EntryPoint] = {}
+    for package in distributions(path=[folder for folder in sys.path if not is_working_folder(folder)]):
+        for entry in package.entry_points.select(group=group):
+            entries.setdefault(entry.name, entry)  # as Python's imports, which take the first on the path
+    return dict(sorted(entries.items()))
 
 
 def load_plugin(entry: EntryPoint) -> Any:

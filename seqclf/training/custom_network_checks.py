@@ -19,12 +19,15 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.ensemble import Ensemble
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
+from seqclf.training.missing_weights import REMEDY as MISSING_REMEDY
+from seqclf.training.missing_weights import missing_phrase
 from seqclf.training.module import SequenceTask
 
 # Checks of a network of another package before it is trained: its logits, its export, and that it ignores padding.
@@ -169,6 +172,40 @@ def _open(path: Path, key: str) -> onnxruntime.InferenceSession:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise InputError(key, f"the exported network cannot be loaded: {first_line(error)}", REMEDY) from error
+
+
+# Of a validation loss, beside numerics: of half precision, which trains, and of the full one, which evaluates.
+MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative, and absolute
+
+
+@torch.inference_mode()
+def check_reloaded(
+    task: SequenceTask, trained: SequenceTask, batches: SequenceDataModule, history: Sequence[Mapping[str, Any]]
+) -> None:
+    """Raise InputError if a custom network has another validation loss than in the epoch of its checkpoint.
+
+    Its checkpoint then lacks a part of what was trained. `task`: loaded from the checkpoint. `trained`: the task that
+    was trained, for the names of what is missing. `history`: rows of metrics.csv. Networks of this package, and epochs
+    that were not validated, are not checked.
+    """
+    foreign = _foreign_targets(task.hparams["model"], "model")
+    recorded = next((row.get("validation/loss") for row in history if row["step"] == task.trained_steps), None)
+    if not foreign or recorded is None:
+        return
+    cost, rows = 0.0, 0
+    for batch in batches.evaluation_loader("validation"):
+        fields = {name: values.to(task.device) for name, values in batch.fields.items()}
+        logits = task.logits_of(batch._replace(fields=fields, lengths=batch.lengths.to(task.device)))
+        # By batch, as it was recorded: a loss of PyTorch with class weights depends on the batches.
+        cost += float(task.loss(logits, batch.labels.to(task.device))) * len(batch.ids)
+        rows += len(batch.ids)
+    if not abs(cost / rows - recorded) <= LOSS_ROUNDING + MAX_LOSS_CHANGE * abs(recorded):  # NaN is no such number
+        raise InputError(
+            foreign[0],
+            f"its validation loss was {recorded:.3g} in training and is {cost / rows:.3g} once its checkpoint is "
+            f"loaded: {missing_phrase(trained.model)}",
+            f"{MISSING_REMEDY}; keep other state in buffers",
+        )
 
 
 MAX_LOGIT_ERROR = 1e-4  # of logits; the rounding errors of another order of summation are a hundred times smaller

@@ -34,6 +34,7 @@ from seqclf.training.checkpoint import (
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
 from seqclf.training.losses import build_loss
+from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
 
 MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
@@ -103,6 +104,8 @@ class SequenceTask(pl.LightningModule):
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
+        check_registered(self.model, f"model._target_={model['_target_']}")
+        check_registered(self.loss, f"loss._target_={loss['_target_']}")
         self.train_metrics = EpochMetrics(len(self.classes))
         self.evaluation_metrics = EvaluationMetrics(
             len(self.classes),
@@ -113,6 +116,16 @@ class SequenceTask(pl.LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """Return logits (B, C), or (members, B, C) of an ensemble in training."""
         return self.model(batch.fields, batch.lengths, batch.host_lengths)
+
+    def logits_of(self, batch: Batch) -> Tensor:
+        """Return logits (B, C) float32 in evaluation. Raises InputError if the network returns another shape."""
+        logits, shape = self(batch), (len(batch.host_lengths), len(self.classes))
+        returned = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        if returned != shape:
+            target = self.hparams["model"]["_target_"]
+            problem = f"returns {returned} for {shape[0]} sequences of {shape[1]} classes"
+            raise InputError(f"model._target_={target}", problem, f"return logits {shape}")
+        return logits.float()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         # Random numbers depend on epoch, batch and rank alone, so a resumed run draws what an unbroken one would.
@@ -191,14 +204,14 @@ class SequenceTask(pl.LightningModule):
                 logger.log_metrics(values, step)
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
-        logits = self(batch).float()
+        logits = self.logits_of(batch)
         self.evaluation_metrics.update(logits, batch.labels, self.loss(logits, batch.labels))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)
 
     def predict_step(self, batch: Batch, batch_idx: int) -> Prediction:
-        logits = self(batch).float()
+        logits = self.logits_of(batch)
         return Prediction(torch.from_numpy(batch.ids), logits, logits.softmax(dim=-1))
 
     def on_train_epoch_end(self) -> None:

@@ -232,5 +232,5 @@ def test_a_dry_run_is_a_run_without_scores(frame, tmp_path):
     assert "not scored" in repr(run) and run.bundle is None
     with pytest.raises(InputError, match=r"metrics\.json: missing"):
         run.metrics  # noqa: B018
-    with pytest.raises(InputError, match=r"has no bundle; export one: python -m seqclf.export checkpoint="):
+    with pytest.raises(InputError, match=r"has no bundle; export one: seqclf export checkpoint="):
         run.predict([["food"]])

@@ -1,0 +1,31 @@
+"""A run whose best checkpoint has other scores than its epoch had ends in an error, not in a bundle."""
+
+from types import SimpleNamespace
+
+import pytest
+from torch import nn
+
+import seqclf
+
+from .conftest import FAST, make_frame
+
+
+class Hidden(nn.Module):
+    """An encoder whose layer no checkpoint holds."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.hidden = SimpleNamespace(layer=nn.Linear(input_size, hidden_size))
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.hidden.layer(tokens), lengths, host_lengths
+
+
+def test_a_run_ends_where_its_best_checkpoint_lacks_weights(tmp_path):
+    settings = [*FAST, f"model.encoder={{_target_: {__name__}.Hidden}}", "optimizer.lr=0.1", "export=false"]
+    settings += ["trainer.max_epochs=8", f"hydra.run.dir={tmp_path / 'run'}"]
+    with pytest.raises(seqclf.InputError) as error:
+        seqclf.fit(make_frame(120), label="label", overrides=settings)
+    assert error.value.where.endswith(".Hidden") and "validation loss was" in error.value.problem
+    assert not (tmp_path / "run" / "metrics.json").exists()

@@ -1,0 +1,123 @@
+"""Weights that a checkpoint would miss: they are refused before training, and found out by the score after it."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch import nn
+
+from seqclf.errors import InputError
+from seqclf.runs.evaluate import predict_logits
+from seqclf.training.custom_network_checks import check_reloaded
+from seqclf.training.epoch_record import EpochRecord
+from seqclf.training.missing_weights import unregistered
+from seqclf.training.module import load_task
+
+HERE = __name__
+
+
+class Hidden(nn.Module):
+    """An encoder whose layer is in `holder(layer)`."""
+
+    holder = staticmethod(lambda layer: SimpleNamespace(layer=layer))
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__()
+        self.size = hidden_size
+        self.layers = self.holder(nn.Linear(input_size, hidden_size))
+
+    def forward(self, tokens, lengths, host_lengths):
+        return self.layers.layer(tokens), lengths, host_lengths
+
+
+class Listed(Hidden):
+    holder = staticmethod(lambda layer: [nn.ReLU(), {"deep": (layer,)}])
+
+
+class Weights(Hidden):
+    holder = staticmethod(lambda layer: [layer.weight])
+
+
+class Shared(Hidden):
+    """Keeps a registered layer in a list too."""
+
+    def __init__(self, input_size, *, hidden_size):
+        super().__init__(input_size, hidden_size=hidden_size)
+        self.registered = self.layers.layer
+        self.order = [self.registered]
+
+
+class WideOutput(nn.Module):
+    """Returns a logit too many for single sequences."""
+
+    def __init__(self, fields, num_classes):
+        super().__init__()
+        self.linear = nn.Linear(2, num_classes + 1)
+
+    def forward(self, fields, lengths, host_lengths):
+        return self.linear(fields["value"][:, 0])
+
+
+def with_model(task, model):
+    built = task()
+    parts = {name: built.hparams[name] for name in ("dataset", "loss", "optimizer", "monitor", "seed")}
+    return type(built)(model=model, **parts)
+
+
+def with_encoder(task, name):
+    settings = task().hparams["model"].items()
+    settings = {key: value for key, value in settings if key not in ("cell", "layers", "bidirectional", "layout")}
+    return with_model(task, {**settings, "encoder": {"_target_": f"{HERE}.{name}"}})
+
+
+@pytest.mark.parametrize(("name", "weights"), [("Listed", "encoder.layers[0]"), ("Weights", "encoder.layers[0]")])
+def test_modules_in_plain_containers_are_refused_before_training(task, name, weights):
+    with pytest.raises(InputError) as error:
+        with_encoder(task, name)
+    assert error.value.where.startswith("model._target_=") and weights in error.value.problem
+    assert "torch.nn.ModuleList" in error.value.remedy
+
+
+def test_all_weights_that_are_not_registered_are_named():
+    module = Listed(2, hidden_size=3)
+    assert unregistered(module) == ["layers[0]", "layers[1]['deep'][0]"]
+    assert unregistered(Shared(2, hidden_size=3)) == unregistered(nn.LSTM(2, 3)) == []
+
+
+@pytest.mark.parametrize(("name", "lost"), [("Hidden", True), ("Shared", False)])
+def test_the_reloaded_checkpoint_has_the_score_of_its_epoch(task, fit, batches, tmp_path, name, lost):
+    checkpoint, record = ModelCheckpoint(tmp_path, "last"), EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
+    trained = with_encoder(task, name)
+    trained.optimizer["lr"] = 0.1
+    fit(trained, callbacks=[record, checkpoint], max_epochs=6)
+    torch.manual_seed(5)
+    loaded = load_task(checkpoint.best_model_path, trust=[HERE.partition(".")[0]])
+    if not lost:
+        return check_reloaded(loaded, trained, batches, record.history)
+    with pytest.raises(InputError) as error:
+        check_reloaded(loaded, trained, batches, record.history)
+    assert f"{record.history[-1]['validation/loss']:.3g}" in error.value.problem
+    trained.model.encoder.late = [trained.model.encoder.layers.layer]  # as one that is made while it trains
+    with pytest.raises(InputError) as error:
+        check_reloaded(loaded, trained, batches, record.history)
+    assert "encoder.late[0]" in error.value.problem
+
+
+def test_evaluation_refuses_logits_that_are_not_finite(task, batches):
+    module = task()
+    nn.init.constant_(module.model.output.bias, torch.nan)
+    with pytest.raises(InputError) as error:
+        predict_logits(module, batches.evaluation_loader("validation"))
+    assert "31 of 31" in error.value.problem
+
+
+def test_evaluation_refuses_logits_of_another_shape(task, batches):
+    module = with_model(task, {"_target_": f"{HERE}.WideOutput", "members": 1})
+    batch = next(iter(batches.evaluation_loader("validation")))
+    for run in (module.validation_step, module.predict_step):
+        with pytest.raises(InputError) as error:
+            run(batch, 0)
+        assert str((len(batch.ids), 4)) in error.value.problem
+    with pytest.raises(InputError):
+        predict_logits(module, [batch])
