@@ -195,7 +195,8 @@ def _collect_all(
         check_columns(reader, source_schema, [("data.split.column", str(policy.column))] if needs_key else [])
     staged = {}
     for name, reader in readers.items():
-        split_key = key_sql if name == "train" else None
+        # A file of its own may lack the column of groups or times. Where it has it, its rows are compared by it.
+        split_key = key_sql if name == "train" or policy.column in reader.column_types else None
         path = scratch / f"{name}.arrow"
         # Reports show texts of evaluation rows only.
         keep_texts = name != "train" or policy.divides_train
@@ -229,10 +230,16 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
         group_by=options.group_by,
         order_by=options.order_by,
         order_format=options.order_format,
-        skip=[] if label_table is None else [options.label],
+        skip=[*([] if label_table is None else [options.label]), *_split_columns(options)],
     )
     column_type = reader.column_types[options.label] if label_table is None else label_table.label_column_type
     return replace(schema, label=options.label, label_type=label_type(column_type))
+
+
+def _split_columns(options: DataOptions) -> list[str]:
+    """Return the column that decides on splits: no field, unless it is named as one or sorts the events."""
+    column = options.split.column
+    return [] if column is None or column in options.order_by else [column]
 
 
 def _require_classes(labels: pa.ChunkedArray, where: str) -> None:

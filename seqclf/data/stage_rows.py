@@ -17,7 +17,7 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import ID, KEY, LABEL, ROW
+from seqclf.data.schema.casts import ID, KEY, KEY_END, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
 from seqclf.data.schema.schema import Schema, require_columns
@@ -138,6 +138,7 @@ class _Staging:
         self._ids: list[pa.Array] = []
         self._content_keys: list[np.ndarray] = []
         self._split_keys: list[np.ndarray] = []
+        self._split_ends: list[np.ndarray] = []
 
     def add(self, rows: SourceRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the others."""
@@ -164,15 +165,19 @@ class _Staging:
             # A time stays NaN where it is missing.
             filled = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
             self._split_keys.append(filled.to_numpy(zero_copy_only=False))
+        if KEY_END in columns.schema.names:
+            self._split_ends.append(columns.column(KEY_END).to_numpy(zero_copy_only=False))
         return refusals
 
     def split_inputs(self) -> SplitInputs:
         ids = pa.chunked_array(self._ids, pa.string()) if self._ids else None
         return SplitInputs(
             pa.chunked_array(self._labels, pa.string()),
-            None if ids is None or _counts_rows(ids, self.rows) else ids,
+            ids,
             np.concatenate(self._content_keys),
             np.concatenate(self._split_keys) if self._split_keys else None,
+            ids is None or _counts_rows(ids, self.rows),
+            np.concatenate(self._split_ends) if self._split_ends else None,
         )
 
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:

@@ -107,7 +107,8 @@ class TrainResult(JsonResult):
     """The JSON line of `train`.
 
     `split`: the one that the model is judged by, with its main metrics. `independent`: its rows chose nothing about the
-    model. `bundle` and `parity`, the largest error of the exported model, are None without an export.
+    model, and share no group and no time with the splits before. `bundle` and `parity`, the largest error of the
+    exported model, are None without an export.
     """
 
     run: str
@@ -217,7 +218,7 @@ def train(
         epochs=len(hooks.record.history),
         bundle=None if verdict.bundle is None else str(verdict.bundle),
         split=verdict.split,
-        independent=not verdict.metrics.used_for,
+        independent=not verdict.metrics.used_for and dataset.leaks.is_apart(verdict.split),
         **{name: round(getattr(verdict.metrics, name), 6) for name in MAIN_METRICS},
         parity=verdict.parity,
         train_s=round(trained_s, 2),

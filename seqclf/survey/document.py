@@ -327,6 +327,10 @@ def _leak_table(survey: DatasetSurvey) -> Table:
         rows.append(row(f"rows of {name} with a sequence of an earlier split", count, used[name]))
     for name, count in (leaks.ids_seen_before or {}).items():
         rows.append(row(f"rows of {name} with an id of an earlier split", count, used[name]))
+    for name, count in (leaks.groups_seen_before or {}).items():
+        rows.append(row(f"rows of {name} of a group that an earlier split has too", count, used[name]))
+    for name, count in (leaks.reaching_into or {}).items():
+        rows.append([f"rows of earlier splits that end after {name} begins", number(count), ""])
     rows.append(row("rows whose sequence also stands under another label", leaks.conflicting_rows, leaks.rows))
     for name, count in leaks.dropped.items():
         rows.append([f"rows of {name} dropped for this", number(count), ""])

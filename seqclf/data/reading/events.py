@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
 from seqclf.data.reading.relations import Relation
-from seqclf.data.schema.casts import ID, KEY, LABEL, ROW, quote_identifier
+from seqclf.data.schema.casts import ID, KEY, KEY_END, LABEL, ROW, quote_identifier
 from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -188,7 +188,7 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
     columns: dict[str, pa.Array] = {}
     if schema.label is not None:
         columns[LABEL] = _constant(events.column(LABEL), starts)
-    keys = [_nan_to_null(events.column(group(position)).take(first_events)) for position in range(len(schema.group_by))]
+    keys = [events.column(group(position)).take(first_events) for position in range(len(schema.group_by))]
     columns[ID] = _decoded(events.column(ID).take(first_events)) if schema.id is not None else joined_key(keys)
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
@@ -198,6 +198,9 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
         # A time, which is no integer, may differ within a group: that of its first event counts.
         if pa.types.is_integer(columns[KEY].type):
             _require_constant(events.column(KEY), starts, columns[ID])
+        else:
+            times = events.column(KEY).to_numpy(zero_copy_only=False)
+            columns[KEY_END] = pa.array(np.fmax.reduceat(times, starts))
     event_row_numbers = events.column(ROW).to_numpy().astype(np.int64)
     file = _file_name(events, starts, file_names)
     return SourceRows(file, event_row_numbers[starts], pa.record_batch(columns), event_row_numbers)
@@ -217,11 +220,6 @@ def _tokens(channels: list[pa.Array]) -> pa.Array:
         return channels[0]
     arrays = [pc.fill_null(values, np.nan).to_numpy(zero_copy_only=False) for values in channels]
     return pa.FixedSizeListArray.from_arrays(pa.array(np.stack(arrays, axis=1).reshape(-1)), len(channels))
-
-
-def _nan_to_null(keys: pa.Array) -> pa.Array:
-    """Keys of groups, null where they are NaN, which is the name of no group."""
-    return pc.if_else(pc.is_nan(keys), pa.scalar(None, keys.type), keys) if pa.types.is_floating(keys.type) else keys
 
 
 def _decoded(column: pa.Array) -> pa.Array:

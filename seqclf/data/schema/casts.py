@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
 LABEL, ID = "label", "id"
-KEY, FILE, ROW = "split key", "in file", "row number"
+KEY, KEY_END, FILE, ROW = "split key", "last split key", "in file", "row number"
 SHOWN_CHARACTERS = 40  # of a cell, in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 from seqclf.data.schema.casts import FILE
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.errors import InputError
+
+NO_IDS = ("-", "--", "unknown", "undefined", "0", "-1")  # which many rows have in place of an id
 
 
 class Refusal(NamedTuple):
@@ -121,24 +123,36 @@ def as_text(ids: pa.Array) -> pa.Array:
 def ids_or_null(ids: pa.Array) -> pa.Array:
     """Replace ids that say nothing, blanks and words such as NA, by null: rows without an id share none.
 
-    >>> ids_or_null(pa.array(["a", " ", "NA"])).to_pylist()
-    ['a', None, None]
+    >>> ids_or_null(pa.array(["a", " ", "NA", "unknown"])).to_pylist()
+    ['a', None, None, None]
     """
-    words = pc.utf8_lower(pc.utf8_trim_whitespace(ids))
-    return pc.if_else(pc.is_in(words, value_set=pa.array(MISSING_WORDS)), pa.scalar(None, pa.string()), ids)
+    return _without_words(ids, (*MISSING_WORDS, *NO_IDS))
+
+
+def _without_words(texts: pa.Array, words: Sequence[str]) -> pa.Array:
+    found = pc.is_in(pc.utf8_lower(pc.utf8_trim_whitespace(texts)), value_set=pa.array(words))
+    return pc.if_else(found, pa.scalar(None, texts.type), texts)
+
+
+def _key_or_null(column: pa.Array) -> pa.Array:
+    """The values of a key column, null where they name nothing: NaN, blanks and words such as NA."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_floating(column.type):
+        return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+    return _without_words(column, MISSING_WORDS) if pa.types.is_string(column.type) else column
 
 
 def joined_key(columns: list[pa.Array]) -> pa.Array:
-    """Join the texts of several key columns into one id, which is null only where all of them are null.
+    """Join the texts of several key columns into one id, null where one of them names nothing.
 
-    >>> joined_key([pa.array([1, None]), pa.array(["x", None])]).to_pylist()
-    ['1 | x', None]
+    A separator inside of a text is escaped, so that different keys have different ids.
+
+    >>> joined_key([pa.array([1, None, 2]), pa.array(["x", "y", "NA"])]).to_pylist()
+    ['1 | x', None, None]
     """
-    if len(columns) == 1:
-        return columns[0]
-    texts = [as_text(column) for column in columns]
-    joined = pc.binary_join_element_wise(*(pc.fill_null(text, "") for text in texts), " | ")
-    missing = texts[0].is_null()
-    for text in texts[1:]:
-        missing = pc.and_(missing, text.is_null())
-    return pc.if_else(missing, None, joined)
+    keys = [_key_or_null(column) for column in columns]
+    if len(keys) == 1:
+        return keys[0]
+    texts = [pc.replace_substring_regex(as_text(key), r"([\\|])", r"\\\1") for key in keys]
+    return pc.binary_join_element_wise(*texts, " | ", null_handling="emit_null")

@@ -6,7 +6,7 @@ their rows. Afterwards rows that two splits share are counted, and dropped or re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,6 +19,7 @@ from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
 from seqclf.data.schema.casts import is_missing_sql, quote_identifier, seconds_sql
 from seqclf.data.splitting import assignment
+from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
@@ -34,15 +35,18 @@ DROPPED = -1  # instead of a position in SPLITS
 class SplitInputs:
     """Attributes of the (N,) accepted rows of one source that decide on splits and leaks.
 
-    `labels`: text. `ids`: text, null where a row has none. None where ids are missing or only count the rows.
+    `labels`: text. `ids`: text, null where a row has none, or None. `ids_count_rows`: they only count the rows.
     `content_keys`: (N,) uint64, equal where sequences are equal. `split_keys`: (N,) times, or hashes of the values of
-    `data.split.column`, NaN or NO_KEY where one is missing. None without such a column.
+    `data.split.column`, NaN or NO_KEY where one is missing. None without such a column. `split_ends`: (N,) times of the
+    last events, where a sequence may have others than its first.
     """
 
     labels: pa.ChunkedArray
     ids: pa.ChunkedArray | None
     content_keys: np.ndarray
     split_keys: np.ndarray | None
+    ids_count_rows: bool = False
+    split_ends: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.content_keys)
@@ -130,7 +134,26 @@ class SplitPolicy:
         """(N,) int64, equal for rows that must stay in one split. None where each row stands alone."""
         if self.by == "distinct":
             return rows.content_keys.view(np.int64)
-        return None if self.by == "time" else rows.split_keys
+        if self.by == "time" or rows.split_keys is None:
+            return None
+        return assignment.fill_missing_keys(rows.split_keys, rows.content_keys)
+
+    def _joined_groups(self, sources: Iterable[SplitInputs]) -> np.ndarray | None:
+        """(N,) keys of the groups of all sources, NO_KEY for rows without one. None without `data.split.column`."""
+        if self.column is None or self.by == "time":
+            return None
+        keys = [np.full(len(rows), NO_KEY) if rows.split_keys is None else rows.split_keys for rows in sources]
+        return np.concatenate(keys)
+
+    def _joined_spans(self, sources: Iterable[SplitInputs]) -> np.ndarray | None:
+        """(N, 2) first and last time of the rows of all sources, NaN where unknown. None unless it splits them."""
+        if self.by != "time":
+            return None
+        starts = [np.full(len(rows), np.nan) if rows.split_keys is None else rows.split_keys for rows in sources]
+        ends = [
+            start if rows.split_ends is None else rows.split_ends for start, rows in zip(starts, sources, strict=True)
+        ]
+        return np.column_stack([np.concatenate(starts), np.concatenate(ends)])
 
     def check_leaks(
         self, sources: Mapping[str, SplitInputs], splits: Mapping[str, np.ndarray], *, compare_ids: bool
@@ -146,7 +169,9 @@ class SplitPolicy:
             pa.chunked_array([chunk for rows in sources.values() for chunk in rows.labels.chunks])
         )
         content_keys = np.concatenate([rows.content_keys for rows in sources.values()])
-        report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids)
+        rows = list(sources.values())
+        groups, spans = self._joined_groups(rows), self._joined_spans(rows)
+        report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids, groups, spans)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
                 None,
@@ -190,8 +215,11 @@ class SplitPolicy:
 
 
 def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:
-    """(N,) codes of the ids of all sources, -1 for rows without one. None where no source has ids."""
-    if all(rows.ids is None for rows in sources):
+    """(N,) codes of the ids of all sources, -1 for rows without one. None where no source has ids.
+
+    None too where the ids of all sources count their rows: two files that both count from 1 share none.
+    """
+    if all(rows.ids is None or rows.ids_count_rows for rows in sources):
         return None
     chunks: list[pa.Array] = []
     for rows in sources:

@@ -19,7 +19,9 @@ class LeakReport(JsonResult):
     `rows` in all splits, `distinct` sequences among them. `seen_before`: by later split, rows whose sequence an earlier
     split holds too. `ids_seen_before`: the same by id, None if rows have none. `conflicting_sequences` stand under
     several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.split.column`. `dropped`:
-    rows by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise.
+    rows by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise. `groups_seen_before`: as by id, by
+    `data.split.column`, None without it. `reaching_into`: by later split, rows of earlier ones that end after it
+    begins, None unless splits are by time.
     """
 
     rows: int
@@ -30,16 +32,25 @@ class LeakReport(JsonResult):
     conflicting_rows: int
     without_group: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    groups_seen_before: dict[str, int] | None = None
+    reaching_into: dict[str, int] | None = None
 
     @property
     def repeated(self) -> int:
         """Rows whose sequence an earlier row holds too, in any split."""
         return self.rows - self.distinct
 
+    def is_apart(self, split: str) -> bool:
+        """Return True if a split shares no group and no time with those before it."""
+        shared = [(counts or {}).get(split, 0) for counts in (self.groups_seen_before, self.reaching_into)]
+        return bool(self.dropped) or not any(shared)
+
     def leaks_between_splits(self) -> list[str]:
-        """Return a line for each split that shares sequences or ids with an earlier one."""
+        """Return a line for each split that shares sequences, ids, groups or times with an earlier one."""
         sequences = [(name, count) for name, count in self.seen_before.items() if count]
         ids = [(name, count) for name, count in (self.ids_seen_before or {}).items() if count]
+        groups = [(name, count) for name, count in (self.groups_seen_before or {}).items() if count]
+        times = [(name, count) for name, count in (self.reaching_into or {}).items() if count]
         return [
             *(
                 f"{_counted(count, f'row of {name} holds', f'rows of {name} hold')} a sequence that an earlier split "
@@ -49,6 +60,16 @@ class LeakReport(JsonResult):
             *(
                 f"{_counted(count, f'row of {name} has', f'rows of {name} have')} an id that an earlier split has too"
                 for name, count in ids
+            ),
+            *(
+                f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split has "
+                "too (data.split.column)"
+                for name, count in groups
+            ),
+            *(
+                f"{_counted(count, 'row of an earlier split ends', 'rows of earlier splits end')} after {name} begins, "
+                "by the times of data.split.column"
+                for name, count in times
             ),
         ]
 
@@ -78,7 +99,7 @@ def _counted(count: int, one: str, many: str) -> str:
 class Leaks(NamedTuple):
     """Leakage between splits. `leaking`, `leaked`: (N,) bool, rows that an earlier or a later split shares.
 
-    A split shares a row that holds one of its sequences or ids.
+    A split shares a row that holds one of its sequences, ids, groups or times.
     """
 
     report: LeakReport
@@ -87,13 +108,19 @@ class Leaks(NamedTuple):
 
 
 def find_leaks(
-    keys: np.ndarray, labels: np.ndarray, splits: np.ndarray, names: tuple[str, ...], ids: np.ndarray | None
+    keys: np.ndarray,
+    labels: np.ndarray,
+    splits: np.ndarray,
+    names: tuple[str, ...],
+    ids: np.ndarray | None,
+    groups: np.ndarray | None = None,
+    spans: np.ndarray | None = None,
 ) -> Leaks:
     """Compare the rows of all splits.
 
     `keys`: (N,), equal where sequences are (see `sequence_keys`). `labels`: (N,) class codes. `splits`: (N,) position
     of each row's split in `names`, -1 for none. `ids`: (N,) codes, -1 for rows without an id, or None if no row has
-    one.
+    one. `groups`: the same for groups. `spans`: (N, 2) first and last time of each row, NaN where unknown.
 
     >>> keys, labels, splits = np.array([7, 8, 7]), np.array([0, 1, 1]), np.array([0, 0, 1])
     >>> leaks = find_leaks(keys, labels, splits, ("train", "validation"), ids=None)
@@ -103,7 +130,9 @@ def find_leaks(
     used = splits >= 0
     # Rows in no split can neither leak nor be leaked to.
     repeated, repeats = _shared_rows(keys, splits, used)
-    shared, shares = _shared_rows(keys if ids is None else ids, splits, used & (False if ids is None else ids >= 0))
+    shared, shares = _shared_codes(ids, splits, used)
+    in_group, of_group = _shared_codes(groups, splits, used)
+    late, early, reaching = _overlaps(spans, splits, len(names))
     distinct, sequence = np.unique(keys[used], return_inverse=True)
     label_count = _labels_per_sequence(sequence, labels[used], len(distinct))
     later = {name: splits == split for split, name in enumerate(names) if split and (splits == split).any()}
@@ -114,8 +143,33 @@ def find_leaks(
         ids_seen_before=None if ids is None else {name: int(shared[rows].sum()) for name, rows in later.items()},
         conflicting_sequences=int((label_count > 1).sum()),
         conflicting_rows=int((label_count > 1)[sequence].sum()),
+        groups_seen_before=(
+            None if groups is None else {name: int(in_group[rows].sum()) for name, rows in later.items()}
+        ),
+        reaching_into=None if spans is None else {name: reaching[names.index(name)] for name in later},
     )
-    return Leaks(report, repeated | shared, repeats | shares)
+    return Leaks(report, repeated | shared | in_group | late, repeats | shares | of_group | early)
+
+
+def _overlaps(spans: np.ndarray | None, splits: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray, list[int]]:
+    """Return masks of the rows that begin before an earlier split ends, and that end after a later split begins.
+
+    The third is, for each of `count` splits, how many rows of earlier ones end after it begins.
+    """
+    late, early = np.zeros((2, len(splits)), bool)
+    reaching = [0] * count
+    if spans is None:
+        return late, early, reaching
+    for split in range(1, count):
+        before, inside = (splits >= 0) & (splits < split), splits == split
+        begins, ends = spans[inside, 0], spans[before, 1]
+        if not np.isfinite(begins).any() or not np.isfinite(ends).any():
+            continue
+        beyond = before & (spans[:, 1] > np.nanmin(begins))
+        reaching[split] = int(beyond.sum())
+        early |= beyond
+        late |= inside & (spans[:, 0] < np.nanmax(ends))
+    return late, early, reaching
 
 
 def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -> np.ndarray:
@@ -124,6 +178,11 @@ def _labels_per_sequence(sequence: np.ndarray, labels: np.ndarray, count: int) -
     classes = int(labels.max(initial=0)) + 1
     pairs = np.unique(sequence.astype(np.int64) * classes + labels)
     return np.bincount(pairs // classes, minlength=count)
+
+
+def _shared_codes(codes: np.ndarray | None, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`_shared_rows` of codes, of which -1 stands for none, or of no codes at all."""
+    return _shared_rows(splits if codes is None else codes, splits, used & (False if codes is None else codes >= 0))
 
 
 def _shared_rows(values: np.ndarray, splits: np.ndarray, used: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -377,3 +377,35 @@ def test_a_format_that_is_none_is_refused(options, tmp_path, value):
     with pytest.raises(InputError) as caught:
         ordered(options, tmp_path, ["1", "2", "3"], order_format=value)
     assert caught.value.where.startswith("data.order_format")
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("missing", ["NA", "nan", "None", " ", "?"])
+def test_events_without_the_name_of_a_group_are_no_sequence(options, tmp_path, kind, missing):
+    columns = table()
+    columns["card"] = [missing if row < 3 else f"c{card}" for row, card in enumerate(columns["card"])]
+    dataset = grouped(options, write(tmp_path / f"t.{kind}", columns), max_bad_share=1)
+    refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
+    assert sum(entry["events"] for entry in refused) == 3 and {entry["column"] for entry in refused} == {"card"}
+    assert not any({missing, None} & set(split.ids.to_pylist()) for split in dataset.splits.values())
+
+
+def test_one_part_of_a_key_is_no_group(options, tmp_path):
+    columns = table()
+    columns["shop_id"] = [None if row < 4 else "s" for row in range(len(columns["card"]))]
+    dataset = grouped(options, write(tmp_path / "t.parquet", columns), group_by=["card", "shop_id"], max_bad_share=1)
+    refused = [json.loads(line) for line in (dataset.folder / "quarantine.jsonl").read_text().splitlines()]
+    assert sum(entry["events"] for entry in refused) == 4
+
+
+@pytest.mark.parametrize("ordered_by", [None, "patient"])
+def test_the_column_of_the_splits_is_no_inferred_field(options, tmp_path, ordered_by):
+    columns = {**table(), "patient": [card // 2 for card in table()["card"]]}
+    split = {"by": "group", "column": "patient", "seed": 1}
+    order = ["time"] if ordered_by is None else ["patient", "time"]
+    path = write(tmp_path / "t.parquet", columns)
+    dataset = grouped(options, path, fields=None, split=split, order_by=order)
+    names = {field.name for field in dataset.schema.fields}
+    assert ("patient" in names) is (ordered_by is not None) and {"time", "shop", "amount"} <= names
+    named = grouped(options, path, fields={"patient": "category"}, split=split, cache_dir=tmp_path / "named")
+    assert [field.name for field in named.schema.fields] == ["patient"]

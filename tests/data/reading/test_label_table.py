@@ -8,6 +8,7 @@ from support.table_files import write
 from seqclf.data.prepare import prepare
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.rows import joined_key
 from seqclf.errors import InputError
 
 
@@ -21,7 +22,7 @@ def test_look_up_agrees_with_a_dictionary(tmp_path):
     ids = [f"{value:x}" for value in generator.choice(10_000, 500, replace=False)] + ["ü", "日本", ""]
     labels = [str(value % 3) for value in range(len(ids))]
     searched = [f"{value:x}" for value in generator.integers(0, 10_000, 300)] + ["ü", "日本", "u", ""]
-    label_of = dict(zip(ids, labels, strict=True))
+    label_of = {id: label for id, label in zip(ids, labels, strict=True) if id}  # nothing is no id
     assert looked_up(tmp_path, ids, labels, searched).to_pylist() == [label_of.get(id) for id in searched]
 
 
@@ -91,7 +92,17 @@ def test_keys_of_several_columns_are_not_run_together(tmp_path):
     columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
     path = write(tmp_path / "l.parquet", columns)
     table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y", None, None)
-    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", "3"]
+    assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", None]
+
+
+def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
+    columns = {"one": ["u | v", "u", None], "two": ["w", "v | w", "x"], "y": ["1", "2", "3"]}
+    table = LabelTable(
+        Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y", None, None
+    )
+    keys = joined_key([pa.array(columns["one"]), pa.array(columns["two"])])
+    assert len(set(keys.to_pylist())) == 3 and keys[2].as_py() is None
+    assert table.look_up(keys)[0].to_pylist() == ["1", "2", None]
 
 
 def test_a_table_needs_something_to_be_joined_by(options):

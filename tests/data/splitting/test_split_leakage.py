@@ -1,6 +1,7 @@
 """Leak counts agree with plain loops, and `on_leak` acts on them."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -165,3 +166,100 @@ def test_ids_are_compared_although_another_file_has_none(options, files, tmp_pat
         )
     ).leaks
     assert leaks.ids_seen_before == {"validation": 0, "test": 1}
+
+
+def test_ids_of_train_in_their_order_are_found_in_test(options, tmp_path):
+    rows = {"id": list(range(1, 101)), "x": [[row, 1] for row in range(100)], "y": ["p", "q"] * 50}
+    picked = np.random.default_rng(0).permutation(100)[:40]
+    test = {"id": (picked + 1).tolist(), "x": [[row, 2] for row in range(40)], "y": ["p", "q"] * 20}
+    paths = {name: write(tmp_path / f"{name}.parquet", columns) for name, columns in (("train", rows), ("test", test))}
+    leaks = prepare(options(**paths, label="y", id="id", fields={"x": "category"})).leaks
+    assert leaks.ids_seen_before["test"] == 40
+
+
+@pytest.mark.parametrize("word", ["-", "unknown", "0", "Undefined"])
+def test_words_in_place_of_an_id_are_shared_by_nobody(options, tmp_path, word):
+    def columns(split, token):
+        ids = [word if row % 2 else f"{split}{row}" for row in range(20)]
+        return {"id": ids, "x": [[row, token] for row in range(20)], "y": ["p", "q"] * 10}
+
+    paths = {
+        name: write(tmp_path / f"{name}.csv", columns(name, token)) for token, name in enumerate(("train", "test"))
+    }
+    leaks = prepare(options(**paths, label="y", id="id", fields={"x": "category"})).leaks
+    assert leaks.ids_seen_before == {"validation": 0, "test": 0}
+
+
+def speakers(name, groups, token, folder):
+    rows = {"speaker": [f"s{row % groups}" for row in range(60)], "y": ["p", "q"] * 30}
+    return write(folder / f"{name}.parquet", {**rows, "x": [[row, token] for row in range(60)]})
+
+
+GROUP = {"by": "group", "column": "speaker", "seed": 1}
+
+
+@pytest.mark.parametrize("by", ["group", "fold"])
+def test_groups_of_a_test_file_are_compared_with_those_of_train(options, tmp_path, by):
+    paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 4, 1, tmp_path)}
+    keys = {"label": "y", "fields": {"x": "category"}, **paths}
+    split = GROUP if by == "group" else {"by": "fold", "column": "speaker", "folds": 3}
+    if by == "fold":
+        keys["validation"] = keys.pop("test")
+    dataset = prepare(options(**keys, split=split))
+    last = "test" if by == "group" else "validation"
+    assert dataset.leaks.groups_seen_before[last] >= 30 and not dataset.leaks.is_apart(last)
+    assert any("group" in line for line in dataset.leaks.warnings())
+
+
+def test_on_leak_acts_on_shared_groups(options, tmp_path):
+    paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 15, 1, tmp_path)}
+    keys = {"label": "y", "fields": {"x": "category"}, **paths}
+    with pytest.raises(InputError, match="group"):
+        prepare(options(**keys, split={**GROUP, "on_leak": "error"}))
+    dropped = prepare(options(**keys, split={**GROUP, "on_leak": "drop"}))
+    assert dropped.leaks.dropped["test"] == 48 and len(dropped.splits["test"].labels) == 12
+    assert dropped.leaks.is_apart("test")
+
+
+def test_groups_that_are_apart_and_files_without_the_column_give_no_warning(options, tmp_path):
+    train = speakers("train", 12, 0, tmp_path)
+    test = write(tmp_path / "test.parquet", {"x": [[row, 1] for row in range(10)], "y": ["p", "q"] * 5})
+    leaks = prepare(options(train=train, test=test, label="y", fields={"x": "category"}, split=GROUP)).leaks
+    assert leaks.groups_seen_before == {"validation": 0, "test": 0} and leaks.is_apart("test")
+
+
+BY_TIME = {"by": "time", "column": "at", "seed": 1}
+
+
+@pytest.mark.parametrize(("start", "reaching"), [(0, 59), (30, 29), (60, 0)])
+def test_a_test_file_before_the_end_of_train_is_found(options, tmp_path, start, reaching):
+    def file(name, first, token):
+        rows = {"at": list(range(first, first + 60)), "y": ["p", "q"] * 30, "x": [[row, token] for row in range(60)]}
+        return write(tmp_path / f"{name}.parquet", rows)
+
+    keys = {
+        "label": "y",
+        "fields": {"x": "category"},
+        "train": file("train", 0, 0),
+        "test": file("test", start, 1),
+    }
+    leaks = prepare(options(**keys, split=BY_TIME)).leaks
+    assert leaks.reaching_into == {"validation": 0, "test": reaching}
+    assert leaks.is_apart("test") is (leaks.reaching_into["test"] == 0)
+
+
+def test_sequences_that_run_into_the_time_of_test_are_counted(options, tmp_path):
+    lasting = 8
+    events = {"card": [], "at": [], "shop": [], "y": []}
+    for card in range(60):
+        for at in range(card, card + lasting + 1, 4):
+            for name, value in zip(events, (card, at, f"s{card}", "pq"[card % 2]), strict=True):
+                events[name].append(value)
+    path = write(tmp_path / "t.parquet", events)
+    keys = {"train": path, "label": "y", "group_by": "card", "order_by": "at", "fields": {"shop": "category"}}
+    split = {**BY_TIME, "validation": 0.2, "test": 0.2}
+    dataset = prepare(options(**keys, split=split))
+    begins = min(dataset.splits["test"].ids.cast(pa.int64()).to_pylist())
+    assert dataset.leaks.reaching_into["test"] == sum(card + lasting > begins for card in range(begins))
+    earlier = prepare(options(**keys, split={**split, "on_leak": "drop_earlier"}))
+    assert max(id + lasting for id in earlier.splits["train"].ids.cast(pa.int64()).to_pylist()) <= begins
