@@ -12,6 +12,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hypothesis import settings
 from omegaconf import OmegaConf
+from support.config_files import share_config_files
 from support.shell import Shell
 
 from seqclf.config.documentation import CONF
@@ -20,6 +21,8 @@ from seqclf.data.prepare import DataOptions
 # A first call may import modules, and other programs may use the processor.
 settings.register_profile("without deadlines", deadline=None)
 settings.load_profile("without deadlines")
+
+share_config_files()
 
 
 def pytest_configure() -> None:

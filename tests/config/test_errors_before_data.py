@@ -5,6 +5,7 @@ import sys
 from importlib import import_module
 
 import pytest
+from hydra._internal.hydra import Hydra
 from lightning.pytorch.callbacks import Callback
 from support.command_modules import command_module
 from torch import nn
@@ -409,6 +410,8 @@ def error_line(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.parquet").write_text("not parquet at all")
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    # Hydra composes a config twice: first to learn if it is a multirun, which none of these is.
+    monkeypatch.setattr(Hydra, "get_mode", lambda *_, **__: None)
 
     def run(command, *overrides):
         monkeypatch.setattr(sys, "argv", [command, *overrides, "hydra.run.dir=run"])

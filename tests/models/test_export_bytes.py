@@ -34,8 +34,15 @@ def start(seed, folder, *kinds):
     return wait
 
 
-def test_exports_in_one_process_are_equal(tmp_path):
-    first = digests("adaptive", tmp_path)  # its step is another export in between
+@pytest.fixture(scope="module")
+def adaptive(tmp_path_factory):
+    """A folder with an adaptive network and its step, exported once, and the digests of the two files."""
+    folder = tmp_path_factory.mktemp("adaptive")
+    return folder, digests("adaptive", folder)
+
+
+def test_exports_in_one_process_are_equal(adaptive, tmp_path):
+    _, first = adaptive  # the step is another export in between
     assert digests("adaptive", tmp_path) == first
 
 
@@ -74,11 +81,10 @@ def test_carried_values_of_a_loop_are_sorted_by_name():
     assert sorted(sorted_wiring) == sorted(wiring), "each value keeps what is carried to it"
 
 
-def test_a_file_holds_nothing_of_the_process_that_wrote_it(tmp_path):
+def test_a_file_holds_nothing_of_the_process_that_wrote_it(adaptive):
     """No paths of its installation, which are private, and no lines of the source."""
-    model, fields = network("adaptive")
-    export_onnx(model, fields, tmp_path / "model.onnx")
-    content = (tmp_path / "model.onnx").read_bytes()
+    folder, _ = adaptive
+    content = (folder / "model.onnx").read_bytes()
     assert not [word for word in (b".py", b"eval_with_key", b"site-packages", b"stack_trace") if word in content]
 
 

@@ -7,6 +7,7 @@ import torch
 import tqdm
 import wandb  # noqa: F401
 from hydra import compose, initialize_config_dir
+from support.config_files import share_config_files
 from support.torchlib_registry import share_registry
 
 import seqclf.command_options
@@ -22,6 +23,7 @@ import seqclf.training.losses  # noqa: F401
 from seqclf.config.documentation import CONF, Command, command_names
 
 share_registry()
+share_config_files()
 for command in command_names():  # Hydra looks for its plugins once, and config files are read once
     Command(command).all_keys()
 with initialize_config_dir(str(CONF), version_base="1.3"):

@@ -36,17 +36,17 @@ def test_a_sample_of_few_rows_holds_all():
 
 
 def test_a_sample_of_many_rows_is_uniform_and_reproducible():
-    def render_svg():
+    def sampled():
         sample = Sample()
         for part in np.array_split(np.arange(10 * SAMPLE_ROWS), 40):
             sample.update(part)
         return sample.rows
 
-    rows = render_svg()
+    rows = sampled()
     assert len(rows) == SAMPLE_ROWS == len(np.unique(rows)) and (np.diff(rows) > 0).all()
     tenths = np.histogram(rows, 10, (0, 10 * SAMPLE_ROWS))[0]
     assert abs(tenths - SAMPLE_ROWS / 10).max() < 5 * (SAMPLE_ROWS / 10) ** 0.5
-    np.testing.assert_array_equal(rows, render_svg())
+    np.testing.assert_array_equal(rows, sampled())
 
 
 def test_a_sample_keeps_at_most_as_many_rows_as_asked_for():

@@ -65,14 +65,14 @@ def assert_same(long, short):
     assert long.leaks == short.leaks
 
 
-def render_svg(draw):
+def rows_of(draw):
     return [draw(length) for length in LENGTHS.tolist()]
 
 
-NUMBERS = render_svg(lambda length: (10.0 ** GENERATOR.integers(0, 8, length)).tolist())
-GAPPED = render_svg(lambda length: [None if x < 0.3 else x for x in GENERATOR.random(length).tolist()])
-TIMES = render_svg(lambda length: np.cumsum(GENERATOR.exponential(60, length)).tolist())
-CODES = render_svg(lambda length: [f"c{code}" for code in GENERATOR.zipf(1.5, length).clip(0, 40)])
+NUMBERS = rows_of(lambda length: (10.0 ** GENERATOR.integers(0, 8, length)).tolist())
+GAPPED = rows_of(lambda length: [None if x < 0.3 else x for x in GENERATOR.random(length).tolist()])
+TIMES = rows_of(lambda length: np.cumsum(GENERATOR.exponential(60, length)).tolist())
+CODES = rows_of(lambda length: [f"c{code}" for code in GENERATOR.zipf(1.5, length).clip(0, 40)])
 MISSING = {"kind": "number", "missing": "last"}
 
 
@@ -100,7 +100,7 @@ def test_long_texts_give_the_dataset_of_their_kept_parts(options, tmp_path, side
     """Words have one letter, as the merges of bpe are learned from words, not from tokens."""
     # As bytes, é is two tokens, of which truncation may keep one.
     alphabet = [*"abcdefghi"] if kind == "byte" else [*"abcdefghiéあ"]
-    letters = render_svg(lambda length: list(GENERATOR.choice(alphabet, length)))
+    letters = rows_of(lambda length: list(GENERATOR.choice(alphabet, length)))
     long, short = tables(side, {"text": letters})
     tables_ = [{**table, "text": [joint.join(row) for row in table["text"]]} for table in (long, short)]
     paths = [write(tmp_path / f"{number}.parquet", table) for number, table in enumerate(tables_)]
