@@ -25,7 +25,7 @@ FIELD: dict[str, Any] = {
     "name": str,
     "kind": str,
     "columns": Where([str], lambda columns: len(columns) > 0, "a list of one column or more"),
-    "values": one_of("integer", "string"),
+    "values": one_of("integer", "boolean", "text", "string"),
     "width": (Where(int, lambda width: 1 <= width <= MAX_WIDTH, f"a whole number from 1 to {MAX_WIDTH}"), None),
     "separator": (Where(str, lambda text: text != "", "a text of one character or more"), None),
     "options": dict,

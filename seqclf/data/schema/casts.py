@@ -61,6 +61,33 @@ def element_type(kind: str) -> str:
     return kind[: kind.rindex("[")] if kind.endswith("]") else kind
 
 
+def spelled_sql(value: str, kind: str) -> str:
+    """A typed value, or the values of a list, as text: the same for 1 and 1.0, and for a day and its midnight.
+
+    Text stays as it is written. `kind`: DuckDB type of the value.
+    """
+    if kind.endswith("]"):
+        entry = f"entry{kind.count('[')}"
+        return f"list_transform({value}, lambda {entry}: {spelled_sql(entry, element_type(kind))})"
+    text = f"CAST({value} AS VARCHAR)"
+    if kind in ("DOUBLE", "FLOAT"):
+        is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
+        return f"CASE WHEN {is_whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
+    if kind.startswith("DECIMAL"):
+        return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
+    if kind.startswith("TIMESTAMP"):
+        # Not in the time zone of the machine.
+        zoned = kind in ("TIMESTAMP WITH TIME ZONE", "TIMESTAMPTZ_NS")
+        moment = f"CAST({value} AS TIMESTAMPTZ) AT TIME ZONE 'UTC'" if zoned else f"CAST({value} AS TIMESTAMP)"
+        return f"regexp_replace(CAST({moment} AS VARCHAR), ' 00:00:00$', '')"
+    return text
+
+
+def boolean_sql(text: str) -> str:
+    """Text of a boolean as DuckDB spells it: `true` for True and TRUE. Other text stays as it is."""
+    return f"CASE WHEN lower(trim({text})) IN ('true', 'false') THEN lower(trim({text})) ELSE {text} END"
+
+
 def number(text: str) -> str:
     """Text as a number: null for words that mean a missing value, infinite (and so refused) for all other words."""
     missing = ", ".join(quote_literal(word) for word in MISSING_WORDS)

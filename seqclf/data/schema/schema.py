@@ -26,7 +26,8 @@ class Field:
     """One value of every token: what a schema stores of it. Its encoder knows everything else (see `FieldEncoder`).
 
     `kind`: name of the encoder's class (see `encoding.registry`). `columns`: one, or several that are the channels of
-    one field. `values`: `integer` or `string`, the type of a category's values. `width`: channels of a number field as
+    one field. `values`: the type of a category's values: `integer`, `boolean`, `text`, or `string` of
+    bundles before 0.4, which spells 1.0 and 1 apart. `width`: channels of a number field as
     the file has them. `separator`: between the elements of a list in a text cell. `options`: those that were set.
 
     >>> Field("amount", "number", ("amount", "fee"), width=2, options={"log": True}).column

@@ -92,9 +92,9 @@ def test_dates_in_json_lines_stay_as_they_are_written(tmp_path):
 @pytest.mark.parametrize(
     ("column", "expected"),
     [
-        (pa.array([[2**64 - 1, 5]] * 20, pa.list_(pa.uint64())), ("category", "string")),
-        (pa.array([[5]] * 19 + [[2**64 - 1]], pa.list_(pa.uint64())), ("category", "string")),
-        (pa.array([[True, False]] * 20), ("category", "string")),
+        (pa.array([[2**64 - 1, 5]] * 20, pa.list_(pa.uint64())), ("category", "text")),
+        (pa.array([[5]] * 19 + [[2**64 - 1]], pa.list_(pa.uint64())), ("category", "text")),
+        (pa.array([[True, False]] * 20), ("category", "boolean")),
         (pa.array([[Decimal("1.50")]] * 20), ("number", 1)),
         (pa.array([[1, 2]] * 20, pa.list_(pa.int8())), ("category", "integer")),
         (pa.array([[-1, 2]] * 20), ("number", 1)),
@@ -106,7 +106,7 @@ def test_columns_of_unusual_types_keep_every_value(tmp_path, column, expected):
     assert inferred(path) == expected
     kind, detail = expected
     values, width = (detail, None) if kind == "category" else ("string", detail)
-    texts = [[str(token).lower() if values == "string" else token for token in row] for row in column.to_pylist()]
+    texts = [[token if values == "integer" else str(token).lower() for token in row] for row in column.to_pylist()]
     numbers = (
         [[[float(v) for v in token] if width == 2 else float(token) for token in row] for row in column.to_pylist()]
         if (kind == "number")

@@ -26,19 +26,19 @@ def inferred(cells, **options):
     ("cells", "expected"),
     [
         ([[1, 2], [3]] * 5, ("category", "integer", None)),
-        ([["u", "v"], ["w"]] * 5, ("category", "string", None)),
+        ([["u", "v"], ["w"]] * 5, ("category", "text", None)),
         ([[0.5, 2.0], [3.0]] * 5, ("number", 1, None)),
         ([[[0.5, 2.0]], [[3.0, 1.0]]] * 5, ("number", 2, None)),
         ([[[0.5]], [[3.0]]] * 5, ("number", 1, None)),
         (["[1, 2]", "[3]"] * 5, ("category", "integer", None)),
-        (["[a, 2]", "[b]"] * 5, ("category", "string", None)),
+        (["[a, 2]", "[b]"] * 5, ("category", "text", None)),
         (["[1.5, 2]", "[3]"] * 5, ("number", 1, None)),
         (["[3]"] * 8 + ["[1.5, 2]"] * 2, ("number", 1, None)),
         (["[3]"] * 9 + ["[1.5, 2]"], ("category", "integer", None)),
         (["[-3]"] * 10, ("number", 1, None)),
         (["[[1, 2], [3, 4]]"] * 10, ("number", 2, None)),
         ([[None, 1], None] * 5, ("category", "integer", None)),
-        (["[9223372036854775808]"] * 10, ("category", "string", None)),
+        (["[9223372036854775808]"] * 10, ("category", "text", None)),
         (["hello you", "there"] * 5, ("text", None, None)),
     ],
 )
@@ -54,7 +54,7 @@ def test_ascending_integers_are_numbers_and_others_are_codes():
 
 def test_a_separator_makes_lists_of_text_but_not_of_brackets():
     assert inferred(["1 2", "3"] * 5, list_separator=" ") == ("category", "integer", " ")
-    assert inferred(["a;b", "c"] * 5, list_separator=";") == ("category", "string", ";")
+    assert inferred(["a;b", "c"] * 5, list_separator=";") == ("category", "text", ";")
     assert inferred(["[1, 2]", "[3]"] * 5, list_separator=" ") == ("category", "integer", None)
     named = schema({"x": ["[1, 2]"] * 10}, fields={"x": "category"}, list_separator=" ").fields[0]
     assert (named.values, named.separator) == ("integer", None)

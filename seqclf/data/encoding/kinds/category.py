@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, time
+from datetime import UTC, datetime, time
+from decimal import Decimal
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,15 +21,17 @@ from seqclf.data.ragged import list_lengths, list_offsets, list_values
 from seqclf.data.schema.casts import (
     TEXT_TYPES,
     WHOLE_NUMBER_TYPES,
+    boolean_sql,
     bracketed_numbers,
     bracketed_texts,
     element_type,
     may_hold_fractions,
+    spelled_sql,
     split_list,
     whole_number,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import infer_elements
+from seqclf.data.schema.cell_types import infer_elements, list_cells
 from seqclf.data.schema.field_options import Option, choice_option, text_option
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
@@ -76,16 +79,17 @@ class CategoryEncoder(ListEncoder):
     @classmethod
     def complete_list(cls, field: Field, cells: pa.ChunkedArray) -> Field:
         elements, _ = infer_elements(cells, field.separator)
-        return replace(field, values="integer" if elements == "integer" else "string")
+        values = (entry for cell in list_cells(cells, field.separator) for entry in cell)
+        return replace(field, values="integer" if elements == "integer" else text_or_boolean(values))
 
     @classmethod
     def complete_event(cls, field: Field, cells: pa.ChunkedArray, separator: str | None) -> Field:
         # As text, 007 is not 7. uint64 does not fit the int64 of integer categories.
         integers = pa.types.is_integer(cells.type) and cells.type != pa.uint64()
-        return replace(field, values="integer" if integers else "string")
+        return replace(field, values="integer" if integers else text_or_boolean(cells.to_pylist()))
 
     def describe(self) -> str:
-        return ", ".join(filter(None, [f"{self.field.values}s", super().describe()]))
+        return ", ".join(filter(None, [value_noun(self.field), super().describe()]))
 
     @property
     def element_type(self) -> pa.DataType:
@@ -93,33 +97,39 @@ class CategoryEncoder(ListEncoder):
 
     @property
     def expected(self) -> str:
-        return f"a list of {self.field.values}s"
+        return f"a list of {value_noun(self.field)}"
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
             parts = split_list(cell, self.field.separator)
             if not self.integers:
-                return f"TRY_CAST({parts} AS VARCHAR[])"
+                return self._texts_sql(parts, "VARCHAR[]")
             exact = f"TRY_CAST({parts} AS BIGINT[])"
             return f"CASE WHEN {may_hold_fractions(cell)} THEN {whole_numbers(parts)} ELSE {exact} END"
         if not self.integers:
-            return bracketed_texts(cell)
+            return self._texts_sql(bracketed_texts(cell), "VARCHAR[]")
         exact = bracketed_numbers(cell, "BIGINT[]")
         return f"CASE WHEN {may_hold_fractions(cell)} THEN {whole_numbers(cell)} ELSE {exact} END"
 
     def elements_sql(self, column: str, kind: str) -> str:
         if not self.integers:
-            return f"TRY_CAST({column} AS VARCHAR[])"
+            return self._texts_sql(column, kind)
         is_whole = WHOLE_NUMBER_TYPES.fullmatch(element_type(kind))
         return f"TRY_CAST({column} AS BIGINT[])" if is_whole else whole_numbers(column)
 
     def value_sql(self, value: str, kind: str) -> str:
         if self.integers:
             return f"TRY_CAST({value} AS BIGINT)" if WHOLE_NUMBER_TYPES.fullmatch(kind) else whole_number(value)
-        return f"NULLIF(CAST({value} AS VARCHAR), '')" if kind in TEXT_TYPES else f"CAST({value} AS VARCHAR)"
+        if kind not in TEXT_TYPES:
+            return f"CAST({value} AS VARCHAR)" if self.field.values == "string" else spelled_sql(value, kind)
+        text = f"NULLIF(CAST({value} AS VARCHAR), '')"
+        return boolean_sql(text) if self.field.values == "boolean" else text
+
+    def _texts_sql(self, column: str, kind: str) -> str:
+        return texts_sql(column, kind, self.field.values)
 
     def element_from_python(self, entry: Any) -> Any:
-        return None if entry is None else value_from_python(entry, self.integers)
+        return None if entry is None else value_from_python(entry, self.field.values)
 
     def stage(self, column: pa.Array) -> pa.Array:
         """Return lists of provisional codes, or of hashed ids."""
@@ -157,15 +167,50 @@ class CategoryEncoder(ListEncoder):
         self.vocabulary.restore(state)
 
 
-def value_from_python(value: Any, integers: bool) -> int | str:
+def value_noun(field: Field) -> str:
+    """The name of a field's values for users."""
+    return {"integer": "integers", "boolean": "booleans"}.get(field.values, "strings")
+
+
+def text_or_boolean(values: Iterable[Any]) -> str:
+    """The type of values that are no integers: booleans, also as the words of one spelling, or texts.
+
+    >>> text_or_boolean(["True", "False"]), text_or_boolean(["True", "true"])
+    ('boolean', 'text')
+    """
+    present = [value for value in values if value is not None]
+    if not all(isinstance(value, (bool, str)) for value in present):
+        return "text"
+    distinct = set(present) - {""}
+    spellings = ({True, False}, {"true", "false"}, {"True", "False"}, {"TRUE", "FALSE"})
+    return "boolean" if distinct and any(distinct <= words for words in spellings) else "text"
+
+
+def texts_sql(column: str, kind: str, values: str) -> str:
+    """SQL of a list, or a list of lists, as texts. `kind`: its DuckDB type. `values`: see `Field`."""
+    nesting = "[]" * max(1, kind.count("["))
+    if values == "string" or element_type(kind) in ('"NULL"', *TEXT_TYPES) or not kind.endswith("]"):
+        texts = f"TRY_CAST({column} AS VARCHAR{nesting})"
+        spelled = f"list_transform({texts}, lambda entry: {boolean_sql('entry')})"
+        return spelled if values == "boolean" and nesting == "[]" else texts
+    return spelled_sql(column, kind)
+
+
+def value_from_python(value: Any, values: str) -> int | str:
     """Convert a Python value to a text, or to an integer. Raises ValueError for what is none, as a table would refuse.
 
-    >>> value_from_python("7.0", integers=True)
-    7
+    `values`: see `Field`.
+
+    >>> value_from_python("7.0", "integer"), value_from_python(7.0, "text"), value_from_python("7.0", "text")
+    (7, '7', '7.0')
     """
     if isinstance(value, (list, tuple, dict, set, np.ndarray)):
         raise ValueError(f"a token is one value, not a {type(value).__name__}")
-    if not integers:
+    if values == "boolean" and isinstance(value, str) and value.strip().lower() in ("true", "false"):
+        return value.strip().lower()
+    if values in ("text", "boolean"):
+        return _spelled(value)
+    if values == "string":
         return _text(value)
     if (isinstance(value, float) and value.is_integer()) or type(value) is int:
         return int(value)
@@ -173,6 +218,24 @@ def value_from_python(value: Any, integers: bool) -> int | str:
     if match is None:
         raise ValueError(f"{value} is not an integer")
     return int(match[1])
+
+
+def _spelled(value: Any) -> str:
+    """Return a value as `casts.spelled_sql` spells it.
+
+    >>> _spelled(7.0), _spelled(Decimal("1.50")), _spelled(datetime(2026, 1, 2)), _spelled("7.0")
+    ('7', '1.5', '2026-01-02', '7.0')
+    """
+    if isinstance(value, np.datetime64):
+        value = value.astype("datetime64[us]").item()
+    if isinstance(value, (float, np.floating)) and float(value).is_integer() and abs(float(value)) < 1e15:
+        return str(int(value))
+    if isinstance(value, Decimal):
+        return f"{value:f}".rstrip("0").rstrip(".") if "." in f"{value:f}" else f"{value:f}"
+    if isinstance(value, datetime):
+        value = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
+        return _text(value).removesuffix(" 00:00:00")
+    return _text(value)
 
 
 def _text(value: Any) -> str:

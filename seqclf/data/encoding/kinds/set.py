@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import NO_ENCODERS, EncodedField, EncoderState, FieldEncoder, ReadColumns
-from seqclf.data.encoding.kinds.category import value_from_python
+from seqclf.data.encoding.kinds.category import texts_sql, value_from_python, value_noun
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.vocabulary import VOCABULARY_OPTIONS, Vocabulary
 from seqclf.data.field_spec import COMBINATIONS, BagSpec
@@ -128,7 +128,7 @@ class SetEncoder(ListEncoder):
         return replace(field, values=_value_type(cells, None, events=True))
 
     def describe(self) -> str:
-        return ", ".join(filter(None, [f"sets of {self.field.values}s", super().describe()]))
+        return ", ".join(filter(None, [f"sets of {value_noun(self.field)}", super().describe()]))
 
     @property
     def element_type(self) -> pa.DataType:
@@ -136,7 +136,7 @@ class SetEncoder(ListEncoder):
 
     @property
     def expected(self) -> str:
-        return f"a list of lists of {self.field.values}s"
+        return f"a list of lists of {value_noun(self.field)}"
 
     def text_sql(self, cell: str) -> str:
         if self.field.separator is not None:
@@ -151,7 +151,8 @@ class SetEncoder(ListEncoder):
     def elements_sql(self, column: str, kind: str) -> str:
         is_null = kind.startswith('"NULL"')  # no cell, or no token, has a value
         if is_null or kind == "JSON" or is_nested(element_type(kind)):
-            return self._typed_sql(column)
+            typed = is_nested(element_type(kind)) and not self.integers
+            return texts_sql(column, kind, self.field.values) if typed else self._typed_sql(column)
         if self.option("separator") is None:
             raise self._single_values(kind)
         return f"list_transform(TRY_CAST({column} AS VARCHAR[]), lambda token: {self._split_sql('token')})"
@@ -180,7 +181,7 @@ class SetEncoder(ListEncoder):
 
     def value_sql(self, value: str, kind: str) -> str:
         if is_nested(kind) or kind == '"NULL"':
-            return self._values_sql(value)
+            return self._values_sql(value) if self.integers else texts_sql(value, kind, self.field.values)
         if kind in TEXT_TYPES and self.option("separator") is None:
             return self._values_sql(bracketed_texts(f"NULLIF(trim({value}), '')"))
         return self._split_sql(f"CAST({value} AS VARCHAR)")
@@ -204,7 +205,7 @@ class SetEncoder(ListEncoder):
             return None
         if isinstance(entry, str) or not hasattr(entry, "__iter__"):
             raise ValueError(f"{entry} is not a list of values")
-        return [None if value is None else value_from_python(value, self.integers) for value in entry]
+        return [None if value is None else value_from_python(value, self.field.values) for value in entry]
 
     def parse_element(self, entry: Any) -> Any:
         separator = self.option("separator")
@@ -313,14 +314,14 @@ def _rows(cells: pa.ChunkedArray, separator: str | None, events: bool) -> list[l
 
 
 def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> str:
-    """`integer` if all values are stored as integers of 64 bits, else `string`: as text, 007 is not 7."""
+    """`integer` if all values are stored as integers of 64 bits, else `text`: as such, 007 is not 7."""
     rows = _rows(cells, separator, events)
     values = [value for tokens in rows for token in tokens for value in token if value is not None]
     innermost = cells.type
     while is_list(innermost):
         innermost = innermost.value_type
     are_integers = all(type(value) is int and abs(value) <= MAX_INTEGER for value in values)
-    return "integer" if values and are_integers and innermost != pa.uint64() else "string"
+    return "integer" if values and are_integers and innermost != pa.uint64() else "text"
 
 
 def _is_number(value: Any) -> bool:

@@ -10,9 +10,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.table_files import write
 
 from seqclf.data.encoding.kinds.category import CategoryEncoder, value_from_python
-from seqclf.data.schema.casts import whole_number
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.casts import spelled_sql, whole_number
 from seqclf.data.schema.schema import Field
 
 VALUES = st.lists(st.lists(st.sampled_from(["a", "b", "c", "d", None]), min_size=1, max_size=6), min_size=1, max_size=8)
@@ -98,7 +100,7 @@ def test_dictionary_columns_are_encoded_like_plain_ones():
 def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
     with duckdb.connect() as connection:
         ((text,),) = connection.execute("SELECT ?::VARCHAR", [value]).fetchall()
-    assert value_from_python(value, integers=False) == text
+    assert value_from_python(value, "string") == text
 
 
 @pytest.mark.parametrize(
@@ -112,7 +114,7 @@ def test_a_value_of_python_is_the_token_that_it_is_in_a_table(value):
     ],
 )
 def test_a_value_of_numpy_is_the_token_that_it_is_in_a_table(value, text):
-    assert value_from_python(value, integers=False) == text
+    assert value_from_python(value, "string") == text
 
 
 @pytest.mark.parametrize(
@@ -138,4 +140,104 @@ def test_a_value_of_python_is_an_integer_where_it_is_one_in_a_table(value, sql):
     with duckdb.connect() as connection:
         ((expected,),) = connection.execute(f"SELECT {whole_number(sql)}").fetchall()
     with pytest.raises(ValueError, match="is not an integer") if expected is None else nullcontext():
-        assert value_from_python(value, integers=True) == expected
+        assert value_from_python(value, "integer") == expected
+
+
+@pytest.mark.parametrize(
+    ("sql", "value"),
+    [
+        ("1.0::DOUBLE", 1.0),
+        ("1::INTEGER", 1),
+        ("-0.0::DOUBLE", -0.0),
+        ("1.5::FLOAT", np.float32(1.5)),
+        ("0.1::FLOAT", np.float32(0.1)),
+        ("1e20::DOUBLE", 1e20),
+        ("1.50::DECIMAL(5, 2)", Decimal("1.50")),
+        ("100.00::DECIMAL(5, 2)", Decimal("100.00")),
+        ("100::DECIMAL(5, 0)", Decimal("100")),
+        ("true", True),
+        ("DATE '2020-01-02'", datetime.date(2020, 1, 2)),
+        ("TIMESTAMP '2020-01-02 00:00:00'", datetime.datetime(2020, 1, 2)),
+        ("TIMESTAMP_NS '2020-01-02 03:04:05.5'", datetime.datetime(2020, 1, 2, 3, 4, 5, 500_000)),
+        ("TIMESTAMP_S '2020-01-02 03:04:05'", np.datetime64("2020-01-02T03:04:05", "s")),
+        (
+            "TIMESTAMPTZ '2020-01-02 01:00:00+01'",
+            datetime.datetime(2020, 1, 2, 1, tzinfo=datetime.timezone(datetime.timedelta(hours=1))),
+        ),
+        ("'1.0'", "1.0"),
+        ("'007'", "007"),
+        ("'True'", "True"),
+    ],
+)
+def test_a_typed_value_has_one_spelling(sql, value):
+    with duckdb.connect() as connection:
+        connection.execute("SET TimeZone = 'Asia/Tokyo'")
+        ((kind,),) = connection.execute(f"SELECT typeof({sql})").fetchall()
+        expected = value_from_python(value, "text")
+        for scalar, shown in ((sql, kind), (f"[{sql}]", f"{kind}[]"), (f"[[{sql}]]", f"{kind}[][]")):
+            ((text,),) = connection.execute(f"SELECT {spelled_sql(scalar, shown)}").fetchall()
+            assert np.array(text, object).ravel().tolist() == [expected]
+
+
+SAME = [
+    (pa.array([1.0, 2.0, None]), pa.array([1, 2, None]), ["1", "2", ""]),
+    (pa.array([True, False, None]), None, ["True", "False", ""]),
+    (pa.array([Decimal("1.50"), Decimal("2.00")]), pa.array([1.5, 2.0]), ["1.5", "2"]),
+    (
+        pa.array([datetime.date(2020, 1, 2), datetime.date(2020, 1, 3)]),
+        pa.array([datetime.datetime(2020, 1, 2), datetime.datetime(2020, 1, 3)]),
+        ["2020-01-02"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("train", "same", "texts"), SAME)
+@pytest.mark.parametrize("lists", [False, True])
+def test_the_same_values_of_another_format_are_known(tmp_path, options, train, same, texts, lists):
+    """A vocabulary of typed values knows them in files of other types, and in CSV."""
+    rows = 24
+
+    def file(name, cells):
+        codes = np.arange(rows * 2) % len(cells)
+        cells = pa.array(cells).take(pa.array(codes))
+        keys = {"row": np.repeat(np.arange(rows), 2), "y": np.repeat(["a", "b"] * (rows // 2), 2)}
+        if lists:
+            column = pa.ListArray.from_arrays(pa.array(np.arange(0, rows * 2 + 1, 2), pa.int32()), cells)
+            return write(
+                tmp_path / name,
+                {"x": column.to_pylist() if name.endswith("csv") else column, "y": pa.array(keys["y"][::2])},
+            )
+        return write(
+            tmp_path / name,
+            {"x": cells.to_pylist() if name.endswith("csv") else cells, **{k: pa.array(v) for k, v in keys.items()}},
+        )
+
+    events = {} if lists else {"group_by": "row"}
+    fields = {"x": {"kind": "category", "missing": "value"}}
+    path = file("train.parquet", train)
+    for name, cells in (("test.parquet", same), ("test.csv", texts)):
+        if cells is None or (lists and name.endswith("csv")):
+            continue
+        dataset = prepare(
+            options(
+                train=path,
+                test=file(name, cells),
+                label="y",
+                fields=fields,
+                cache_dir=tmp_path / f"cache of {name}",
+                **events,
+            )
+        )
+        assert dataset.report["test"].unknown_tokens == 0 and len(dataset.splits["test"].labels) == rows
+
+
+@pytest.mark.parametrize(
+    ("words", "values"), [(["True", "False"], "boolean"), (["True", "true"], "text"), (["T", "F"], "text")]
+)
+def test_words_of_one_spelling_are_booleans(tmp_path, options, words, values):
+    columns = {"row": np.repeat(np.arange(20), 2).tolist(), "x": words * 20, "y": ["a", "a", "b", "b"] * 10}
+    keys = {"label": "y", "group_by": "row", "fields": {"x": "category"}}
+    test = write(tmp_path / "test.parquet", {**columns, "x": pa.array([True, False] * 20)})
+    dataset = prepare(options(train=write(tmp_path / "t.csv", columns), test=test, **keys))
+    assert dataset.schema.fields[0].values == values
+    assert (dataset.report["test"].unknown_tokens == 0) is (values == "boolean")

@@ -27,12 +27,12 @@ VALUES = st.lists(st.sampled_from(["a", "b", "c", "d"]), max_size=5)
 ROWS = st.lists(st.lists(VALUES, min_size=1, max_size=4), min_size=1, max_size=6)
 
 
-def set_field(values="string", **options):
+def set_field(values="text", **options):
     return Field("x", "set", ("x",), values, options=options)
 
 
-def batch_of(rows, values="string"):
-    kind = pa.string() if values == "string" else pa.int64()
+def batch_of(rows, values="text"):
+    kind = pa.string() if values == "text" else pa.int64()
     return pa.record_batch({"x": pa.array(rows, pa.list_(pa.list_(kind)))})
 
 
@@ -40,7 +40,7 @@ def staged(encoder, record_batch):
     return pa.record_batch({"x": encoder.stage(record_batch.column("x"))})
 
 
-def fitted(rows, values="string", **options):
+def fitted(rows, values="text", **options):
     encoder = make_encoder(set_field(values, **options))
     train = staged(encoder, batch_of(rows, values))
     encoder.fit(lambda *names: iter([train]))
@@ -185,24 +185,24 @@ def test_codes_beyond_64_bits_are_texts(events):
     tokens = pa.array([[2**63, 1], [5]], pa.list_(pa.uint64()))
     cells = tokens if events else pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), tokens)
     field = SetEncoder.complete(set_field(), pa.table({"x": cells}), None, events)
-    assert field.values == "string"
+    assert field.values == "text"
 
 
 @pytest.mark.parametrize(
     ("cells", "kind", "values"),
     [
-        ([[["a", "b"], []], [["c"]]], "set", "string"),
+        ([[["a", "b"], []], [["c"]]], "set", "text"),
         ([[[3, 1], [2]], [[]]], "set", "integer"),
         ([[[3, 1], [2, 2]]], "number", "string"),
         ([[[0.5], [2, 2]]], "number", "string"),
         ([[[-3], [2, 2]]], "number", "string"),
-        ([["[1, 2]", "[3]"]], "category", "string"),
-        ([["a", "b"]], "category", "string"),
+        ([["[1, 2]", "[3]"]], "category", "text"),
+        ([["a", "b"]], "category", "text"),
         ([[[1, 2, 3], [4, 5, 6]]] * 30 + [[[1, 2, 3], [4, 5]]], "number", "string"),
         ([[[1, 2, 3]]] * 30 + [[[]]], "number", "string"),
         ([[["1.5", "2.5"], ["3", "4"]]], "number", "string"),
-        ([[["0389", "I10"], ["042"]]], "set", "string"),
-        ([[["0389", "401"], ["042"]]], "set", "string"),
+        ([[["0389", "I10"], ["042"]]], "set", "text"),
+        ([[["0389", "401"], ["042"]]], "set", "text"),
     ],
 )
 def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kind, values):
@@ -217,7 +217,7 @@ def test_lists_of_texts_and_of_codes_are_sets_and_other_lists_are_not(cells, kin
         assert field.kind == kind
 
 
-def refusals(rows, values="string", **options):
+def refusals(rows, values="text", **options):
     schema = Schema((set_field(values, **options),))
     problems = check_rows(batch_of(rows, values), schema, make_encoders(schema.fields))
     return {row: problem.reason for row, problem in problems.first_problems.items()}
@@ -243,10 +243,10 @@ def test_missing_tokens_are_empty_sets_and_missing_values_are_left_out():
 @pytest.mark.parametrize(
     ("values", "value", "expected"),
     [
-        ("string", [["a"], ("b", 1), {"c"}, np.array(["d"])], [["a"], ["b", "1"], ["c"], ["d"]]),
+        ("text", [["a"], ("b", 1), {"c"}, np.array(["d"])], [["a"], ["b", "1"], ["c"], ["d"]]),
         ("integer", [[1, 2.0], np.array([3])], [[1, 2], [3]]),
-        ("string", ["ab"], ValueError),
-        ("string", "ab", ValueError),
+        ("text", ["ab"], ValueError),
+        ("text", "ab", ValueError),
         ("integer", [[1.5]], ValueError),
         ("integer", [3], ValueError),
     ],
