@@ -44,21 +44,30 @@ class PredictedSequence(JsonResult):
     no_cuda: str | None = None
 
 
+MAX_STRANGE_SHARE = 0.25  # of tokens, from which on a file is hardly like those of training
+
+
 @dataclass(frozen=True, kw_only=True)
 class PredictedFile(JsonResult):
     """The JSON line of `predict input=…`. `rows` were read, `refused` of them have no prediction.
 
+    `unknown_share` of the tokens hold a value that training did not have, and `far_share` a number further than 10
+    standard deviations from the mean of training: another unit, or another population.
     `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt. `provider`, `no_cuda`: see
     `ModelSession`.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"tokens_read", "share_read", "no_cuda"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
+        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda"}
+    )
 
     output: str
     rows: int
     refused: int
     seconds: float
     rows_per_s: float
+    unknown_share: float | None = None
+    far_share: float | None = None
     tokens_read: int | None = None
     share_read: float | None = None
     provider: str
@@ -176,6 +185,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     """Predict every row of `input` and write one row to `output` for each, in the same order."""
     from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
     from seqclf.bundle.row_writers import open_writer
+    from seqclf.documents.terminal import console
 
     source, output = _files(classifier, config)
     started, rows, refused = time.perf_counter(), 0, 0
@@ -186,6 +196,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     id_type = first[0].columns.column("id").type if has_id else None
     schema = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
     tokens = tokens_read = 0
+    encoded = unknown = far = 0  # tokens
     with open_writer(output, schema) as sink:
         for batch, predictions in itertools.chain([first], stream):
             ids = batch.columns.column("id") if has_id else None
@@ -193,16 +204,27 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
             sink.write_batch(guard_formulas(table) if config.csv_guard else table)
             rows += len(predictions.errors)
             refused += sum(error is not None for error in predictions.errors)
+            encoded, unknown, far = encoded + predictions.tokens, unknown + predictions.unknown, far + predictions.far
             if predictions.tokens_read is not None:
                 tokens += int(classifier.kept_lengths(predictions).sum())
                 tokens_read += int(predictions.tokens_read.sum())
     seconds = time.perf_counter() - started
+    unknown_share, far_share = (round(count / max(1, encoded), 4) for count in (unknown, far))
+    if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
+        console.print(
+            f"warning: {unknown_share:.0%} of the tokens hold a value that training did not have, {far_share:.0%} a number "
+            "far from those of training; compare the columns, their types and units with those of training",
+            style="yellow",
+            soft_wrap=True,
+        )
     return PredictedFile(
         output=str(output),
         rows=rows,
         refused=refused,
         seconds=round(seconds, 3),
         rows_per_s=round(rows / seconds, 1),
+        unknown_share=unknown_share,
+        far_share=far_share,
         tokens_read=tokens_read if classifier.may_halt else None,
         share_read=round(tokens_read / max(1, tokens), 4) if classifier.may_halt else None,
         provider=classifier.provider,

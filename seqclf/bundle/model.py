@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
-from seqclf.bundle.predictions import Predictions, SequencePrediction
+from seqclf.bundle.predictions import Predictions, SequencePrediction, count_strange
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, open_session, thread_count
@@ -216,12 +216,14 @@ class BundleModel:
         logits = np.full((columns.num_rows, len(self.classes)), np.nan, np.float32)
         lengths, tokens_read = np.zeros((2, columns.num_rows), np.int64)
         usable = np.flatnonzero(problems.usable)
+        tokens = np.zeros(3, np.int64)  # all, unknown, far
         for rows in self._parts(columns, usable):
             sequences, original_lengths = encode(self.encoders, columns.take(pa.array(rows)), self.schema.truncation)
             limit, column = self.schema.max_length, self.schema.fields[0].column
             problems.mark(rows[original_lengths == 0], column, EMPTY_REASON)
             if limit is not None and self.schema.truncate == "error":
                 problems.mark(rows[original_lengths > limit], column, too_long_reason(original_lengths, self.schema))
+            tokens += len(next(iter(sequences.fields.values()))), *count_strange(self.specs, sequences.fields)
             encoded = np.flatnonzero(problems.usable[rows])
             result = self.read(take(sequences, encoded))
             finite = np.isfinite(result.logits).all(axis=1)
@@ -235,7 +237,8 @@ class BundleModel:
         # Refused rows have NaN logits, which cannot be compared. Whatever is chosen for them is replaced by -1.
         predicted = self.decision.choose(np.nan_to_num(logits))
         predicted = np.where(lengths > 0, predicted, -1)
-        return Predictions(logits, probabilities, predicted, lengths, errors, tokens_read if self.may_halt else None)
+        read = tokens_read if self.may_halt else None
+        return Predictions(logits, probabilities, predicted, lengths, errors, read, *tokens.tolist())
 
     def _parts(self, columns: pa.RecordBatch, rows: np.ndarray) -> list[np.ndarray]:
         """Cut `rows` into parts of about `MAX_ENCODED_TOKENS` tokens. Texts, which are no tokens yet, stay together."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.data.field_spec import UNKNOWN_IDS, FieldSpec
 from seqclf.data.schema.schema import Label
 
 
@@ -73,12 +75,32 @@ def predictions_table(
     return pa.record_batch(arrays, schema=predictions_schema(classes, labels.type, ids.type, may_halt=may_halt))
 
 
+FAR = 10.0
+
+
+def count_strange(specs: Sequence[FieldSpec], fields: Mapping[str, np.ndarray]) -> tuple[int, int]:
+    """Count the encoded tokens with an unknown value, and those with a number that is `FAR` from those of training."""
+    length = len(next(iter(fields.values())))
+    unknown, far = np.zeros((2, length), bool)
+    for spec in specs:
+        values = fields.get(spec["name"])
+        if values is None:
+            continue
+        if spec["kind"] in UNKNOWN_IDS:
+            unknown |= (values == UNKNOWN_IDS[spec["kind"]]).reshape(length, -1).any(axis=1)
+        elif spec["kind"] == "number":
+            far |= (np.abs(values[:, np.array(spec["scaled"], bool)]) > FAR).any(axis=1)
+    return int(unknown.sum()), int(far.sum())
+
+
 class Predictions(NamedTuple):
     """Predictions of consecutive rows.
 
     `logits`, `probabilities`: (N, C), NaN in refused rows. `predicted`: (N,) class numbers, -1 in refused rows.
     `lengths`: (N,) tokens before truncation, 0 in refused rows. `errors`: why a row was refused, None if it was not.
-    `tokens_read`: (N,), 0 in refused rows; None for a model that always reads whole sequences.
+    `tokens_read`: (N,), 0 in refused rows; None for a model that always reads whole sequences. `tokens` of all rows
+    that could be encoded: `unknown` ones hold a value that training did not have, `far` ones a number further than
+    `FAR` standard deviations from the mean of training.
     """
 
     logits: np.ndarray
@@ -87,10 +109,13 @@ class Predictions(NamedTuple):
     lengths: np.ndarray
     errors: list[str | None]
     tokens_read: np.ndarray | None = None
+    tokens: int = 0
+    unknown: int = 0
+    far: int = 0
 
     def part(self, start: int, stop: int) -> Predictions:
         """Return the predictions of the rows from `start` up to `stop`."""
         rows = slice(start, stop)
-        logits, probabilities, predicted, lengths, errors, read = self
+        logits, probabilities, predicted, lengths, errors, read, *_ = self
         read = None if read is None else read[rows]
         return Predictions(logits[rows], probabilities[rows], predicted[rows], lengths[rows], errors[rows], read)

@@ -17,7 +17,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
-from seqclf.evaluation.slices import LabelledPredictions, LengthSlice, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -174,7 +174,7 @@ def evaluate_split(
     (0.5, [(2, 2, 1.0), (3, 5, 1.0), (6, 9, 0.0)])
     """
     labels = outputs.labels.astype(np.int64)
-    predictions = LabelledPredictions(
+    predictions = ScoredRows(
         labels, decision.choose(outputs.logits), decision.probabilities(outputs.logits), classes, positive
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)

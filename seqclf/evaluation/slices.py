@@ -50,7 +50,7 @@ def length_buckets(lengths: np.ndarray) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class LabelledPredictions:
+class ScoredRows:
     """Labels and predictions of rows. `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C)."""
 
     labels: np.ndarray
@@ -60,7 +60,7 @@ class LabelledPredictions:
     positive: str | None
 
 
-def slices_by_length(predictions: LabelledPredictions, lengths: np.ndarray) -> list[LengthSlice]:
+def slices_by_length(predictions: ScoredRows, lengths: np.ndarray) -> list[LengthSlice]:
     """Metrics of each length bucket. `lengths`: (N,) tokens before truncation."""
     slices = []
     for low, high in length_buckets(lengths):
@@ -69,7 +69,7 @@ def slices_by_length(predictions: LabelledPredictions, lengths: np.ndarray) -> l
     return slices
 
 
-def slice_metrics(predictions: LabelledPredictions, rows: np.ndarray) -> SliceMetrics:
+def slice_metrics(predictions: ScoredRows, rows: np.ndarray) -> SliceMetrics:
     """Metrics of the rows where `rows` (N,) is true."""
     labels, probabilities = predictions.labels[rows].astype(np.int64), predictions.probabilities[rows]
     confusion = confusion_matrix(labels, predictions.predicted[rows], len(predictions.classes))

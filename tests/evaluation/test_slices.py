@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, average_precision_score
 
-from seqclf.evaluation.slices import BUCKETS, LabelledPredictions, length_buckets, slice_metrics, slices_by_length
+from seqclf.evaluation.slices import BUCKETS, ScoredRows, length_buckets, slice_metrics, slices_by_length
 
 
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=200))
@@ -29,7 +29,7 @@ def test_slice_metrics_equal_those_of_the_rows_alone():
     lengths, labels = generator.integers(1, 50, 400), generator.integers(0, 2, 400)
     score = generator.random(400)
     probabilities, predicted = np.stack([1 - score, score], axis=1), (score > 0.3).astype(int)
-    predictions = LabelledPredictions(labels, predicted, probabilities, ["no", "yes"], "yes")
+    predictions = ScoredRows(labels, predicted, probabilities, ["no", "yes"], "yes")
     slices = slices_by_length(predictions, lengths)
     assert sum(part.rows for part in slices) == 400
     for part in slices:

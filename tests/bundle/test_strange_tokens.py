@@ -1,0 +1,53 @@
+"""Values that training did not have, and numbers far from those of training, are counted and warned of."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from support.table_files import write
+from support.untrained_task import data_options, make_task
+
+from seqclf.bundle.predictions import count_strange
+from seqclf.bundle.runtime import Classifier
+from seqclf.data.prepare import prepare
+from seqclf.predict import predict_file
+from seqclf.runs.export import write_bundle
+
+FIELDS = {"shop": "category", "amount": "number"}
+
+
+def columns(shops, factor=1.0):
+    generator = np.random.default_rng(0)
+    rows = [generator.choice(shops, 5).tolist() for _ in range(40)]
+    amounts = [(factor * generator.normal(3, 1, 5)).tolist() for _ in range(40)]
+    return {"shop": rows, "amount": amounts, "y": ["a", "b"] * 20}
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("strange")
+    path = write(folder / "train.parquet", columns(["s", "t", "u"]))
+    dataset = prepare(data_options(folder / "cache", train=str(path), label="y", fields=FIELDS))
+    write_bundle(make_task(dataset.description()), folder / "bundle", {})
+    return folder / "bundle"
+
+
+@pytest.mark.parametrize(
+    ("shops", "factor", "unknown", "far"),
+    [(["s", "t"], 1.0, 0.0, 0.0), (["S", "T"], 1.0, 1.0, 0.0), (["s", "t"], 100.0, 0.0, 1.0)],
+)
+def test_the_result_of_a_file_has_the_shares(bundle, tmp_path, capsys, shops, factor, unknown, far):
+    path = write(tmp_path / "new.parquet", columns(shops, factor))
+    keys = {"input": path, "output": tmp_path / "out.parquet", "csv_guard": False}
+    result = predict_file(Classifier(bundle, device="cpu"), SimpleNamespace(**keys))
+    assert (result.unknown_share, result.far_share) == (unknown, pytest.approx(far, abs=0.02))
+    assert ("warning" in capsys.readouterr().err) is bool(unknown or far)
+
+
+def test_a_token_counts_once():
+    specs = [
+        {"name": "a", "kind": "category", "size": 9},
+        {"name": "n", "kind": "number", "width": 2, "scaled": [True, False]},
+    ]
+    fields = {"a": np.array([0, 1, 0]), "n": np.array([[11.0, 0], [0, 99], [-12, 0]], np.float32)}
+    assert count_strange(specs, fields) == (2, 2)
