@@ -212,8 +212,8 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     unknown_share, far_share = (round(count / max(1, encoded), 4) for count in (unknown, far))
     if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
         console.print(
-            f"warning: {unknown_share:.0%} of the tokens hold a value that training did not have, {far_share:.0%} a number "
-            "far from those of training; compare the columns, their types and units with those of training",
+            f"warning: {unknown_share:.0%} of the tokens hold a value that training did not have, {far_share:.0%} a "
+            "number far from those of training; compare the columns, their types and units with those of training",
             style="yellow",
             soft_wrap=True,
         )
