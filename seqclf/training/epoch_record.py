@@ -160,8 +160,8 @@ class EpochRecord(Checkpoint):
 
     `positive`: the positive label and its recall on validation, which may be None. None without a positive label.
 
-    The rows, and the last validation of the running epoch, travel in checkpoints, so a resumed run keeps them. It is a `Checkpoint` because Lightning calls
-    those after the module has logged its epoch, and all other callbacks before.
+    The rows, and the last validation of the running epoch, travel in checkpoints, so a resumed run keeps them. It is a
+    `Checkpoint` because Lightning calls those after the module has logged its epoch, and all other callbacks before.
     """
 
     def __init__(self, path: Path, show: Callable[[EpochRow, str, tuple[str, float | None] | None], None]):
