@@ -126,13 +126,14 @@ def _copy(source: Path, target: Path) -> None:
 
 
 def checkpoints(folder: Path, every: int | None = None, resumed: Path | None = None) -> list[ModelCheckpoint]:
-    """Return callbacks that write `best.ckpt`, of the best epoch, and `last.ckpt`, of the latest one.
+    """Return callbacks that write `best.ckpt`, of the best validation, and `last.ckpt`, of the latest epoch.
 
     `every`: write `last.ckpt` after each so many optimizer steps too. `resumed`: the checkpoint that the run resumes.
     """
     common: dict[str, Any] = {"dirpath": folder, "enable_version_counter": False}
+    # Where a validation ends, so that the file holds the weights that were validated.
     best = BestCheckpoint(
-        resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=True, **common
+        resumed, filename="best", monitor=MONITORED, mode="max", save_on_train_epoch_end=False, **common
     )
     # Separate callbacks, because Lightning's `save_last` saves only where the best is saved too.
     last = LastCheckpoint(filename="last", monitor=None, save_on_train_epoch_end=True, **common)

@@ -150,6 +150,7 @@ def _sizes(tensor: Tensor) -> str:
 # Corrections to Lightning's checkpoints, so that a resumed run equals one that was never interrupted.
 
 GRADIENTS = "accumulated_gradients"
+LOGGED = "logged_values"
 
 
 def finish_progress(checkpoint: dict[str, Any]) -> None:

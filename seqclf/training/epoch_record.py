@@ -18,7 +18,7 @@ from seqclf.batching.datamodule import Batch
 from seqclf.documents.formatting import shortened
 from seqclf.documents.terminal import console
 from seqclf.evaluation.alarms import find_alarms
-from seqclf.evaluation.metrics import MAIN_METRICS, ConfusionMetrics, confusion_metrics, epoch_value, metric_title
+from seqclf.evaluation.metrics import MAIN_METRICS, confusion_metrics, epoch_value, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.system.atomic_files import write_output
 from seqclf.system.environment import resident_mb
@@ -35,21 +35,18 @@ NOTICEABLE = 0.001  # change of a loss that counts
 def epoch_note(
     row: Mapping[str, Any],
     earlier: Sequence[Mapping[str, Any]],
-    metrics: ConfusionMetrics | None,
-    classes: list[str],
-    positive: str | None,
+    alarm: str | None,
     monitor: str,
 ) -> str:
     """A note on the epoch `row` of metrics.csv.
 
-    `earlier`: the rows before it. `metrics`: those of its validation, if there was one. `monitor`: the validation
-    metric that decides which epoch is best.
+    `earlier`: the rows before it. `alarm`: the gravest alarm about its validation. `monitor`: the validation metric
+    that decides which epoch is best.
     """
-    if metrics is None or "validation/recall" not in row:
+    if "validation/recall" not in row:
         return "not validated"
-    alarms = find_alarms(metrics, classes, positive)
-    if alarms:
-        return alarms[0].text  # a class that is never predicted matters more than any trend
+    if alarm is not None:
+        return alarm  # a class that is never predicted matters more than any trend
     name, sign = metric_title(monitor), -1 if monitor == "loss" else 1
     validated = [epoch for epoch in (*earlier, row) if epoch.get(f"validation/{monitor}") not in (None, "")]
     if not validated or validated[-1] is not row:
@@ -138,19 +135,40 @@ class EpochRow(NamedTuple):
         )
 
 
+class Validation(NamedTuple):
+    """Result of the last validation in an epoch.
+
+    `scores`: by `validation/metric`, those that are defined. `alarm`: the gravest alarm about it. `recall`: that of the
+    positive label, None without one.
+    """
+
+    scores: dict[str, float]
+    alarm: str | None
+    recall: float | None
+
+    @classmethod
+    def of(cls, result: EpochScores, classes: list[str], positive: str | None) -> Validation:
+        assert result.confusion is not None, "validation counts a confusion matrix"
+        metrics = confusion_metrics(result.confusion, classes)
+        alarms = find_alarms(metrics, classes, positive)
+        recall = None if positive is None else metrics.recall_by_class[positive]
+        return cls(named_scores("validation", result), alarms[0].text if alarms else None, recall)
+
+
 class EpochRecord(Checkpoint):
     """Keeps a row per epoch, writes them to `path` (metrics.csv) and passes each to `show(row, monitor, positive)`.
 
     `positive`: the positive label and its recall on validation, which may be None. None without a positive label.
 
-    The rows travel in checkpoints, so a resumed run keeps those before it. It is a `Checkpoint` because Lightning calls
-    those after the module has logged its epoch, and all other callbacks before.
+    The rows, and the last validation of the running epoch, travel in checkpoints, so a resumed run keeps them. It is a
+    `Checkpoint` because Lightning calls those after the module has logged its epoch, and all other callbacks before.
     """
 
     def __init__(self, path: Path, show: Callable[[EpochRow, str, tuple[str, float | None] | None], None]):
         self.path = path
         self.show = show
         self.rows: list[EpochRow] = []
+        self.validation: Validation | None = None  # the last one of the running epoch
         self._start_clock({}, 0.0)
 
     @property
@@ -159,10 +177,17 @@ class EpochRecord(Checkpoint):
         return [row.to_dict() for row in self.rows]
 
     def state_dict(self) -> dict[str, Any]:
-        return {"history": self.history, "seen": dict(self.counts), "seconds": time.perf_counter() - self.start}
+        return {
+            "history": self.history,
+            "seen": dict(self.counts),
+            "seconds": time.perf_counter() - self.start,
+            "validation": None if self.validation is None else self.validation._asdict(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = [EpochRow.from_dict(row) for row in state_dict["history"]]
+        validation = state_dict.get("validation")  # older checkpoints have none
+        self.validation = None if validation is None else Validation(**validation)
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
@@ -188,13 +213,16 @@ class EpochRecord(Checkpoint):
         self.counts["cells"] += len(batch.host_lengths) * longest
         self.last_step_end = time.perf_counter()
 
+    def on_validation_end(self, trainer: pl.Trainer, task: Any) -> None:
+        if not trainer.sanity_checking:
+            self.validation = Validation.of(task.epoch_scores["validation"], task.classes, task.positive)
+
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
-        scores: dict[str, float] = {}
-        for split, result in task.epoch_scores.items():
-            scores |= named_scores(split, result)
-        validation = task.epoch_scores.get("validation")
-        # Else an epoch without validation would repeat the scores of the one before.
-        task.epoch_scores = {}
+        # An epoch without validation must not repeat the scores of the one before.
+        validation, self.validation = self.validation, None
+        scores = named_scores("train", task.epoch_scores["train"])
+        if validation is not None:
+            scores |= validation.scores
         row = EpochRow(
             epoch=trainer.current_epoch,
             step=trainer.global_step,
@@ -204,17 +232,9 @@ class EpochRecord(Checkpoint):
             scores=scores,
             observation="",
         )
-        metrics = None if validation is None else _confusion_metrics(validation, task.classes)
         # Notes of other callbacks, on changes that were made at the start of the epoch.
         notes = [getattr(callback, "epoch_note", "") for callback in trainer.callbacks]  # type: ignore[attr-defined]
-        note = epoch_note(
-            row.to_dict(),
-            self.history,
-            metrics,
-            task.classes,
-            task.positive,
-            task.monitor,
-        )
+        note = epoch_note(row.to_dict(), self.history, None if validation is None else validation.alarm, task.monitor)
         self.rows.append(row._replace(observation="; ".join(filter(None, [*notes, note]))))
         if trainer.is_global_zero:
             speed = {f"system/{name}": value for name, value in row.speed._asdict().items()}
@@ -222,7 +242,7 @@ class EpochRecord(Checkpoint):
                 logger.log_metrics({**speed, "epoch": row.epoch}, row.step)
             # After every epoch, so that a killed run keeps its record.
             self._write()
-            recall = None if metrics is None or task.positive is None else metrics.recall_by_class[task.positive]
+            recall = None if validation is None else validation.recall
             self.show(self.rows[-1], task.monitor, None if task.positive is None else (task.positive, recall))
 
     def _speed(self, device: torch.device) -> Speed:
@@ -242,11 +262,6 @@ class EpochRecord(Checkpoint):
         writer.writeheader()
         writer.writerows(self.history)
         write_output(self.path, text.getvalue())
-
-
-def _confusion_metrics(result: EpochScores, classes: list[str]) -> ConfusionMetrics:
-    assert result.confusion is not None, "validation counts a confusion matrix"
-    return confusion_metrics(result.confusion, classes)
 
 
 def show_epoch(row: EpochRow, monitor: str, positive: tuple[str, float | None] | None) -> None:

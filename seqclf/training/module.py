@@ -24,6 +24,7 @@ from seqclf.models.training_loss import training_loss
 from seqclf.system.state_validation import error_context
 from seqclf.training.checkpoint import (
     GRADIENTS,
+    LOGGED,
     check_size,
     check_trusted,
     check_weights,
@@ -98,9 +99,10 @@ class SequenceTask(pl.LightningModule):
         self.step_loss = torch.tensor(0.0)  # mean loss of the last batch
         self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
-        self.epoch_scores: dict[str, EpochScores] = {}  # by split, of the running epoch
+        self.epoch_scores: dict[str, EpochScores] = {}  # by split, the last ones
         self.changes_structure = False  # True: its network in a checkpoint may be another one (see StructureSchedule)
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
+        self.logged_values: dict[str, Tensor] = {}  # what callbacks may monitor, from a checkpoint
         self.model = build_classifier(model, dataset["fields"], len(self.classes))
         freeze_weights(self.model, frozen)
         self.loss = build_loss(loss, self.classes, dataset["class_counts"])
@@ -145,12 +147,14 @@ class SequenceTask(pl.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         save_gradients(checkpoint, self, self.trainer)
+        checkpoint[LOGGED] = {name: value.detach().clone() for name, value in self.trainer.callback_metrics.items()}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})
+        self.logged_values = checkpoint.get(LOGGED, {})
 
     def _take_structure(self, saved: Mapping[str, Any]) -> None:
         """Build the network of the checkpoint whose weights are about to be loaded."""
@@ -164,7 +168,10 @@ class SequenceTask(pl.LightningModule):
     def on_train_start(self) -> None:
         self.last_logged_step = self.global_step
         load_gradients(self.gradients, self)
-        self.gradients = {}
+        # Callbacks that monitor a validation see the last one, as if the run had not stopped.
+        values = {name: value.to(self.device) for name, value in self.logged_values.items()}
+        self.trainer.callback_metrics.update(values)
+        self.gradients, self.logged_values = {}, {}
 
     def configure_gradient_clipping(
         self,

@@ -19,7 +19,7 @@ from seqclf.config.targets import locate
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
-from seqclf.training.checkpoint import check_weights, read_checkpoint
+from seqclf.training.checkpoint import LOGGED, check_weights, read_checkpoint
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
 from seqclf.training.structure_schedule import StructureSchedule
@@ -128,6 +128,9 @@ RECORD = {  # state of an `EpochRecord`
     "seconds": float,
 }
 
+VALIDATION = {"scores": Each(float), "alarm": (str, None), "recall": (float, None)}  # of the running epoch
+MONITORABLE = Each(Where(Tensor, lambda value: value.ndim == 0, "a number"))
+
 # Names of callbacks in a checkpoint → the settings that add them.
 SETTINGS = {StructureSchedule.__qualname__: "structure", EarlyStopping.__qualname__: "patience"}
 
@@ -225,12 +228,15 @@ def _check_parts(state: Mapping[str, Any], task: SequenceTask, path: Any) -> Non
     """
     with error_context(f"checkpoint={path}", "it is damaged or of another version; train from the start"):
         require(state, RESUMED)
+        require(state.get(LOGGED, {}), MONITORABLE, LOGGED)
         check_weights(state["state_dict"], task.state_dict())
         for name, callback_state in state["callbacks"].items():
             if name.startswith(ModelCheckpoint.__qualname__):
                 _check_saver(name, callback_state)
             if name == EpochRecord.__qualname__:
                 require(callback_state, RECORD, f"callbacks.{name}")
+                # Older checkpoints have none.
+                require(callback_state.get("validation"), (VALIDATION, None), f"callbacks.{name}.validation")
         optimizer, schedule = task.make_optimizer(steps=1)
         try:
             optimizer.load_state_dict(copy.deepcopy(state["optimizer_states"][0]))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from seqclf.evaluation.alarms import find_alarms
 from seqclf.evaluation.metrics import confusion_metrics, epoch_value
 from seqclf.training.epoch_record import epoch_note
 
@@ -14,8 +15,8 @@ def epoch(recall, train_loss=0.5, validation_loss=0.5):
 
 
 def note_on_last(rows, confusion=HEALTHY):
-    metrics = confusion_metrics(np.array(confusion), CLASSES)
-    return epoch_note(rows[-1], rows[:-1], metrics, CLASSES, "yes", "recall")
+    alarms = find_alarms(confusion_metrics(np.array(confusion), CLASSES), CLASSES, "yes")
+    return epoch_note(rows[-1], rows[:-1], alarms[0].text if alarms else None, "recall")
 
 
 def test_the_note_says_how_long_ago_the_best_epoch_was():
@@ -46,20 +47,18 @@ def test_of_two_equal_epochs_the_exported_one_is_not_said_to_be_no_better():
 
 
 def test_the_best_epoch_is_chosen_by_the_monitored_metric():
-    metrics = confusion_metrics(np.array(HEALTHY), CLASSES)
     rows = [
         {**epoch(0.5, validation_loss=loss), "validation/average_precision": average_precision}
         for loss, average_precision in ((0.4, 0.7), (0.3, 0.6))
     ]
     notes = {
-        monitor: epoch_note(rows[1], rows[:1], metrics, CLASSES, "yes", monitor)
-        for monitor in ("loss", "average_precision", "recall")
+        monitor: epoch_note(rows[1], rows[:1], None, monitor) for monitor in ("loss", "average_precision", "recall")
     }
     assert notes["loss"] == "best loss so far"
     assert notes["average_precision"] == "average precision no better for 1 epoch"
     assert notes["recall"] == "as good as the best macro recall, at a lower loss"
     undefined = {key: value for key, value in rows[1].items() if key != "validation/average_precision"}
-    assert "not defined" in epoch_note(undefined, rows[:1], metrics, CLASSES, "yes", "average_precision")
+    assert "not defined" in epoch_note(undefined, rows[:1], None, "average_precision")
 
 
 def test_overfitting_needs_a_steady_trend_in_both_losses():
@@ -75,7 +74,7 @@ def test_an_alarm_takes_precedence_over_every_other_note():
 
 
 def test_an_epoch_without_validation_is_noted_as_such():
-    assert epoch_note({"train/loss": 0.5}, [], None, CLASSES, "yes", "recall") == "not validated"
+    assert epoch_note({"train/loss": 0.5}, [], None, "recall") == "not validated"
 
 
 def test_epochs_without_validation_are_ignored_in_comparisons():

@@ -2,16 +2,22 @@
 
 import copy
 import random
+import shutil
 
 import lightning.pytorch as pl
 import pytest
 import torch
 
 from seqclf.errors import InputError
+from seqclf.training.callbacks import checkpoints
+from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.resume import check_resumable
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec", "ignore:Checkpoint directory"
+    "ignore:.*does not have many workers",
+    "ignore:.*treespec, LeafSpec",
+    "ignore:Checkpoint directory",
+    "ignore:The dirpath has changed",
 )
 
 
@@ -101,6 +107,74 @@ def test_a_run_killed_anywhere_and_resumed_equals_an_unbroken_one(task, fit, spl
         for name, weight in unbroken.state_dict().items():
             assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
     assert len(save.saved) == len(save.moments), "every kill was tried"
+
+
+class CopyAfterBatches(pl.callbacks.Checkpoint):
+    """Copies the folder of a run, with a checkpoint of that moment, after each batch of the epoch 1.
+
+    `validated`: optimizer step → weights that were validated after it. `best`: copies of best.ckpt after a validation.
+    """
+
+    def __init__(self, folder):
+        self.folder, self.copies, self.best, self.validated = folder, [], [], {}
+
+    def on_train_batch_end(self, trainer, task, outputs, batch, batch_idx):
+        if trainer.current_epoch == 1:
+            trainer.save_checkpoint(self.folder / "last.ckpt")
+            self.copies.append(self.copy(f"after batch {batch_idx}") / "last.ckpt")
+
+    def on_validation_end(self, trainer, task):
+        self.validated[trainer.global_step] = copy.deepcopy(task.model.state_dict())
+        if trainer.current_epoch == 1:
+            self.best.append(self.copy(f"after step {trainer.global_step}") / "best.ckpt")
+
+    def copy(self, name):
+        return shutil.copytree(self.folder, self.folder.with_name(name))
+
+
+def saved_run(task, fit, folder, *more, checkpoint=None, **settings):
+    """Train, and return the rows of metrics.csv without what is measured, and best.ckpt."""
+    record = EpochRecord(folder / "metrics.csv", lambda *_: None)
+    hooks = [record, *checkpoints(folder, resumed=checkpoint), *more]
+    module = task(monitor="loss", optimizer={"lr": 0.05})
+    fit(module, checkpoint, callbacks=hooks, max_epochs=3, **settings)
+    measured = {"seconds", "tokens_per_s", "step_ms", "memory_mb"}
+    rows = [{name: value for name, value in row.items() if name not in measured} for row in record.history]
+    return rows, torch.load(folder / "best.ckpt", weights_only=True), module
+
+
+INSIDE_EPOCHS = [
+    {"val_check_interval": 3},
+    {"val_check_interval": 0.3},
+    {"val_check_interval": 0.3, "accumulate_grad_batches": 2},
+    {"val_check_interval": 0.4, "check_val_every_n_epoch": 2},
+    {"val_check_interval": 5, "check_val_every_n_epoch": None},
+    {"check_val_every_n_epoch": 2},
+]
+
+
+@pytest.mark.parametrize("settings", INSIDE_EPOCHS, ids=str)
+def test_a_run_killed_between_validations_keeps_their_scores_and_the_best_weights(task, fit, tmp_path, settings):
+    kills = CopyAfterBatches(tmp_path / "unbroken")
+    rows, best, unbroken = saved_run(task, fit, tmp_path / "unbroken", kills, **settings)
+    assert len(kills.copies) > 6 and len(kills.best) >= (1 if set(settings) == {"check_val_every_n_epoch"} else 2)
+    for checkpoint in kills.copies + kills.best:
+        moment = f"{checkpoint.parent.name}, {checkpoint.name}"
+        again, best_again, resumed = saved_run(task, fit, checkpoint.parent, checkpoint=checkpoint, **settings)
+        assert again == rows, moment
+        assert best_again["global_step"] == best["global_step"], moment
+        for name, weight in best["state_dict"].items():
+            assert torch.equal(weight, best_again["state_dict"][name]), (moment, name)
+        for name, weight in unbroken.state_dict().items():
+            assert torch.equal(weight, resumed.state_dict()[name]), (moment, name)
+
+
+@pytest.mark.parametrize("settings", [{"val_check_interval": 3}, {"check_val_every_n_epoch": 2}, {}], ids=str)
+def test_the_best_checkpoint_holds_the_weights_that_were_validated(task, fit, tmp_path, settings):
+    kills = CopyAfterBatches(tmp_path / "run")
+    _, best, _ = saved_run(task, fit, tmp_path / "run", kills, **settings)
+    for name, weight in kills.validated[best["global_step"]].items():
+        assert torch.equal(weight, best["state_dict"][f"model.{name}"]), name
 
 
 def test_outside_of_fit_the_loader_yields_every_row(task, fit, splits):
