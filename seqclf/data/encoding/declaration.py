@@ -12,7 +12,7 @@ from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.list_encoder import ListEncoder
 from seqclf.data.encoding.registry import built_in_kinds, encoder_class, make_encoder
 from seqclf.data.ragged import is_list
-from seqclf.data.schema.cell_types import is_text, looks_bracketed, looks_like_lists, mean_words
+from seqclf.data.schema.cell_types import has_decimal_commas, is_text, looks_bracketed, looks_like_lists, mean_words
 from seqclf.data.schema.field_options import text_option
 from seqclf.data.schema.schema import ARROW_TYPES, AS_TEXT, RESERVED_NAMES, Field, Schema, require_columns
 from seqclf.data.schema.truncation import SIDES
@@ -151,6 +151,13 @@ def inferred_event_fields(
         cells = sample.column(column)
         if column in skip or cells.null_count == len(cells):
             continue
+        if has_decimal_commas(cells):
+            query = f"SELECT * REPLACE (replace({column}, ',', '.') AS {column}) FROM input"
+            raise InputError(
+                where,
+                f"column '{column}' holds numbers with a comma, such as 1,5",
+                f'write a point: data.query="{query}", or name the fields',
+            )
         pattern = order_format if column in order_by and is_text(cells.type) else None
         is_time = column in order_by and pattern != AS_TEXT
         kind = "time" if is_time else _recognizing_kind(cells, separator, events=True)

@@ -15,7 +15,15 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.ragged import lengths_or_zero
 from seqclf.data.schema.casts import is_nested, plain, quote_identifier, raw_column
-from seqclf.data.schema.cell_types import infer_elements, is_text, looks_bracketed, split_cell
+from seqclf.data.schema.cell_types import (
+    MAX_ODD_SHARE,
+    infer_elements,
+    is_missing,
+    is_number,
+    is_text,
+    looks_bracketed,
+    split_cell,
+)
 from seqclf.data.schema.problems import BLANK_REASON, Problems, true_rows
 from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
@@ -198,9 +206,17 @@ class ListEncoder(FieldEncoder):
 
 
 def infer_values(cells: pa.ChunkedArray) -> str:
-    """Return the type of most cells of single values (see `infer_elements`)."""
+    """Return the type of cells of single values (see `infer_elements`), but for a few odd ones among numbers.
+
+    A cell such as `err` or `<5` refuses its row when it is read, wherever it stands in the file.
+    """
+    values = cells.to_pylist()
+    if is_text(cells.type):
+        odd = {row for row, value in enumerate(values) if not is_missing(value) and not is_number(value)}
+        if len(odd) <= MAX_ODD_SHARE * sum(not is_missing(value) for value in values):
+            values = [value for row, value in enumerate(values) if row not in odd]
     # The whole column as one list: its values are inferred like those of a list column.
-    return infer_elements(pa.chunked_array([pa.array([cells.to_pylist()])]), None)[0]
+    return infer_elements(pa.chunked_array([pa.array([values])]), None)[0]
 
 
 def parse_number(entry: Any) -> Any:

@@ -14,6 +14,8 @@ FILL_VALUE = 1e20  # fill values (1e20, 9.97e36, 3.4e38) reach it; measurements 
 SUSPICIOUS = 1e9  # a few values from here on may be broken readings
 MAX_SUSPICIOUS_COUNT, MAX_SUSPICIOUS_SHARE = 3, 0.01
 JUMP = 1e6  # ratio from the largest usual magnitude to the smallest extreme one; heavy tails leave no such gap
+MIN_FILL_MAGNITUDE = 999.0  # of numbers such as -9999 and 1e15, which stand for "no reading" where they are repeated
+MIN_FILL_RATIO = 10.0  # of their magnitude to that of all other values
 PRECISION = float(np.finfo(np.float32).eps)  # of the model's input
 ROUNDING = 8 * np.finfo(np.float64).eps
 
@@ -26,15 +28,24 @@ def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[floa
     values must also lie beyond a jump in magnitude, and be at least `FILL_VALUE`, or be few, at least `SUSPICIOUS` and
     far beyond the tail of the others.
 
+    A number of nines, or a power of ten, that is repeated and far beyond all others is extreme too (see `_is_fill`).
+
     `values`: (n,) a sample without NaN. `lowest`, `highest`: extremes of all values, sampled or not.
 
     >>> usual_range(np.array([1.0, 2.0, 3.0, 4.0, 1e38]), 1.0, 1e38)
+    (1.0, 4.0)
+    >>> usual_range(np.array([1.0, 2.0, -9999.0, 4.0, -9999.0]), -9999.0, 4.0)
     (1.0, 4.0)
     >>> usual_range(np.array([1e-17, -2e-17, 1e-17, 1e-17, 50.0]), -2e-17, 50.0) is None
     True
     """
     unsampled = [value for value in (lowest, highest) if not len(values) or not values.min() <= value <= values.max()]
     values = np.append(values, unsampled)
+    fills = [value for value in {lowest, highest} if _is_fill(value) and (values == value).sum() > 1]
+    usual = values[~np.isin(values, fills)]
+    are_few = len(values) / 2 < len(usual) < len(values) and usual.min() < usual.max()
+    if are_few and min(map(abs, fills)) >= MIN_FILL_RATIO * np.abs(usual).max():
+        return float(usual.min()), float(usual.max())
     magnitudes = np.sort(np.abs(values))
     with np.errstate(over="ignore"):
         jumps = (magnitudes[1:] >= SUSPICIOUS) & (magnitudes[1:] > JUMP * magnitudes[:-1])
@@ -49,6 +60,19 @@ def usual_range(values: np.ndarray, lowest: float, highest: float) -> tuple[floa
         if ROUNDING * abs(mean) < deviation < PRECISION * mean_and_deviation(values)[1]:
             return float(usual.min()), float(usual.max())
     return None
+
+
+def _is_fill(value: float) -> bool:
+    """Return True for a number that programs write where there is none: 9999, -99999, 1e15.
+
+    >>> [_is_fill(value) for value in (-9999.0, 1e15, 999999999.0, 9990.0, 99.0)]
+    [True, True, True, False, False]
+    """
+    if not MIN_FILL_MAGNITUDE <= abs(value) < FILL_VALUE or value != int(value):
+        return False
+    return not str(abs(int(value))).strip("9") or (
+        not str(abs(int(value)))[1:].strip("0") and str(abs(int(value)))[0] == "1"
+    )
 
 
 def _stands_out(magnitudes: np.ndarray, first_extreme: int) -> bool:
@@ -75,7 +99,10 @@ def may_have_outliers(mean: np.ndarray, deviation: np.ndarray, lowest: np.ndarra
     magnitude = np.maximum(np.abs(lowest), np.abs(highest))
     with np.errstate(invalid="ignore", over="ignore"):
         far = np.maximum(highest - mean, mean - lowest) > 9 * deviation
-    return (highest > lowest) & ((magnitude >= FILL_VALUE) | ((magnitude >= SUSPICIOUS) & far))
+    fill = np.vectorize(_is_fill, otypes=[bool])
+    return (highest > lowest) & (
+        (magnitude >= FILL_VALUE) | ((magnitude >= SUSPICIOUS) & far) | fill(lowest) | fill(highest)
+    )
 
 
 def mean_and_deviation(values: np.ndarray) -> tuple[float, float]:

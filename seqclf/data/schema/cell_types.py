@@ -10,6 +10,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import is_list
@@ -17,7 +18,9 @@ from seqclf.data.ragged import is_list
 MAX_CLOCK_CODES = 100  # more different integers that only ascend are a clock, not codes
 MIN_FRACTION_SHARE = 0.1  # of lists with fractions, from which on integers are measurements
 TIME = re.compile(r"\d{4}-\d\d?-\d\d?([T ]\d.*)?|\d+:\d\d(:\d\d(\.\d+)?)?")
+COMMA_NUMBER = re.compile(r"[+-]?\d+,\d+")
 MISSING_WORDS = ("", "na", "n/a", "nan", "null", "none", "?")
+MAX_ODD_SHARE = 0.05  # of the cells of a column of numbers or times that may be something else; more are codes
 MAX_INTEGER = 2**63 - 1
 Result = TypeVar("Result")
 
@@ -59,9 +62,16 @@ def looks_like_lists(cells: pa.ChunkedArray, separator: str | None) -> bool:
 
 
 def looks_timed(cells: pa.ChunkedArray) -> bool:
-    """True if every text is a date, a date with time, or a time of day."""
+    """True if texts, all but a few odd ones, are dates, dates with time, or times of day."""
     texts = _texts(cells) if is_text(cells.type) else []
-    return bool(texts) and all(TIME.fullmatch(text) for text in texts)
+    return bool(texts) and sum(not TIME.fullmatch(text) for text in texts) <= MAX_ODD_SHARE * len(texts)
+
+
+def has_decimal_commas(cells: pa.ChunkedArray) -> bool:
+    """True if texts, all but a few odd ones, are numbers with a comma, such as 1,5."""
+    texts = [text for text in _texts(cells) if not is_missing(text)] if is_text(cells.type) else []
+    odd = sum(not COMMA_NUMBER.fullmatch(text) and not is_number(text) for text in texts)
+    return any("," in text for text in texts) and odd <= MAX_ODD_SHARE * len(texts)
 
 
 def mean_words(cells: pa.ChunkedArray) -> float:
@@ -96,7 +106,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     widths: dict[int, int] = {}  # width of a vector → vectors
     distinct: set[int] = set()  # integers
     for entries in lists:
-        present = [entry for entry in entries if not _is_missing(entry)]
+        present = [entry for entry in entries if not is_missing(entry)]
         kind = max((_element_kind(entry, distinct, widths) for entry in present), default=None)
         if kind is not None:
             kinds[kind[1]] = kinds.get(kind[1], 0) + 1
@@ -105,7 +115,7 @@ def infer_elements(cells: pa.ChunkedArray, separator: str | None) -> tuple[str, 
     common = max(kinds, key=lambda name: kinds[name])
     if common == "integer":
         # Among codes, a word such as NA is one more code.
-        has_words = any(isinstance(entry, str) and _is_missing(entry) for entries in lists for entry in entries)
+        has_words = any(isinstance(entry, str) and is_missing(entry) for entries in lists for entry in entries)
         if has_words or max(distinct) > MAX_INTEGER:
             common = "string"
         elif _are_measurements(distinct, kinds.get("number", 0) / sum(kinds.values()), lists):
@@ -132,13 +142,22 @@ def _are_measurements(integers: set[int], fraction_share: float, lists: list[lis
     return len(integers) > MAX_CLOCK_CODES and _never_fall(lists)
 
 
-def _is_missing(entry: Any) -> bool:
+def is_missing(entry: Any) -> bool:
+    """True for null and for words that mean a missing value."""
     return entry is None or (isinstance(entry, str) and entry.strip().lower() in MISSING_WORDS)
+
+
+def is_number(entry: Any) -> bool:
+    """True for numbers, and for texts that spell one."""
+    try:
+        return np.isfinite(float(entry)) and not isinstance(entry, bool)
+    except (TypeError, ValueError):
+        return False
 
 
 def names_missing(cells: pa.ChunkedArray) -> bool:
     """True if a text cell holds a word for a missing value, such as NA."""
-    return is_text(cells.type) and any(isinstance(cell, str) and _is_missing(cell) for cell in cells.to_pylist())
+    return is_text(cells.type) and any(isinstance(cell, str) and is_missing(cell) for cell in cells.to_pylist())
 
 
 def holds_times(cells: pa.ChunkedArray, separator: str | None) -> bool:

@@ -409,3 +409,40 @@ def test_the_column_of_the_splits_is_no_inferred_field(options, tmp_path, ordere
     assert ("patient" in names) is (ordered_by is not None) and {"time", "shop", "amount"} <= names
     named = grouped(options, path, fields={"patient": "category"}, split=split, cache_dir=tmp_path / "named")
     assert [field.name for field in named.schema.fields] == ["patient"]
+
+
+def event_kinds(options, tmp_path, cells):
+    rows = len(cells)
+    columns = {"row": [row // 2 for row in range(rows)], "x": cells, "y": ["ab"[row // 2 % 2] for row in range(rows)]}
+    path = write(tmp_path / "t.csv", columns)
+    dataset = prepare(options(train=path, label="y", group_by="row", max_bad_share=0.5))
+    return dataset.schema.fields[0].kind, dataset.report["train"].refused
+
+
+@pytest.mark.parametrize("at", [3, 1500])
+@pytest.mark.parametrize("odd", ["err", "<5"])
+def test_one_odd_cell_among_numbers_costs_its_row_wherever_it_stands(options, tmp_path, at, odd):
+    cells = [f"{row % 97 + 0.5}" for row in range(2000)]
+    cells[at] = odd
+    assert event_kinds(options, tmp_path, cells) == ("number", 1)
+
+
+@pytest.mark.parametrize(("every", "kind"), [(50, "number"), (8, "category")])
+def test_many_odd_cells_are_codes(options, tmp_path, every, kind):
+    cells = [f"V{row}" if row % every == 0 else f"{row % 97}.5" for row in range(400)]
+    assert event_kinds(options, tmp_path, cells)[0] == kind
+
+
+def test_one_odd_time_costs_its_row(options, tmp_path):
+    cells = [f"2020-01-{row % 28 + 1:02} 10:00:00" for row in range(400)]
+    cells[4] = "yesterday"
+    assert event_kinds(options, tmp_path, cells) == ("time", 1)
+
+
+def test_a_decimal_comma_is_refused_with_the_query_that_mends_it(options, tmp_path):
+    cells = [f"{row % 97},5" for row in range(400)]
+    with pytest.raises(InputError) as caught:
+        event_kinds(options, tmp_path, cells)
+    assert "data.query=" in caught.value.remedy
+    kinds = event_kinds(options, tmp_path, [f"{row},5,1" for row in range(400)])
+    assert kinds[0] == "category"
