@@ -186,6 +186,9 @@ def _labels(y: Any) -> np.ndarray:
     missing = [row for row, label in enumerate(labels.tolist()) if _is_missing(label)]
     if missing:
         raise InputError("y", f"the label of row {missing[0]} is missing", "remove such rows")
+    blank = [row for row, label in enumerate(labels.tolist()) if isinstance(label, str) and not label.strip()]
+    if blank:
+        raise InputError(f"y: row {blank[0]}", f"the label is blank ({len(blank)} such rows)", "name it or remove them")
     return labels
 
 

@@ -13,6 +13,7 @@ from seqclf.data.encoding.encoders import encode
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
 
@@ -52,7 +53,6 @@ def predict_labelled(
     `label`: the column of the label. `table`: a label table to join by id instead. `explain`: explain the mistakes.
     Raises InputError if no row can be used.
     """
-    codes = {name: code for code, name in enumerate(classifier.classes)}
     labels: list[int] = []
     logits, lengths, refused = [], [], []
     mistakes: list[_Mistake] = []
@@ -60,17 +60,18 @@ def predict_labelled(
     for batch, predictions in classifier.predict_source(source, label if table is None else None, table):
         wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
         row_labels = batch.columns.column("label").to_pylist()
-        for row, (row_label, error) in enumerate(zip(row_labels, predictions.errors, strict=True)):
-            if error is None and row_label not in codes:
+        codes = label_codes(batch.columns.column("label"), classifier.classes).tolist()
+        for row, (row_label, code, error) in enumerate(zip(row_labels, codes, predictions.errors, strict=True)):
+            if error is None and code < 0:
                 error = (
                     f"{label} is '{row_label}', which the bundle does not know" if row_label else f"{label} is empty"
                 )
             if error is not None:
                 refused.append(f"{batch.file_of(row)}: row {batch.row_numbers[row]}: {error}")
                 continue
-            if predictions.predicted[row] != codes[row_label]:
-                wrong.append((float(predictions.probabilities[row, codes[row_label]]), len(labels), row))
-            labels.append(codes[row_label])
+            if predictions.predicted[row] != code:
+                wrong.append((float(predictions.probabilities[row, code]), len(labels), row))
+            labels.append(code)
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
         if predictions.tokens_read is not None:

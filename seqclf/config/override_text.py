@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 # Values that Hydra reads as the same text. Others hold its grammar (commas, brackets, quotes) or letters outside ASCII.
 PLAIN = re.compile(r"[\w./:@%+*?|&\\-]+( [\w./:@%+*?|&\\-]+)*", re.ASCII)
+KEY_MARKS, BACKSLASH = r"[\\()\[\]{}:=,]", r"\\\g<0>"  # keys in braces cannot be quoted
 WHOLE = re.compile(r"-?(0|[1-9]\d*)")
 
 
@@ -32,6 +34,23 @@ def quoted(value: str) -> str:
     text = re.sub(r"(\\*)\$\{", lambda match: f"{match[1] * 2}\\${{", text)  # or OmegaConf would look a key up
     text = re.sub(r"\\+$", lambda match: match[0] * 2, text)
     return f"{mark}{text}{mark}"
+
+
+def hydra_value(value: Any) -> str:
+    """Return a plain value (scalar, list or mapping) as Hydra's grammar reads it back, with its type.
+
+    >>> print(hydra_value([1, None, "a, b", {"x:y": "3"}]))
+    [1, null, 'a, b', {x\\:y: '3'}]
+    """
+    if isinstance(value, Mapping):
+        pairs = (f"{re.sub(KEY_MARKS, BACKSLASH, str(key))}: {hydra_value(part)}" for key, part in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(hydra_value, value))}]"
+    if isinstance(value, str):
+        is_text = is_plain(value) and value not in ("true", "false") and not WHOLE.fullmatch(value)
+        return value if is_text else quoted(value)
+    return json.dumps(value)
 
 
 def shell_word(text: str) -> str:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode_staged
@@ -21,7 +20,7 @@ from seqclf.data.ragged import Ragged, take
 from seqclf.data.schema.casts import ID, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.rows import Refusal
-from seqclf.data.schema.schema import Schema
+from seqclf.data.schema.schema import Schema, label_codes
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.stage_rows import FILE, Staged
 from seqclf.data.storage.checksums import Blocks
@@ -117,8 +116,7 @@ class StoreWriter:
 
     def _encoded(self, staged: pa.RecordBatch, splits: np.ndarray, groups: np.ndarray | None) -> EncodedBatch:
         sequences, original_lengths = encode_staged(self.encoders, staged, self.schema.truncation)
-        labels = pc.fill_null(pc.index_in(staged.column(LABEL), value_set=pa.array(self.classes)), -1)
-        codes = labels.to_numpy(zero_copy_only=False).astype(np.int64)
+        codes = label_codes(staged.column(LABEL), self.classes)
         return EncodedBatch(staged, sequences, original_lengths, codes, splits, groups)
 
     def _refuse(self, batch: EncodedBatch, files: list[str], parts: Mapping[str, _Part]) -> None:

@@ -22,16 +22,15 @@ def main(config: SearchConfig) -> SearchResult:
 
 
 def _search(config: SearchConfig) -> SearchResult:
-    import shlex
-
     from seqclf.config.hydra_command import config_folders, run_folder, typed_overrides
     from seqclf.config.user_keys import written_keys
     from seqclf.documents.terminal import console
-    from seqclf.search.space import as_overrides, known_keys
+    from seqclf.search.space import known_keys
     from seqclf.search.trials import (
         BEST,
         DATABASE,
         SearchResult,
+        best_command,
         completed_trials,
         draw_trials,
         open_study,
@@ -51,19 +50,19 @@ def _search(config: SearchConfig) -> SearchResult:
     # Every trial repeats what was typed for the training.
     typed = [text for text in typed_overrides() if not text.lstrip("+").startswith(("search.", "hydra."))]
     overrides = [*config_folders(), *typed]
-    study = open_study(folder, options, overrides)
+    study = open_study(folder, options, [*overrides, *options.trial_overrides])
     if getattr(config.logger, "group", "") is None:
         overrides.append(f"logger.group={folder.name}")
     if (before := len(study.trials)) > 0:
         console.print(f"goes on after {before} trials in {folder / DATABASE}", soft_wrap=True)
-    run_trials(study, options, overrides, folder, lambda trial: console.print(trial_line(trial), soft_wrap=True))
+    for_trials = [*overrides, *options.trial_overrides]
+    run_trials(study, options, for_trials, folder, lambda trial: console.print(trial_line(trial), soft_wrap=True))
     trials = completed_trials(study)
     best = trials[0]
     write_best(best, options.metric, folder / BEST)
     draw_trials(trials, options, folder / "search.png")
     console.print(trials_table(trials, options.metric))
-    again = shlex.join(["python", "-m", "seqclf.train", *overrides, *as_overrides(best.settings)])
-    console.print(f"best: {folder / BEST}, or\n  {again}", soft_wrap=True)
+    console.print(f"best: {folder / BEST}, or\n  {best_command(best, overrides)}", soft_wrap=True)
     return SearchResult(str(folder), len(study.trials), options.metric, best.score, best.settings)
 
 

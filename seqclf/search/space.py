@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import is_dataclass
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from pydantic import AfterValidator, model_validator
 
 from seqclf.config.options import Count, Options, Seed
+from seqclf.config.override_text import hydra_value
+from seqclf.config.suggestions import did_you_mean
 from seqclf.errors import InputError
+from seqclf.evaluation.calibration import Calibration
+from seqclf.evaluation.results import SplitMetrics
 from seqclf.training.options import TrainConfig
 
 TrialSettings = dict[str, Any]  # the values of a trial by dotted key, such as {"model.layers": 2}
 RANGE_KEYS = {"low", "high", "log", "step"}
+SETTINGS = "settings"  # attribute of an Optuna trial: its parameters hold lists and mappings as text
+# What every trial is trained with: no bundle, no baseline, and the rows held out for a guarantee choose no settings.
+OF_TRIALS = {"export": False, "baseline": False, "decision.provisional": True}
+# Parts of a metric's name that say that lower is better.
+LOSSES = {"loss", "ece"}
 # Trials with another holdout would train on rows that other trials keep apart for a guarantee.
 NOT_SEARCHABLE = {"decision.holdout", "decision.provisional"}
 
@@ -59,8 +70,10 @@ def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
 
 
 def suggest(trial: Any, space: Mapping[str, Any]) -> TrialSettings:
-    """Return a value for each key, drawn by an Optuna `trial`."""
-    return {key: _suggest_value(trial, key, values) for key, values in space.items()}
+    """Return a value for each key, drawn by an Optuna `trial`, which keeps them as `SETTINGS`."""
+    settings = {key: _suggest_value(trial, key, values) for key, values in space.items()}
+    trial.set_user_attr(SETTINGS, settings)
+    return settings
 
 
 def as_overrides(settings: Mapping[str, Any]) -> list[str]:
@@ -69,7 +82,7 @@ def as_overrides(settings: Mapping[str, Any]) -> list[str]:
     >>> as_overrides({"model.pooling": "max", "patience": None})
     ['model.pooling=max', 'patience=null']
     """
-    return [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in settings.items()]
+    return [f"{key}={hydra_value(value)}" for key, value in settings.items()]
 
 
 def _suggest_value(trial: Any, key: str, values: Any) -> Any:
@@ -97,6 +110,48 @@ def require_space(space: dict[str, Any]) -> dict[str, Any]:
     return space
 
 
+def require_trial_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """Refuse settings that the search itself makes for its trials."""
+    for key in settings:
+        if key in OF_TRIALS:
+            raise InputError(f"search.trial: {key}", "is the same for all trials", "remove it")
+    return settings
+
+
+def require_metric(name: str) -> str:
+    """Refuse a metric unless metrics.json can hold such a number.
+
+    >>> require_metric("validation.positive.average_precision")
+    'validation.positive.average_precision'
+    """
+    first, *parts = name.split(".")
+    kind: Any = METRICS.get(first)
+    known = [field for field, value in get_type_hints(kind).items() if _holds_number(value)] if kind else [*METRICS]
+    if kind is None or not _is_number_at(kind, parts):
+        hint = did_you_mean(parts[0], known) if kind and parts else ""
+        listed = ", ".join(f"{first}.{field}" for field in known) if kind else "validation.recall"
+        raise InputError(f"search.metric={name}", "metrics.json has no such number", hint or f"write one of {listed}")
+    return name
+
+
+def _is_number_at(kind: Any, parts: list[str]) -> bool:
+    """Return True if values of a type hold a number below the names `parts`. Labels may hold points."""
+    options = [option for option in get_args(kind) if option is not type(None)]
+    origin = get_origin(kind)
+    if origin in (Union, UnionType):
+        return any(_is_number_at(option, parts) for option in options)
+    if not parts:
+        return kind in (int, float)
+    if origin is dict:
+        return any(_is_number_at(options[1], parts[end:]) for end in range(1, len(parts) + 1))
+    return is_dataclass(kind) and _is_number_at(get_type_hints(kind).get(parts[0]), parts[1:])
+
+
+def _holds_number(kind: Any) -> bool:
+    return any(option in (int, float) for option in (kind, *get_args(kind)))
+
+
+METRICS = {"validation": SplitMetrics, "test": SplitMetrics, "calibration": Calibration}
 Space = Annotated[dict[str, Any], AfterValidator(require_space)]
 
 
@@ -105,10 +160,22 @@ class SearchOptions(Options):
 
     space: Space | None
     usual: Space
+    trial: Annotated[dict[str, Any], AfterValidator(require_trial_settings)] | None
     trials: Count
-    metric: str
-    direction: Literal["maximize", "minimize"]
+    metric: Annotated[str, AfterValidator(require_metric)]
+    direction: Literal["maximize", "minimize"] | None
     seed: Seed
+
+    @property
+    def goal(self) -> Literal["maximize", "minimize"]:
+        """The direction, by default the one in which the metric gets better."""
+        is_loss = any(part in LOSSES for part in self.metric.split(".")[1:2])
+        return self.direction or ("minimize" if is_loss else "maximize")
+
+    @property
+    def trial_overrides(self) -> list[str]:
+        """The settings that only the trials have, as arguments."""
+        return as_overrides(self.trial or {})
 
 
 class SearchConfig(TrainConfig):

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.table import Table
 
+from seqclf.config.composition import CONF
+from seqclf.config.override_text import shell_word
 from seqclf.errors import InputError
-from seqclf.search.space import TrialSettings, as_overrides, suggest
+from seqclf.search.space import OF_TRIALS, SETTINGS, TrialSettings, as_overrides, suggest
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, explain_disk_errors, write_output
 from seqclf.system.json_result import JsonResult
@@ -61,13 +63,18 @@ def open_study(folder: Path, options: SearchOptions, overrides: Sequence[str]) -
         study_name="search",
         storage=f"sqlite:///{folder / DATABASE}",
         sampler=optuna.samplers.TPESampler(seed=options.seed),
-        direction=options.direction,
+        direction=options.goal,
         load_if_exists=True,
     )
     earlier_metric = study.user_attrs.get("metric")
     if earlier_metric not in (None, options.metric):
         raise InputError(
             f"search.metric={options.metric}", f"the search in {folder} is for {earlier_metric}", "name another folder"
+        )
+    if study.trials and study.direction.name.lower() != options.goal:
+        earlier = study.direction.name.lower()
+        raise InputError(
+            f"search.direction={options.goal}", f"the search in {folder} is to {earlier}", "name another folder"
         )
     earlier_overrides = study.user_attrs.get("overrides")
     if earlier_overrides is not None and earlier_overrides != sorted(overrides):
@@ -90,7 +97,12 @@ def completed_trials(study: Any) -> list[Trial]:
 
 def _trial(frozen: Any) -> Trial:
     """Return an Optuna trial as plain values."""
-    return Trial(frozen.number, dict(frozen.params), frozen.value, frozen.user_attrs.get("error"))
+    return Trial(
+        frozen.number,
+        frozen.user_attrs.get(SETTINGS) or dict(frozen.params),
+        frozen.value,
+        frozen.user_attrs.get("error"),
+    )
 
 
 def run_trials(
@@ -139,9 +151,7 @@ def _train(overrides: Sequence[str], run: Path, metric: str) -> tuple[float | No
         "seqclf.train",
         *overrides,
         f"hydra.run.dir={run}",
-        "export=false",
-        "baseline=false",
-        "decision.provisional=true",  # the rows held out for a guarantee must not choose the settings
+        *as_overrides(OF_TRIALS),
     ]
     done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     if done.returncode:
@@ -156,12 +166,18 @@ def read_metric(metrics: Mapping[str, Any], name: str) -> float:
     >>> read_metric({"validation": {"positive": {"average_precision": 0.75}}}, "validation.positive.average_precision")
     0.75
     """
-    value: Any = metrics
-    for part in name.split("."):
-        value = value.get(part) if isinstance(value, Mapping) else None
+    value = _below(metrics, name)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise InputError(f"search.metric={name}", "metrics.json has no such number", "e.g. validation.recall")
     return float(value)
+
+
+def _below(metrics: Any, name: str) -> Any:
+    """Return the value of a dotted name, None if there is none. Keys such as labels and "0.01" may hold points."""
+    if not isinstance(metrics, Mapping):
+        return None
+    found = (_below(part, name[len(key) + 1 :]) for key, part in metrics.items() if name.startswith(f"{key}."))
+    return metrics[name] if name in metrics else next((value for value in found if value is not None), None)
 
 
 # The outcome of a search: a table, a picture, and the best settings as a file.
@@ -209,7 +225,12 @@ def trials_table(trials: Sequence[Trial], metric: str) -> Table:
 def write_best(best: Trial, metric: str, path: Path) -> None:
     """Write the settings of a trial as a Hydra experiment: `--config-dir FOLDER experiment=best`."""
     nested: dict[str, Any] = {}
+    chosen = {key: value for key, value in best.settings.items() if (CONF / key).is_dir()}
+    if chosen:
+        nested["defaults"] = [{f"override /{group}": name} for group, name in chosen.items()]
     for key, value in best.settings.items():
+        if key in chosen:
+            continue
         *groups, name = key.split(".")
         group = nested
         for part in groups:
@@ -219,6 +240,16 @@ def write_best(best: Trial, metric: str, path: Path) -> None:
     write_output(path, head + yaml.safe_dump(nested, sort_keys=False, allow_unicode=True))
 
 
+def best_command(best: Trial, overrides: Sequence[str]) -> str:
+    """Return the command that trains with the settings of a trial. `overrides`: what was typed for the training.
+
+    >>> print(best_command(Trial(0, {"optimizer.betas": [0.9, 0.99]}, 0.5, None), ["seed=1", "baseline=false"]))
+    python -m seqclf.train seed=1 'optimizer.betas=[0.9, 0.99]'
+    """
+    kept = [text for text in overrides if text.lstrip("+").partition("=")[0] not in OF_TRIALS]
+    return " ".join(map(shell_word, ["python", "-m", "seqclf.train", *kept, *as_overrides(best.settings)]))
+
+
 def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> None:
     """Draw the value of each trial in the order they ran, and below it against each setting."""
     import numpy as np
@@ -226,7 +257,7 @@ def draw_trials(trials: Sequence[Trial], options: SearchOptions, path: Path) -> 
 
     trials = sorted(trials, key=lambda trial: trial.number)
     values = np.array([trial.score for trial in trials])
-    best_so_far = (np.maximum if options.direction == "maximize" else np.minimum).accumulate(values)
+    best_so_far = (np.maximum if options.goal == "maximize" else np.minimum).accumulate(values)
     keys = list(trials[0].settings)
     panel_rows = -(-len(keys) // PANELS)
     figure = Figure(figsize=(9, 2.6 * (1 + panel_rows)), layout="constrained")

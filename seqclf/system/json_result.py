@@ -54,7 +54,8 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, JsonResult):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {key: _to_json(entry) for key, entry in value.items()}
+        # A label may be a date, which is no key of a JSON object.
+        return {key if isinstance(key, (str, int, float)) else str(key): _to_json(part) for key, part in value.items()}
     # A confusion matrix is a list of lists of ints, so only lists that begin with a result are walked through.
     if isinstance(value, (list, tuple)) and value and isinstance(value[0], JsonResult):
         return [entry.to_dict() for entry in value]

@@ -203,6 +203,13 @@ def test_a_missing_label_is_named(labels):
         SequenceClassifier().fit([[1], [2]], labels)
 
 
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_label_is_refused(blank):
+    with pytest.raises(InputError) as refused:
+        SequenceClassifier().fit([[1], [2], [3]], ["a", blank, "b"])
+    assert refused.value.where == "y: row 1"
+
+
 def test_labels_may_be_an_arrow_array(quick):
     SequenceClassifier().fit([[1], [2]], pa.array(["b", "a"]))
     assert quick[0][0].column("label").to_pylist() == ["b", "a"]

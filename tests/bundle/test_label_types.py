@@ -1,7 +1,9 @@
 """Predictions have the type of the column that held the labels."""
 
 import copy
+import json
 import shutil
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -13,9 +15,13 @@ from support.untrained_task import data_options, make_task
 
 from seqclf.bundle.manifest import check_content, read_manifest, write_manifest
 from seqclf.bundle.runtime import Classifier
+from seqclf.bundle.scoring import predict_labelled
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.prepare import prepare
+from seqclf.data.reading.sources import Source
+from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
+from seqclf.predict import predict_text
 from seqclf.runs.export import write_bundle
 
 TYPES = {
@@ -23,6 +29,7 @@ TYPES = {
     "small integer": (np.array([0, 1], np.uint8), pa.int64(), ["0", "1"]),
     "number": ([0.5, 1.0], pa.float64(), ["0.5", "1.0"]),
     "boolean": ([False, True], pa.bool_(), ["false", "true"]),
+    "date": ([date(2024, 1, 31), date(2025, 1, 31)], pa.date32(), ["2024-01-31", "2025-01-31"]),
     "text": (["2", "10"], pa.string(), ["2", "10"]),
     "category": (pd.Categorical(["no", "yes"]), pa.string(), ["no", "yes"]),
 }
@@ -98,13 +105,50 @@ def test_a_label_table_gives_the_type_too(tmp_path):
     assert prepare(data_options(tmp_path / "cache", **paths)).schema.label_type == "boolean"
 
 
-@pytest.mark.parametrize("label_type", ["integer", "number", "boolean", "colour"])
+@pytest.mark.parametrize("label_type", ["integer", "number", "boolean", "date", "colour"])
 def test_a_label_type_that_the_classes_do_not_have_is_refused(bundle_of, label_type):
     manifest = copy.deepcopy(bundle_of("category").manifest)
     check_content(manifest)
     manifest["schema"]["label_type"] = label_type
     with pytest.raises(InputError, match=r"^schema\.label_type: (the classes are not|must be one of text)"):
         check_content(manifest)
+
+
+def test_dates_are_json_texts(bundle_of):
+    shown = predict_text(bundle_of("date"), "[1, 2]").to_dict()
+    assert [*json.loads(json.dumps(shown, default=str))["probabilities"]] == ["2024-01-31", "2025-01-31"]
+
+
+def write_labels(path, labels):
+    table = pa.table({"events": [[1, 2], [3, 0]] * 10, "label": labels})
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    else:
+        rows = "".join(f'"{cells}",{label}\n' for cells, label in zip(*table.to_pydict().values(), strict=True))
+        path.write_text(f"events,label\n{rows}")
+    return str(path)
+
+
+SPELLINGS = {"typed.parquet": [True, False], "title.csv": ["True", "False"], "upper.csv": ["TRUE", "FALSE"]}
+
+
+@pytest.mark.parametrize("test", SPELLINGS)
+@pytest.mark.parametrize("train", SPELLINGS)
+def test_booleans_are_one_class_in_all_formats(tmp_path, train, test):
+    paths = {name: write_labels(tmp_path / name, labels * 10) for name, labels in SPELLINGS.items()}
+    dataset = prepare(data_options(tmp_path / "cache", train=paths[train], test=paths[test]))
+    assert dataset.report["test"].used == 20
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_bundle_with_boolean_labels_is_scored_on_all_formats(bundle_of, tmp_path, name):
+    source = Source(write_labels(tmp_path / name, SPELLINGS[name] * 10), "test")
+    assert predict_labelled(bundle_of("boolean"), source, "label", None).outputs.labels.tolist() == [1, 0] * 10
+
+
+def test_classes_that_differ_in_case_stay_apart():
+    codes = label_codes(pa.array(["true", "True", "TRUE", "no"]), ["True", "no", "true"])
+    assert codes.tolist() == [2, 0, -1, 1]
 
 
 def test_labels_of_a_bundle_without_their_type_are_texts(bundle_of):

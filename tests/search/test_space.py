@@ -1,10 +1,15 @@
 """Search spaces: draws, overrides and errors; and the metric of a trial."""
 
-import pytest
+import shlex
 
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from seqclf.config.composition import compose_config
+from seqclf.config.options import parse_options
 from seqclf.errors import InputError
-from seqclf.search.space import as_overrides, check_space, suggest
-from seqclf.search.trials import read_metric
+from seqclf.search.space import SearchOptions, as_overrides, check_space, suggest
+from seqclf.search.trials import Trial, best_command, completed_trials, open_study, read_metric, write_best
 
 optuna = pytest.importorskip("optuna")
 
@@ -52,3 +57,131 @@ def test_a_metric_is_read_by_its_dotted_name():
 def test_the_holdout_of_a_guarantee_is_not_searched():
     with pytest.raises(InputError, match=r"set decision\.holdout outside of the space"):
         check_space({"decision.holdout": [0.3, 0.5]})
+
+
+def options(**values):
+    given = {"space": SPACE, "usual": {}, "trials": 1, "metric": "validation.recall", "direction": None, "seed": 0}
+    return parse_options(SearchOptions, {"trial": None, **given, **values}, "search")
+
+
+@pytest.mark.parametrize(
+    ("metric", "goal"),
+    [
+        ("validation.loss", "minimize"),
+        ("validation.ece", "minimize"),
+        ("calibration.ece.validation.after", "minimize"),
+        ("validation.positive.f1", "maximize"),
+        ("validation.recall_by_class.loss", "maximize"),
+    ],
+)
+def test_the_direction_follows_the_metric_unless_it_is_set(metric, goal):
+    assert options(metric=metric).goal == goal
+    assert options(metric=metric, direction="maximize").goal == "maximize"
+
+
+def test_a_search_for_the_lowest_loss_returns_it_first(tmp_path):
+    study = open_study(tmp_path, options(metric="validation.loss"), [])
+    for loss in (0.4, 0.2, 0.9):
+        study.tell(study.ask(), loss)
+    assert [trial.value for trial in completed_trials(study)] == [0.2, 0.4, 0.9]
+    with pytest.raises(InputError) as refused:
+        open_study(tmp_path, options(metric="validation.loss", direction="maximize"), [])
+    assert refused.value.where == "search.direction=maximize"
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "validation.f2",
+        "validation",
+        "validation.by_length",
+        "validation.confusion",
+        "validation.positive.label",
+        "validation.truncated.beauty",
+        "recall",
+        "valid.recall",
+        "validation.recall.x",
+        "baseline.recall",
+    ],
+)
+def test_an_unknown_metric_is_refused_before_the_first_trial(metric):
+    with pytest.raises(InputError) as refused:
+        options(metric=metric)
+    assert refused.value.where == f"search.metric={metric}"
+
+
+@pytest.mark.parametrize(
+    "metric",
+    [
+        "validation.recall_by_class.not. fraud",
+        "validation.recall_at_k.3",
+        "validation.positive.recall_at_share.0.01",
+        "validation.weighted.f1",
+        "validation.truncated.positive.recall",
+        "test.auroc",
+    ],
+)
+def test_every_number_of_a_split_can_be_a_metric(metric):
+    assert options(metric=metric).metric == metric
+
+
+def test_a_metric_is_read_below_a_name_with_points():
+    metrics = {"validation": {"positive": {"recall_at_share": {"0.01": 0.25}}}}
+    assert read_metric(metrics, "validation.positive.recall_at_share.0.01") == 0.25
+
+
+AWKWARD = {
+    "data.label": "my label, or 'yours'",
+    "data.positive": "7",
+    "data.id": "null",
+    "data.encoding": "a=b",
+    "optimizer.betas": [0.9, 1e-05],
+    "structure": [{"epoch": 2, "layers": 2}],
+    "decision.cost": {"fraud, big": 10, "legal": 1.5},
+}
+
+
+def test_lists_mappings_and_texts_are_quoted_as_hydra_reads_them():
+    read = [OverridesParser.create().parse_override(text) for text in as_overrides(AWKWARD)]
+    assert {override.key_or_group: override.value() for override in read} == AWKWARD
+    assert [type(override.value()) for override in read] == [type(value) for value in AWKWARD.values()]
+
+
+def test_the_best_settings_are_an_experiment_and_a_command_that_compose_to_them(tmp_path):
+    best = Trial(3, {"model": "gru", "model.layers": 2, **AWKWARD}, 0.9, None)
+    folder = tmp_path / "experiment"
+    folder.mkdir()
+    write_best(best, "validation.recall", folder / "best.yaml")
+    typed = ["baseline=false", "decision.provisional=true", "trainer.max_epochs=7", "seed=3"]
+    program, flag, module, *arguments = shlex.split(best_command(best, typed))
+    assert (program, flag, module) == ("python", "-m", "seqclf.train")
+    for config in (
+        compose_config("train", ["experiment=best", f"hydra.searchpath=[file://{tmp_path}]"]).config,
+        compose_config("train", arguments).config,
+    ):
+        assert config["baseline"] is True and config["decision"]["provisional"] is False
+        assert (config["model"]["cell"], config["model"]["layers"]) == ("gru", 2)
+        assert config["data"]["label"] == AWKWARD["data.label"] and config["data"]["positive"] == "7"
+        assert config["optimizer"]["betas"] == AWKWARD["optimizer.betas"]
+        assert config["decision"]["cost"] == AWKWARD["decision.cost"] and config["structure"] == AWKWARD["structure"]
+    assert (config["trainer"]["max_epochs"], config["seed"]) == (7, 3), "what the user set for the training stays"
+
+
+def test_settings_of_the_trials_alone_are_not_in_the_best_command(tmp_path):
+    chosen = options(trial={"trainer.max_epochs": 3})
+    assert chosen.trial_overrides == ["trainer.max_epochs=3"]
+    with pytest.raises(InputError) as refused:
+        options(trial={"decision.provisional": False})
+    assert refused.value.where == "search.trial: decision.provisional"
+
+
+def test_a_choice_that_is_a_list_or_a_mapping_is_read_back_from_the_study(tmp_path):
+    study = open_study(tmp_path, options(), [])
+    trial = study.ask()
+    settings = suggest(trial, {"betas": [[0.9, 0.99]], "cost": [{"fraud": 10}], "pooling": ["[1]"]})
+    study.tell(trial, 0.5)
+    assert (
+        completed_trials(study)[0].settings
+        == settings
+        == {"betas": [0.9, 0.99], "cost": {"fraud": 10}, "pooling": "[1]"}
+    )

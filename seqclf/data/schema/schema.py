@@ -6,8 +6,10 @@ import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import date
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -50,14 +52,21 @@ class Field:
 
 # Types of labels. Classes are texts everywhere; predictions have the type of the column that held the labels.
 
-ARROW_TYPES = {"text": pa.string(), "integer": pa.int64(), "number": pa.float64(), "boolean": pa.bool_()}
-Label = str | int | float | bool
+ARROW_TYPES = {
+    "text": pa.string(),
+    "integer": pa.int64(),
+    "number": pa.float64(),
+    "boolean": pa.bool_(),
+    "date": pa.date32(),
+}
+Label = str | int | float | bool | date
 INTEGERS = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")  # those that fit in int64
 LABEL_TYPES = {
     **dict.fromkeys(INTEGERS, "integer"),
     "FLOAT": "number",
     "DOUBLE": "number",
     "BOOLEAN": "boolean",
+    "DATE": "date",
 }
 
 
@@ -80,6 +89,20 @@ def typed_labels(classes: Sequence[str], label_type: str) -> pa.Array:
         return pc.cast(pa.array(classes, pa.string()), ARROW_TYPES[label_type])
     except pa.ArrowInvalid:
         raise InputError("schema.label_type", f"the classes are not {label_type}") from None
+
+
+def label_codes(labels: pa.Array, classes: Sequence[str]) -> np.ndarray:
+    """(N,) int64 positions of the labels, as texts, among the classes; -1 for a label that is not a class.
+
+    Formats spell booleans differently: true in Parquet, True in CSV files of pandas.
+
+    >>> label_codes(pa.array(["True", "false", "maybe"]), ["false", "true"]).tolist()
+    [1, 0, -1]
+    """
+    names = pa.array(classes, pa.string())
+    if sorted(label.lower() for label in classes) == ["false", "true"]:
+        labels, names = pc.utf8_lower(labels), pc.utf8_lower(names)
+    return pc.fill_null(pc.index_in(labels, value_set=names), -1).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 INFERENCE_ROWS = 1000
