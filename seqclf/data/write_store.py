@@ -218,9 +218,10 @@ class _Part:
             self.digests[name].update(np.ascontiguousarray(values).data)
         self.counts.used += len(rows)
         self.counts.tokens += int(sequences.offsets[-1])
-        self.counts.unknown_tokens += sum(
-            int((sequences.fields[name] == unknown).sum()) for name, unknown in unknown_ids.items()
-        )
+        has_unknown = np.zeros(int(sequences.offsets[-1]), bool)
+        for name, unknown in unknown_ids.items():  # a token counts once, however many of its values are unknown
+            has_unknown |= (sequences.fields[name] == unknown).reshape(len(has_unknown), -1).any(axis=1)
+        self.counts.unknown_tokens += int(has_unknown.sum())
 
     def digest(self) -> dict[str, str]:
         """Return the sha256 of each array, as hexadecimal text."""

@@ -55,6 +55,9 @@ class HaltingHead(nn.Module):
         return self.outputs(outputs)[..., 0] + self.certainty * certainty
 
 
+OWN_NAMES = {"threshold", "read", "halted"}  # an input and two outputs of the exported step
+
+
 class AdaptiveClassifier(SequenceClassifier):
     """A `SequenceClassifier` that reads a sequence from its start and may halt before its end.
 
@@ -100,6 +103,9 @@ class AdaptiveClassifier(SequenceClassifier):
     gain: Tensor
 
     def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: float, **arguments: Any):
+        if taken := sorted({field["name"] for field in fields} & OWN_NAMES):
+            renamed = f"data.fields={{{taken[0]}_value: {{kind: KIND, column: {taken[0]}}}, …}}"
+            raise InputError(f"data.fields.{taken[0]}", "is a name of model=adaptive", f"rename it: {renamed}")
         super().__init__(fields, num_classes, **arguments)
         self.earliness = earliness
         self.threshold = math.inf

@@ -258,7 +258,7 @@ def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:
 class SplitCounts(JsonResult):
     """Counts of one split, which grow while it is written and are kept with the dataset.
 
-    `used` rows, of which `truncated` were cut. `tokens`, and `unknown_tokens` whose value is not in the vocabulary.
+    `used` rows, of which `truncated` were cut. `tokens`, and `unknown_tokens` with a value outside the vocabulary.
     `refused` rows. Event tables only: `events`, the rows of the source, and `refused_events`, those lost with a refused
     sequence or on a malformed line. Folders only: `hidden_files`, which were not read.
     """

@@ -337,3 +337,14 @@ def test_integers_that_a_cast_would_round_are_refused(tmp_path):
 
 def test_the_class_is_the_kind():
     assert isinstance(make_encoder(set_field()), SetEncoder)
+
+
+def test_a_token_with_several_unknown_values_counts_once(options, tmp_path):
+    def file(name, codes):
+        rows = {"x": [[[code, code + 1], [code]] for code in codes], "z": [[code, code] for code in codes]}
+        return write(tmp_path / f"{name}.parquet", {**rows, "y": ["a", "b"] * (len(codes) // 2)})
+
+    fields = {"x": "set", "z": "category"}
+    paths = {"train": file("train", [1] * 20), "test": file("test", [70, 80])}
+    counts = prepare(options(**paths, label="y", fields=fields)).report["test"]
+    assert (counts.unknown_tokens, counts.tokens) == (4, 4)
