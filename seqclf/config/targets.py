@@ -271,4 +271,6 @@ def _call(function: Callable[..., Any], where: str, arguments: dict[str, Any]) -
     except InputError:
         raise
     except REFUSALS as error:
+        if "allocate memory" in str(error):
+            raise InputError(where, "does not fit into memory", "lower its sizes, such as model.hidden_size") from None
         raise InputError(where, str(error) or type(error).__name__) from error

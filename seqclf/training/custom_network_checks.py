@@ -34,7 +34,9 @@ from seqclf.training.module import SequenceTask
 
 REMEDY = "give the module that differs an onnx_form (see docs/extending.md), or set export=false"
 SEED = 0
-NOT_FINITE = "is its output length below 1? each sequence must keep an output, as by (lengths + 1) // 2"
+NOT_FINITE = (
+    "give one for each length from 1: keep an output, as by (lengths + 1) // 2, and divide by no length less one"
+)
 # Tokens beyond those of the shortest sequence. One has no more, and none reaches the padded width.
 MORE_TOKENS, PADDED_WIDTH = (10, 0, 4, 7), 13
 

@@ -60,7 +60,7 @@ class Source:
     table: Any = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        return self.key if QUERY.match(self.path) else self.path
+        return self.key if is_query(self.path) else self.path
 
     @property
     def short_name(self) -> str:
@@ -80,7 +80,7 @@ def local_files(source: Source) -> list[Path]:
             return listing.used
         path = _path(source)
         return [path] if path.exists() else _matches(str(path))
-    script = [] if QUERY.match(source.path) else [_path(source)]
+    script = [] if is_query(source.path) else [_path(source)]
     return script + [path for entry in named_files(text) for path in _query_files(entry)]
 
 
@@ -179,16 +179,21 @@ def query_text(source: Source) -> str | None:
     """The SQL of a source that is a query or a `.sql` file, else None."""
     if source.table is not None:
         return None
-    if QUERY.match(source.path):
+    if is_query(source.path):
         return source.path
     if is_sql_file(source.path) and _path(source).is_file():
         return read_sql_file(_path(source), source.path)
     return None
 
 
+def is_query(value: str) -> bool:
+    """True for a query, and not for the path of a file that begins like one: `with space/t.csv`."""
+    return QUERY.match(value) is not None and not glob(value)  # noqa: PTH207 (it may be absolute)
+
+
 def is_sql_file(value: str) -> bool:
     """True for the path of a `.sql` file, False for a query."""
-    return value.endswith(".sql") and QUERY.match(value) is None
+    return value.endswith(".sql") and not is_query(value)
 
 
 def read_sql_file(path: Path, where: str) -> str:

@@ -80,3 +80,12 @@ def test_files_of_a_query_are_known_however_they_are_named(tmp_path, monkeypatch
 
 def test_a_query_that_names_no_file_is_volatile():
     assert is_volatile(Source("SELECT * FROM range(5)", "data.train"))
+
+
+@pytest.mark.parametrize("name", ["with space/t.csv", "from here/t.csv", "with space/*.csv"])
+def test_a_path_that_begins_like_a_query_is_a_path(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / name.split("/")[0]
+    folder.mkdir()
+    (folder / "t.csv").write_text("x,label\n1,a\n")
+    assert [str(path) for path in local_files(source(name))] == [f"{folder.name}/t.csv"]
