@@ -42,6 +42,9 @@ def to_columns(
                     f"{', '.join(_name_with_columns(encoder) for encoder in encoders.values())}"
                 )
                 continue
+        if named and (lacking := [name for name in encoders if name not in sequence]):
+            errors[row] = f"has no field {lacking[0]}; the fields of the model are {', '.join(encoders)}"
+            continue
         for name, encoder in encoders.items():
             value = sequence.get(name) if named else sequence
             try:
