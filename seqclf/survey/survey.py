@@ -83,7 +83,7 @@ def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
 
 
 def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
-    """Yield a line for classes that look alike, quoted so that spaces are seen, and for one named as a missing value."""
+    """Yield a line for classes that look alike, quoted to show their spaces, and for one named as a missing value."""
     alike: dict[str, list[str]] = {}
     for label in labels:
         alike.setdefault(unicodedata.normalize("NFC", label).strip(), []).append(label)

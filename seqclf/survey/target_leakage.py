@@ -21,6 +21,7 @@ from seqclf.system.json_result import JsonObject
 SAMPLED_ROWS = 50_000
 MAX_CELLS = 50 * SAMPLED_ROWS  # more columns are scored on fewer rows
 MIN_CLASS_ROWS = 20  # of a class whose own AUROC counts; that of fewer rows may be high by chance
+LARGEST = 1e30  # a tree takes NaN, but neither infinity nor values whose sum is beyond float32
 MIN_ROWS_PER_CLASS = 4
 MAX_FOLDS = 4
 LEAKING_AUROC = 0.95
@@ -138,8 +139,7 @@ def _as_feature(cells: pa.Array) -> np.ndarray | None:
         cells = pa.array([None if values is None else str(values) for values in cells.to_pylist()], pa.string())
     values = _values(cells)
     if values is not None:
-        limit = np.finfo(np.float32).max  # of a tree's values; it takes NaN, but not infinity
-        columns.append(np.clip(values, -limit, limit))
+        columns.append(np.clip(values, -LARGEST, LARGEST))
     return np.stack(columns, axis=1) if columns else None
 
 
@@ -191,8 +191,6 @@ def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
     probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
     scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
     # A column may give away one class of many, which the mean hides.
-    single = max(
-        (score for score, rows in zip(scores, np.bincount(targets), strict=False) if rows >= MIN_CLASS_ROWS),
-        default=0.0,
-    )
+    has_enough = np.bincount(targets) >= MIN_CLASS_ROWS
+    single = max(np.array(scores)[has_enough], default=0.0)
     return float(single if single >= LEAKING_AUROC else np.mean(scores))

@@ -1,4 +1,4 @@
-"""Columns that reveal the label by being there, in one class, as lists or far to the right; and labels that look alike."""
+"""Columns that reveal the label by being there, in one class or as lists; and labels that look alike."""
 
 import datetime
 
