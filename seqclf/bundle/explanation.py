@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.occlusion import Contributions, apart_fields, log_odds, occlude, with_none
+from seqclf.bundle.occlusion import NO_TRACES, Contributions, apart_fields, log_odds, occlude, with_none
 from seqclf.bundle.predictions import SequencePrediction
 from seqclf.bundle.table_predictions import table_source, to_library
-from seqclf.data.encoding.encoders import encode, token_texts
+from seqclf.data.encoding.encoders import encode, removal_traces, token_texts
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
 from seqclf.data.reading.sources import Source
@@ -102,7 +102,12 @@ def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_fiel
         sequences = encode(classifier.encoders, accepted, truncation).sequences
         tokens_read = None if some.tokens_read is None else some.tokens_read[usable]
         contributions = explain_sequences(
-            classifier, sequences, some.predicted[usable], by_field=by_field, tokens_read=tokens_read
+            classifier,
+            sequences,
+            some.predicted[usable],
+            by_field=by_field,
+            tokens_read=tokens_read,
+            traces=removal_traces(classifier.encoders, accepted, truncation),
         )
         lengths = np.zeros(len(rows), np.int64)
         lengths[usable] = sequences.lengths
@@ -139,10 +144,11 @@ def explain_sequences(
     *,
     by_field: bool,
     tokens_read: np.ndarray | None = None,
+    traces: Mapping[str, np.ndarray] = NO_TRACES,
 ) -> Contributions:
     """Contributions of the tokens of encoded sequences to the classes `predicted`, (N,).
 
-    `tokens_read`: see `occlude`.
+    `tokens_read`, `traces`: see `occlude`.
     """
 
     def score(copies: Ragged, rows: np.ndarray) -> np.ndarray:
@@ -151,7 +157,15 @@ def explain_sequences(
     def advance(rows: float) -> None:
         progress.advance(UNIT, rows)
 
-    return occlude(classifier.encoders, sequences, score, by_field=by_field, tokens_read=tokens_read, advance=advance)
+    return occlude(
+        classifier.encoders,
+        sequences,
+        score,
+        by_field=by_field,
+        tokens_read=tokens_read,
+        traces=traces,
+        advance=advance,
+    )
 
 
 def explain_source(
@@ -249,13 +263,18 @@ class BriefExplainer:
         self.tokens_left = max_tokens
 
     def __call__(
-        self, fields: Mapping[str, np.ndarray], predicted: int, positions: Sequence[int]
+        self,
+        fields: Mapping[str, np.ndarray],
+        predicted: int,
+        positions: Sequence[int],
+        traces: Mapping[str, np.ndarray] = NO_TRACES,
     ) -> list[float | None] | None:
         """Return the contribution of each token at `positions` to class `predicted`. None for a row beyond the budget.
 
         Tokens that the model did not read have None.
 
-        `fields`: name → (T,) or (T, D) of one encoded row, for trees with the parents of the nodes.
+        `fields`: name → (T,) or (T, D) of one encoded row, for trees with the parents of the nodes. `traces`: see
+        `occlude`; stored rows have none.
         """
         arrays = {spec["name"]: fields[spec["name"]] for spec in self.classifier.specs}
         length = len(next(iter(arrays.values())))
@@ -271,5 +290,7 @@ class BriefExplainer:
         encoders, tokens = self.classifier.encoders, np.array(positions, np.int64)
         tokens_read = self.classifier.read(sequences)[1] if self.classifier.may_halt else None
         return with_none(
-            occlude(encoders, sequences, score, by_field=False, tokens=tokens, tokens_read=tokens_read).tokens
+            occlude(
+                encoders, sequences, score, by_field=False, tokens=tokens, tokens_read=tokens_read, traces=traces
+            ).tokens
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged, list_offsets, take
 
 OWNERS = "owners of values"  # an array beside the fields; its spaces keep it apart from their names
+NO_TRACES: Mapping[str, np.ndarray] = MappingProxyType({})
 MAX_OCCLUDED_TOKENS = 500_000  # at a time, of all shortened copies together
 
 # (copies, the row of each) → (M,) log-odds of the class that was predicted for the row.
@@ -87,6 +89,7 @@ def occlude(
     by_field: bool,
     tokens: np.ndarray | None = None,
     tokens_read: np.ndarray | None = None,
+    traces: Mapping[str, np.ndarray] = NO_TRACES,
     advance: Callable[[float], None] = lambda rows: None,
 ) -> Contributions:
     """Contributions of the tokens of N encoded sequences.
@@ -97,7 +100,8 @@ def occlude(
 
     `score`: also called for the complete rows. `tokens`: (M,) indices of the tokens to leave out, ascending; None for
     all. `tokens_read`: (N,) number of tokens after which the model stopped, None if it reads all; the others would
-    contribute nothing. `advance`: called with the number of rows, in fractions, that were completed.
+    contribute nothing. `traces`: of the tokens, see `removal_traces`. `advance`: called with the number of rows,
+    in fractions, that were completed.
     """
     lengths = sequences.lengths
     complete = score(sequences, np.arange(len(sequences)))
@@ -121,7 +125,8 @@ def occlude(
                 advance(len(part) * rows_per_copy)
         return changes
 
-    by_token = contributions(partial(_without_token, encoders, sequences, removal), np.flatnonzero(is_read))
+    traced = Ragged(sequences.offsets, {**sequences.fields, **traces})
+    by_token = contributions(partial(_without_token, encoders, traced, removal), np.flatnonzero(is_read))
     has_value = np.flatnonzero(is_read & ~removal.is_silent[chosen])
     by_name = {
         name: contributions(partial(_without_values, encoders, sequences, removal, name), has_value) for name in fields

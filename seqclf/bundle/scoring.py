@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from seqclf.bundle.explanation import BriefExplainer
 from seqclf.bundle.runtime import Classifier
-from seqclf.data.encoding.encoders import encode
+from seqclf.data.encoding.encoders import encode, removal_traces
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.sources import Source
@@ -103,5 +103,6 @@ def _described(classifier: Classifier, mistake: _Mistake, explain: BriefExplaine
     described = describe_row(encoders, mistake.id, sequences.fields, texts)
     if explain is None:
         return described
-    contributions = explain(sequences.fields, mistake.predicted, described.table.positions)
+    traces = removal_traces(encoders, columns, classifier.schema.truncation)
+    contributions = explain(sequences.fields, mistake.predicted, described.table.positions, traces)
     return described._replace(contributions=contributions)

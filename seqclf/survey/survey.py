@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from seqclf.data.options import DataOptions
+from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Field
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
@@ -49,6 +51,7 @@ MOSTLY_UNKNOWN = 0.5
 def dataset_warnings(survey: DatasetSurvey) -> list[str]:
     """Return one line for each problem: leaks between splits, rare classes, odd fields, target leakage."""
     lines = [*survey.leaks.warnings(), *_class_warnings(survey.classes)]
+    lines += _label_warnings(counts.label for counts in survey.classes)
     for name, statistics in survey.fields.items():
         lines += _field_warnings(name, statistics)
     for leakage in survey.columns:
@@ -77,6 +80,19 @@ def _class_warnings(classes: list[ClassCounts]) -> Iterator[str]:
         shown = ", ".join(rare_labels[:10])
         classes_have = "class has" if len(rare_labels) == 1 else "classes have"
         yield f"{len(rare_labels)} {classes_have} fewer than {RARE_ROWS} training rows: {shown}; no model learns them"
+
+
+def _label_warnings(labels: Iterable[str]) -> Iterator[str]:
+    """Yield a line for classes that look alike, quoted to show their spaces, and for one named as a missing value."""
+    alike: dict[str, list[str]] = {}
+    for label in labels:
+        alike.setdefault(unicodedata.normalize("NFC", label).strip(), []).append(label)
+        if label.strip().lower() in MISSING_WORDS:
+            yield f"class '{label}' is named like a missing value; remove such rows, if they have no label"
+    for same in alike.values():
+        if len(same) > 1:
+            shown = ", ".join(map(ascii, same))
+            yield f"the classes {shown} differ in spaces or in the form of letters alone; spell them alike"
 
 
 def _field_warnings(name: str, field: FieldStatistics) -> Iterator[str]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.options import DataOptions
+from seqclf.data.ragged import is_list
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import quote_identifier
@@ -18,7 +19,9 @@ from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
 SAMPLED_ROWS = 50_000
-MAX_COLUMNS = 50
+MAX_CELLS = 50 * SAMPLED_ROWS  # more columns are scored on fewer rows
+MIN_CLASS_ROWS = 20  # of a class whose own AUROC counts; that of fewer rows may be high by chance
+LARGEST = 1e30  # a tree takes NaN, but neither infinity nor values whose sum is beyond float32
 MIN_ROWS_PER_CLASS = 4
 MAX_FOLDS = 4
 LEAKING_AUROC = 0.95
@@ -90,18 +93,20 @@ def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | 
         columns = [
             name
             for name, sql_type in reader.column_types.items()
-            if name not in {label, *skip} and not sql_type.endswith("]") and not sql_type.startswith(("STRUCT", "MAP"))
-        ][:MAX_COLUMNS]
+            if name not in {label, *skip} and not sql_type.startswith(("STRUCT", "MAP"))
+        ]
         if not columns or label not in reader.column_types:
             return None
         label_sql = f"CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}"
-        return reader.select([label_sql, *map(quote_identifier, columns)], most_rows=SAMPLED_ROWS)
+        return reader.select(
+            [label_sql, *map(quote_identifier, columns)], most_rows=min(SAMPLED_ROWS, MAX_CELLS // len(columns))
+        )
 
 
 def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:
     """Score each column alone, and next to the best one if that one leaks."""
     aurocs = {
-        name: _cross_validated_auroc(values[:, None], codes)
+        name: _cross_validated_auroc(values, codes)
         for name, values in progress.track(
             features.items(), "looking for columns that reveal the label", total=len(features), unit="columns"
         )
@@ -114,7 +119,7 @@ def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[Co
         best = ranked[0]
         if not leakage.revealing and aurocs[best] >= LEAKING_AUROC:
             # An outcome may take two columns, such as days of survival and days of the stay.
-            pair = np.stack([features[best], features[name]], axis=1)
+            pair = np.concatenate([features[best], features[name]], axis=1)
             together = _cross_validated_auroc(pair, codes)
             if 1 - together < PAIR_ERROR_RATIO * (1 - aurocs[best]):
                 leakage = ColumnLeakage(name, round(auroc, 4), True, best, round(together, 4))
@@ -123,6 +128,22 @@ def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[Co
 
 
 def _as_feature(cells: pa.Array) -> np.ndarray | None:
+    """Return (N, F) numbers: the values of a column, lengths of lists, and 1 where a cell has a value.
+
+    None for a column that says nothing: ids, notes and times that every row has.
+    """
+    is_present = cells.is_valid().to_numpy(zero_copy_only=False).astype(np.float64)
+    columns = [] if is_present.all() or not is_present.any() else [is_present]
+    if is_list(cells.type):
+        columns.append(pc.fill_null(pc.list_value_length(cells), -1).to_numpy(zero_copy_only=False).astype(np.float64))
+        cells = pa.array([None if values is None else str(values) for values in cells.to_pylist()], pa.string())
+    values = _values(cells)
+    if values is not None:
+        columns.append(np.clip(values, -LARGEST, LARGEST))
+    return np.stack(columns, axis=1) if columns else None
+
+
+def _values(cells: pa.Array) -> np.ndarray | None:
     """Return (N,) numbers: numeric values as they are, texts as category codes. None for ids and times."""
     if pa.types.is_boolean(cells.type) or pa.types.is_integer(cells.type) or pa.types.is_floating(cells.type):
         return cells.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
@@ -169,4 +190,7 @@ def _cross_validated_auroc(features: np.ndarray, codes: np.ndarray) -> float:
     # Of rows that the tree has not seen: any column of unique values tells seen rows apart.
     probabilities = cross_val_predict(tree, features, targets, cv=folds, method="predict_proba")
     scores = [roc_auc_score(targets == code, probabilities[:, code]) for code in range(len(classes))]
-    return float(np.mean(scores))
+    # A column may give away one class of many, which the mean hides.
+    has_enough = np.bincount(targets) >= MIN_CLASS_ROWS
+    single = max(np.array(scores)[has_enough], default=0.0)
+    return float(single if single >= LEAKING_AUROC else np.mean(scores))

@@ -1,12 +1,18 @@
 """Contributions by occlusion: those of a plain loop that predicts each sequence without one of its tokens."""
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.untrained_task import data_options
 
 from seqclf.bundle import occlusion
 from seqclf.bundle.occlusion import log_odds
+from seqclf.data.encoding.encoders import encode, removal_traces
+from seqclf.data.prepare import prepare
+from seqclf.data.schema.truncation import NO_TRUNCATION
 
 KINDS = ["events", "text", "position", "visits", "card", "alerts"]
 UNKNOWN = {"events": 99, "alerts": 99, "visits": []}
@@ -48,6 +54,35 @@ def test_contributions_equal_those_of_leaving_out_one_token_after_the_other(expo
         assert len(explanation["tokens"]) == length_of(kind, sequence)
         assert explanation["prediction"] == prediction["prediction"] and explanation["error"] is None
         assert explanation["probabilities"] == pytest.approx(prediction["probabilities"], abs=1e-6)
+
+
+@pytest.mark.parametrize("mask", [True, False])
+@pytest.mark.parametrize("missing", ["mean", "last", "zero"])
+def test_contributions_are_those_of_rows_without_a_token_that_have_missing_numbers(tmp_path, missing, mask):
+    generator = np.random.default_rng(2)
+    rows = [[None if generator.random() < 0.5 else x for x in generator.lognormal(size=6).tolist()] for _ in range(20)]
+    pq.write_table(pa.table({"x": rows, "label": ["k0", "k1"] * 10}), tmp_path / "train.parquet")
+    field = {"kind": "number", "missing": missing, "mask": mask, "since": "tokens"}
+    dataset = prepare(data_options(tmp_path / "cache", train=str(tmp_path / "train.parquet"), fields={"x": field}))
+    weights = np.random.default_rng(0).standard_normal((3, 2))
+
+    def scores(sequences):
+        """(N,) numbers that depend on the order and on all channels of the tokens."""
+        tokens = np.tanh(sequences.fields["x"] @ weights[: sequences.fields["x"].shape[1], 1])
+        return np.array([np.cumsum(part).mean() for part in np.split(tokens, sequences.offsets[1:-1])])
+
+    def encoded(rows):
+        columns = pa.record_batch({"x": pa.array(rows, pa.list_(pa.float64()))})
+        traces = removal_traces(dataset.encoders, columns, NO_TRUNCATION)
+        return encode(dataset.encoders, columns, NO_TRUNCATION).sequences, traces
+
+    sequences, traces = encoded(rows)
+    shortened, _ = encoded([row[:n] + row[n + 1 :] for row in rows for n in range(6)])
+    expected = np.repeat(scores(sequences), 6) - scores(shortened)
+    actual = occlusion.occlude(
+        dataset.encoders, sequences, lambda copies, _: scores(copies), by_field=False, traces=traces
+    )
+    np.testing.assert_allclose(actual.tokens, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("kind", UNKNOWN)

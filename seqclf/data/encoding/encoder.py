@@ -238,11 +238,18 @@ class FieldEncoder(ABC):
         """
         return TokenRemoval(sequences.offsets)
 
+    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """Return what `without_tokens` has to know of canonical columns, and encoded tokens do not tell.
+
+        Arrays of (S,) or (S, D). Their names hold a space, as no field has.
+        """
+        return {}
+
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
         """Return the encoded tokens of sequences of which one token was removed, as if it had never been there.
 
-        `removal`: by `token_removal`. `fields`: name → (S,) or (S, D) tokens of the complete rows. A kind whose values
-        depend on other tokens, such as the time since the token before, computes them anew.
+        `removal`: by `token_removal`. `fields`: name → (S,) or (S, D) tokens of the complete rows, with their `traces`.
+        A kind whose values depend on other tokens, such as the time since the token before, computes them anew.
         """
         return fields[self.field.name][removal.kept]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders
+from seqclf.data.encoding.encoders import encode, fit_encoders, make_encoders, removal_traces
 from seqclf.data.encoding.leave_one_out import remove_tokens
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION
@@ -27,6 +27,14 @@ CASES = {
     "since tokens": [amount(missing="last", since="tokens")],
     "since seconds": [AT, amount(missing="mean", since="at", scale="robust")],
     "clipped, all kinds": [AT, SHOP, amount(missing="last", since="at", log=True, clip=1)],
+    **{
+        f"no mask, {missing}, since {since}": [AT, amount(missing=missing, since=since, mask=False)]
+        for missing in ("mean", "last", "zero")
+        for since in ("tokens", "at")
+    },
+    "no mask, last": [amount(missing="last", mask=False)],
+    "no mask, mean": [amount(missing="mean", mask=False)],
+    "no mask, zero": [amount(missing="zero", mask=False)],
     "sets": [Field("codes", "set", ("codes",))],
 }
 
@@ -59,6 +67,7 @@ def test_a_removed_token_leaves_the_encoded_rest_as_if_it_had_never_been_there(c
     staged = pa.record_batch({name: encoder.stage(columns(rows).column(name)) for name, encoder in encoders.items()})
     fit_encoders(encoders, lambda *names: iter([staged.select(list(names))]))
     sequences = encode(encoders, columns(rows), NO_TRUNCATION).sequences
+    traces = removal_traces(encoders, columns(rows), NO_TRUNCATION)
     copies = [(row, position) for row, values in enumerate(rows) for position in range(len(values["at"]))]
     removal = remove_tokens(sequences.offsets, *(np.array(column) for column in zip(*copies, strict=True)))
     shortened = [
@@ -68,7 +77,7 @@ def test_a_removed_token_leaves_the_encoded_rest_as_if_it_had_never_been_there(c
     expected = encode(encoders, columns(shortened), NO_TRUNCATION).sequences
     assert removal.lengths.tolist() == expected.lengths.tolist()
     for name, encoder in encoders.items():
-        left = encoder.without_tokens(sequences.fields, removal)
+        left = encoder.without_tokens({**sequences.fields, **traces}, removal)
         width = left.shape[-1] if left.ndim > 1 and left.dtype.kind == "i" else None  # sets: of the largest
         assert left.dtype == sequences.fields[name].dtype
         if width is None:

@@ -289,16 +289,29 @@ class NumberEncoder(NumberColumn):
         values = np.where(np.abs(values) < ROUNDING * np.abs(mean), 0.0, values)
         return np.sign(values) * np.expm1(np.abs(values)) if self.option("log") else values
 
+    @property
+    def _seen_name(self) -> str:
+        return f"{self.field.name} seen"
+
+    def traces(self, record_batch: pa.RecordBatch) -> dict[str, np.ndarray]:
+        """Return the mask of the values that are present, where the encoded tokens have none."""
+        if self._has_mask or (self.missing != "last" and self.since is None):
+            return {}
+        return {self._seen_name: ~np.isnan(vector_values(record_batch.column(self.field.name), self.width))}
+
     def without_tokens(self, fields: Mapping[str, np.ndarray], removal: Removal) -> np.ndarray:
         """Return the tokens that remain, without what a removed one left in them: carried values and elapsed times.
 
-        The level of the sequence (`scale: sequence`) stays that of all tokens. Without a mask nothing tells which
-        values were carried, and they stay too.
+        The level of the sequence (`scale: sequence`) stays that of all tokens. Without a mask and without `traces`
+        nothing tells which values were carried, and they stay too.
         """
         tokens = super().without_tokens(fields, removal)
-        if not self._has_mask:
+        if self._has_mask:
+            seen = tokens[:, self.width : 2 * self.width] > 0
+        elif self._seen_name in fields:
+            seen = fields[self._seen_name][removal.kept]
+        else:
             return tokens
-        seen = tokens[:, self.width : 2 * self.width] > 0
         if self.missing == "last":
             filled = fill_forward(tokens[:, : self.width], seen, removal.lengths)
             tokens[:, : self.width] = np.nan_to_num(filled, nan=0.0)
@@ -309,7 +322,8 @@ class NumberEncoder(NumberColumn):
                 assert isinstance(timer, TimeEncoder)
                 clock = np.cumsum(timer.gaps_of(fields))[removal.kept]
             groups = 0 if self.by is None or len(self.scales.mean) == 1 else fields[self.by][removal.kept]
-            tokens[:, 2 * self.width : 3 * self.width] = self._elapsed(seen, removal.lengths, clock, groups)
+            first = self.width * (2 if self._has_mask else 1)
+            tokens[:, first : first + self.width] = self._elapsed(seen, removal.lengths, clock, groups)
         return tokens
 
     def _elapsed(
