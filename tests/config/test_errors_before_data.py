@@ -348,7 +348,7 @@ CASES = [
         "model.bidirectional=false",
     ),
     ("train", ["model.earliness=0.2"], "model.earliness: no such key; write model=adaptive model.earliness=0.2"),
-    ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize"),
+    ("search", ["search.direction=up"], "search.direction=up: must be maximize or minimize, or null"),
     ("search", ["search.space={model.layers: []}"], "search.space: model.layers=[]: has no choice"),
     ("search", ["search.trials=0"], "search.trials=0: must be at least 1"),
     (
