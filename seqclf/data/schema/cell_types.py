@@ -10,7 +10,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from seqclf.data.ragged import is_list
@@ -150,9 +149,10 @@ def is_missing(entry: Any) -> bool:
 def is_number(entry: Any) -> bool:
     """True for numbers, and for texts that spell one."""
     try:
-        return np.isfinite(float(entry)) and not isinstance(entry, bool)
+        float(entry)
     except (TypeError, ValueError):
         return False
+    return not isinstance(entry, bool)
 
 
 def names_missing(cells: pa.ChunkedArray) -> bool:

@@ -27,7 +27,7 @@ from seqclf.data.schema.casts import (
     split_list,
     whole_numbers,
 )
-from seqclf.data.schema.cell_types import MAX_INTEGER, is_text, list_cells, looks_bracketed, split_cell
+from seqclf.data.schema.cell_types import MAX_INTEGER, is_number, is_text, list_cells, looks_bracketed, split_cell
 from seqclf.data.schema.field_options import Option, choice_option, count_option, text_option
 from seqclf.data.schema.problems import Problems, true_rows
 from seqclf.data.schema.schema import Field
@@ -94,7 +94,7 @@ class SetEncoder(ListEncoder):
         with_values = [values for values in with_values if values]
         if not with_values:
             return False
-        with_texts = sum(any(not _is_number(value) for value in values) for values in with_values)
+        with_texts = sum(any(not is_number(value) for value in values) for values in with_values)
         if 2 * with_texts > len(with_values):
             return True
         with_measurements = sum(not all(map(_is_code, values)) for values in with_values)
@@ -322,15 +322,6 @@ def _value_type(cells: pa.ChunkedArray, separator: str | None, events: bool) -> 
         innermost = innermost.value_type
     are_integers = all(type(value) is int and abs(value) <= MAX_INTEGER for value in values)
     return "integer" if values and are_integers and innermost != pa.uint64() else "text"
-
-
-def _is_number(value: Any) -> bool:
-    """True for numbers and texts that spell one."""
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return not isinstance(value, bool)
 
 
 def _is_code(value: Any) -> bool:
