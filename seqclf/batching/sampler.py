@@ -75,7 +75,7 @@ class TrainingLoader(DataLoader):
     """Yields the batches of an epoch from the first one that was not trained on.
 
     `first_batch`: called when an epoch begins, returns the index of that batch. `threaded`: gather batches ahead, in a
-    thread. `counts_epochs`: each pass is an epoch, with batches of its own, as there is no trainer that says so.
+    thread. `counts_epochs`: each pass draws the batches of the next epoch, for a loop without a Trainer.
     """
 
     sampler: PlanSampler

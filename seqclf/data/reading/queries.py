@@ -25,24 +25,10 @@ CHANCE = ("random", "setseed", "uuid", "uuidv4", "uuidv7", "gen_random_uuid", "n
 CLOCK = ("today", "now", "get_current_time", "get_current_timestamp", "transaction_timestamp", *TIME_WORDS)
 STORES = ("s3", "s3a", "s3n", "gcs", "gs", "r2", "hf", "az", "azure", "abfss")  # DuckDB needs files to log in to them
 # Table functions whose first argument is what they read.
-READERS = frozenset(
-    [
-        "glob",
-        "parquet_scan",
-        "read_blob",
-        "read_csv",
-        "read_csv_auto",
-        "read_json",
-        "read_json_auto",
-        "read_json_objects",
-        "read_json_objects_auto",
-        "read_ndjson",
-        "read_ndjson_auto",
-        "read_ndjson_objects",
-        "read_parquet",
-        "read_text",
-        "sniff_csv",
-    ]
+READERS = (
+    *("glob", "parquet_scan", "read_blob", "read_csv", "read_csv_auto", "read_json", "read_json_auto"),
+    *("read_json_objects", "read_json_objects_auto", "read_ndjson", "read_ndjson_auto", "read_ndjson_objects"),
+    *("read_parquet", "read_text", "sniff_csv"),
 )
 
 
