@@ -53,6 +53,8 @@ def check_output_path(path: Path) -> None:
     """Raise InputError unless a file can be created at `path`, with its folders."""
     if path.is_dir():
         raise InputError(f"output={path}", "is a folder", "name a file in it")
+    if path.exists() and not path.is_file():  # the finished file would take the place of a FIFO or a device
+        raise InputError(f"output={path}", "is not a regular file", "name another")
     # Missing folders are created later, so only the nearest existing one can be in the way.
     parent = next(folder for folder in path.absolute().parents if folder.exists())
     if not parent.is_dir():

@@ -1,9 +1,10 @@
 """Files and folders that appear under their name only when they are complete.
 
-A temporary file is in the folder of its target, so that the final rename never crosses file systems. Its writer holds
-an exclusive lock (`flock`) on it, which ends with the process: a temporary file without a lock was left by a run that
-was killed. This also works across containers, where process ids mean nothing. Windows has no such lock, and renames no
-open file: nothing is held there, and nothing is swept.
+A temporary file is in the folder of its target, so that the final rename never crosses file systems. Its name begins
+with `.seqclf-`, so that it is told from the files of others. Its writer holds an exclusive lock (`flock`) on it, which
+ends with the process: a temporary file without a lock was left by a run that was killed. This also works across
+containers, where process ids mean nothing. Windows has no such lock, and renames no open file: nothing is held there,
+and nothing is swept.
 """
 
 from __future__ import annotations
@@ -12,15 +13,17 @@ import errno
 import glob
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
-from seqclf.system.file_locks import has_locks, lock
+from seqclf.system.file_locks import NO_LINK, has_locks, is_at, lock
 
-SUFFIX = ".part"
+PREFIX, SUFFIX = ".seqclf-", ".part"
+UNFINISHED = f"{PREFIX}*{SUFFIX}"  # names of temporary files
 # A disk that is full, read-only, over its quota or not ours: errors that only the user can fix, wherever they occur.
 DISK = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EFBIG, errno.EIO, errno.ENAMETOOLONG}
 REMEDY = "free space there, or name another folder"
@@ -33,7 +36,7 @@ def atomic_replace(path: Path) -> Iterator[Path]:
     If anything fails, the earlier file stays as it is and the temporary one is removed. Raises OSError.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    sweep(path.parent, f".{glob.escape(path.name)}.*{SUFFIX}")
+    sweep(path.parent, f"{PREFIX}{glob.escape(path.name)}.*{SUFFIX}")
     unfinished, held = _create_locked(path)
     try:
         yield unfinished
@@ -76,8 +79,10 @@ def explain_disk_errors(path: Path) -> Iterator[None]:
 def scratch_folder(parent: Path, prefix: str) -> Iterator[Path]:
     """Yield a new folder in `parent` and remove it at the end. Those of killed processes are removed first.
 
-    Raises OSError if the folder cannot be created.
+    `prefix`: tells folders of one purpose from others; all names begin with PREFIX. Raises OSError if the folder cannot
+    be created.
     """
+    prefix = PREFIX + prefix.lstrip(".")
     parent.mkdir(parents=True, exist_ok=True)
     sweep(parent, f"{glob.escape(prefix)}*")
     folder, held = _create_locked_folder(parent, prefix)
@@ -100,13 +105,14 @@ def sweep(folder: Path, pattern: str) -> None:
 
 def _delete_unlocked(path: Path) -> None:
     """Delete a file or folder, unless a live process holds its lock."""
-    handle = os.open(path, os.O_RDONLY)
+    handle = os.open(path, os.O_RDONLY | NO_LINK)
     try:
-        if not lock(handle):
+        if not lock(handle) or not is_at(handle, path):
             return
-        if path.is_dir():
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
             shutil.rmtree(path, ignore_errors=True)
-        else:
+        elif stat.S_ISREG(mode):
             path.unlink(missing_ok=True)
     finally:
         os.close(handle)
@@ -120,7 +126,7 @@ def _release(handle: int | None) -> None:
 def _create_locked(path: Path) -> tuple[Path, int | None]:
     """Create a temporary file for `path`. Return it and the handle that locks it, None on a system without locks."""
     while True:
-        unfinished = path.with_name(f".{path.name}.{os.urandom(4).hex()}{SUFFIX}")
+        unfinished = path.with_name(f"{PREFIX}{path.name}.{os.urandom(4).hex()}{SUFFIX}")
         handle = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o666)
         if not has_locks():
             os.close(handle)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+# Flags that open no link of somebody else and wait for no writer of a FIFO. Windows has neither of them.
+NO_LINK = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 def has_locks() -> bool:
@@ -35,6 +39,14 @@ def lock(handle: int, wait: bool = False) -> bool | None:
     except OSError:
         return None
     return True
+
+
+def is_at(handle: int, path: Path) -> bool:
+    """Return True if `path` is the open file or folder itself, and not a link, another one or nothing."""
+    try:
+        return path.lstat().st_ino == os.fstat(handle).st_ino
+    except FileNotFoundError:
+        return False
 
 
 def call_in_child(function: Callable[[], None]) -> None:

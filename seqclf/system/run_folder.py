@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import SUFFIX, sweep
-from seqclf.system.file_locks import call_in_child, lock
+from seqclf.system.atomic_files import UNFINISHED, sweep
+from seqclf.system.file_locks import NO_LINK, call_in_child, is_at, lock
 
-LOCK = ".lock"
+LOCK = ".seqclf.lock"  # not a name that another program has in its folder
+MAX_HOLDER_BYTES = 512  # of the line in a lock that names its process
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
 DEBUG_RESULT = "debug.json"  # of a run that only looked at a model
 OUTPUTS = ("metrics.json", "metrics.csv", "report.html", "walkthrough.html", "bundle", "tensorboard", DEBUG_RESULT)
@@ -70,7 +72,7 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
                 f"name another folder, {resume}or replace it (overwrite=true)",
             )
         for folder in (run, run / "checkpoints"):
-            sweep(folder, f".*{SUFFIX}")
+            sweep(folder, UNFINISHED)
         try:
             yield
         except (InputError, SystemExit):
@@ -82,7 +84,10 @@ def claim_run_folder(run: Path, checkpoint: str | None, overwrite: bool) -> Iter
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a folder while the block runs. Raises InputError if another process holds it."""
+    """Hold an exclusive lock on a folder while the block runs.
+
+    Raises InputError if another process holds it, or if the path of the lock is a link or no file.
+    """
     path = folder / LOCK
     try:
         handle = _lock(path)
@@ -108,12 +113,13 @@ def _lock(path: Path) -> int:
     """Create and lock a file, and return its handle. Raises BlockingIOError if it is locked already."""
     while True:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
+        _require_own_file(path)
+        handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
         try:
             # Without locks, two runs in one folder go unnoticed.
             if lock(handle) is False:
                 raise BlockingIOError
-            if path.exists() and path.stat().st_ino == os.fstat(handle).st_ino:
+            if is_at(handle, path):
                 os.truncate(handle, 0)
                 os.write(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
                 return handle
@@ -123,11 +129,28 @@ def _lock(path: Path) -> int:
         os.close(handle)  # another run ended, and removed the file, after we opened and before we locked it
 
 
+def _require_own_file(path: Path) -> None:
+    """Raise InputError if the file of a lock is a link: the lock empties it, and with it the file of somebody else."""
+    with suppress(FileNotFoundError):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise InputError(
+                f"hydra.run.dir={path.parent}",
+                f"its lock {path.name} is a link, or no regular file",
+                f"remove {path}, or name another folder",
+            )
+
+
 def _holder(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8").strip() or "it is starting"
+        handle = os.open(path, os.O_RDONLY | NO_LINK)
+        try:
+            content = os.read(handle, MAX_HOLDER_BYTES)
+        finally:
+            os.close(handle)
     except OSError:
         return "it is starting or ending"
+    return content.decode(errors="replace").strip() or "it is starting"
 
 
 _HELD: set[int] = set()

@@ -49,7 +49,7 @@ def read_checkpoint(path: Any) -> Mapping[str, Any]:
     refused = InputError(f"checkpoint={path}", "is not a seqclf checkpoint", "give RUN/checkpoints/best.ckpt")
     if not Path(path).exists():
         raise InputError(f"checkpoint={path}", "no such file")
-    if not _is_plain_archive(Path(path)):
+    if not Path(path).is_file() or not _is_plain_archive(Path(path)):
         raise refused
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)

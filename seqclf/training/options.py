@@ -48,6 +48,8 @@ def require_checkpoint_file(value: str) -> str:
         remedy = f"write {argument('checkpoint', str(saved[0]))}" if saved else f"name a file, {CHECKPOINT_FILES}"
         raise InputError(f"checkpoint={value}", "is a folder", remedy)
     try:
+        if path.exists() and not path.is_file():  # to open a FIFO is to wait for its writer
+            raise InputError(f"checkpoint={value}", "is not a regular file", f"give {CHECKPOINT_FILES}")
         with path.open("rb"):
             pass
     except FileNotFoundError:

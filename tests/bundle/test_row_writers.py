@@ -1,12 +1,14 @@
 """Writers of predictions: each file is complete or not written."""
 
 import datetime
+import os
+from pathlib import Path
 
 import duckdb
 import pyarrow as pa
 import pytest
 
-from seqclf.bundle.row_writers import check_output, open_writer
+from seqclf.bundle.row_writers import check_output, check_output_path, open_writer
 from seqclf.errors import InputError
 
 TABLE = pa.table({"id": [1, None, 3], "prediction": ["é", 'say "hi", you', None], "probability": [0.1, 1 / 3, None]})
@@ -64,6 +66,11 @@ def test_an_output_that_cannot_be_written_is_refused_beforehand(tmp_path):
     (tmp_path / "o.csv").mkdir()
     with pytest.raises(InputError, match=r"o.csv: is a folder; name a file in it"):
         check_output(tmp_path / "o.csv")
+    os.mkfifo(tmp_path / "fifo.csv")
+    for special in (tmp_path / "fifo.csv", Path("/dev/null")):
+        with pytest.raises(InputError) as caught:
+            check_output_path(special)
+        assert caught.value.where == f"output={special}"
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match=r"output=.*file/o.csv: .*file is not a folder; name another"):
         check_output(tmp_path / "file" / "o.csv")

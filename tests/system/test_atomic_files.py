@@ -1,5 +1,6 @@
 """Files are replaced completely or not at all, even if the process that writes them is killed."""
 
+import os
 import resource
 import signal
 import subprocess
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import atomic_replace, scratch_folder, write_bytes, write_output
+from seqclf.system.atomic_files import atomic_replace, scratch_folder, sweep, write_bytes, write_output
 
 # Writes half of a file or folder, then waits to be killed.
 KILLED = """
@@ -61,6 +62,26 @@ def test_leftovers_of_killed_processes_are_deleted_and_files_of_live_ones_stay(t
     assert path.read_text() == ("" if kind == "file" else "old")
     live.kill()
     live.communicate()
+
+
+@pytest.mark.parametrize("prefix", [".exporting-", ".preparing-", ".writing-"])
+def test_folders_of_the_user_stay(tmp_path, prefix):
+    user_folder = tmp_path / f"{prefix}notes"
+    user_folder.mkdir()
+    with scratch_folder(tmp_path, prefix) as scratch:
+        assert set(tmp_path.iterdir()) == {user_folder, scratch}
+    assert list(tmp_path.iterdir()) == [user_folder]
+
+
+def test_a_sweep_follows_no_link_and_waits_for_no_fifo(tmp_path):
+    os.mkfifo(tmp_path / "fifo.part")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file").write_text("of the user")
+    (tmp_path / "folder.part").symlink_to(tmp_path / "folder")
+    (tmp_path / "file.part").symlink_to(tmp_path / "folder" / "file")
+    before = sorted(names(tmp_path))
+    sweep(tmp_path, "*.part")
+    assert sorted(names(tmp_path)) == before and names(tmp_path / "folder") == ["file"]
 
 
 @contextmanager

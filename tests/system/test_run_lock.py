@@ -9,7 +9,8 @@ import sys
 import pytest
 
 from seqclf.errors import InputError
-from seqclf.system.run_folder import RANKS, claim_run_folder, is_first_rank, locked
+from seqclf.system.atomic_files import atomic_replace, write_output
+from seqclf.system.run_folder import LOCK, RANKS, claim_run_folder, is_first_rank, locked
 
 HOLDER = """
 import sys, time
@@ -43,11 +44,11 @@ def test_the_folder_of_a_live_run_is_refused_and_that_of_a_killed_one_is_free(tm
     refusal = rf"hydra\.run\.dir=.*run: another run holds this folder \(process {process.pid}"
     with pytest.raises(InputError, match=refusal), claim_run_folder(run, None, True):
         pass
-    assert files(run) == [".lock", "config.yaml"], "a refused run deletes nothing"
+    assert files(run) == [LOCK, "config.yaml"], "a refused run deletes nothing"
     process.kill()
     process.communicate()
     with claim_run_folder(run, None, False):
-        assert ".lock" in files(run)
+        assert LOCK in files(run)
     assert files(run) == ["config.yaml"]
 
 
@@ -63,11 +64,84 @@ def test_a_forked_child_does_not_keep_the_lock(tmp_path):
         child = fork.Process(target=wait, daemon=True)
         child.start()
         assert started.wait(30)
-        other = os.open(tmp_path / ".lock", os.O_RDWR)
+        other = os.open(tmp_path / LOCK, os.O_RDWR)
     fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the block released its lock
     os.close(other)
     stop.set()
     child.join()
+
+
+@pytest.mark.parametrize("kind", ["symbolic link", "hard link", "FIFO", "folder"])
+def test_a_lock_is_a_file_of_its_own(tmp_path, kind):
+    """A link would give a file of the user to the lock, which empties it."""
+    run, notes = tmp_path / "run", tmp_path / "notes.txt"
+    run.mkdir()
+    notes.write_text("of the user")
+    match kind:
+        case "symbolic link":
+            (run / LOCK).symlink_to(notes)
+        case "hard link":
+            (run / LOCK).hardlink_to(notes)
+        case "FIFO":
+            os.mkfifo(run / LOCK)
+        case "folder":
+            (run / LOCK).mkdir()
+    with pytest.raises(InputError) as caught, locked(run):
+        pass
+    assert caught.value.where == f"hydra.run.dir={run}" and LOCK in caught.value.problem
+    assert notes.read_text() == "of the user" and os.path.lexists(run / LOCK)
+
+
+def test_a_link_to_no_file_creates_none(tmp_path):
+    (tmp_path / LOCK).symlink_to(tmp_path / "absent")
+    with pytest.raises(InputError), locked(tmp_path):
+        pass
+    assert not (tmp_path / "absent").exists()
+
+
+def test_a_run_folder_may_be_a_link_to_a_folder(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "disk")
+    with claim_run_folder(tmp_path / "run", None, False):
+        assert files(tmp_path / "disk") == [LOCK]
+    (tmp_path / "disk").rmdir()
+    with pytest.raises(InputError) as caught, locked(tmp_path / "run"):
+        pass
+    assert caught.value.where == f"hydra.run.dir={tmp_path / 'run'}"
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe of no encoding", b"x" * 10**6])
+def test_a_holder_of_any_content_is_named_in_a_line(tmp_path, content):
+    (tmp_path / LOCK).write_bytes(content)
+    with (tmp_path / LOCK).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(InputError) as caught, locked(tmp_path):
+            pass
+    assert len(caught.value.problem) < 1000 and (tmp_path / LOCK).read_bytes() == content
+
+
+def test_files_of_the_user_in_a_run_folder_stay(tmp_path):
+    """Such as those of the working folder: `hydra.run.dir=.`."""
+    names = [".lock", ".metrics.json.0123abcd.part", ".movie.mkv.part", "checkpoints/.last.ckpt.part"]
+    (tmp_path / "checkpoints").mkdir()
+    for name in names:
+        (tmp_path / name).write_text("of the user")
+    with claim_run_folder(tmp_path, None, False):
+        write_output(tmp_path / "metrics.json", "{}")
+    assert files(tmp_path) == [*names, "metrics.json"]
+    assert all((tmp_path / name).read_text() == "of the user" for name in names)
+
+
+def test_what_a_killed_run_left_is_removed(tmp_path):
+    (tmp_path / "checkpoints").mkdir()
+    for path in (tmp_path / "metrics.json", tmp_path / "checkpoints" / "last.ckpt"):
+        with atomic_replace(path) as unfinished:
+            left = unfinished.name
+        (path.parent / left).write_text("half")
+        path.unlink()
+    assert len(files(tmp_path)) == 2
+    with claim_run_folder(tmp_path, None, False):
+        assert files(tmp_path) == [LOCK]
 
 
 @pytest.mark.parametrize("left", ["metrics.json", "checkpoints/last.ckpt", "report.html", "metrics.csv"])

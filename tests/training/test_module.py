@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from seqclf.evaluation.calibration import softmax
 from seqclf.runs.evaluate import predict_logits
 from seqclf.training.checkpoint import read_checkpoint
 from seqclf.training.module import MONITORED, load_task
+from seqclf.training.options import require_checkpoint_file
 
 # Lightning's advice on loader processes, and torch's on Lightning's use of its trees
 quiet = pytest.mark.filterwarnings("ignore:.*does not have many workers", "ignore:.*treespec, LeafSpec")
@@ -287,6 +289,15 @@ def test_a_file_that_is_no_checkpoint_is_refused_by_name(tmp_path, content, mess
         torch.save(content, path)
     with pytest.raises(InputError, match=rf"checkpoint=.*some\.ckpt: .*{message}"):
         read_checkpoint(path)
+
+
+def test_a_fifo_as_checkpoint_is_refused_and_not_waited_for(tmp_path):
+    path = tmp_path / "some.ckpt"
+    os.mkfifo(path)
+    for read in (read_checkpoint, require_checkpoint_file):
+        with pytest.raises(InputError) as caught:
+            read(str(path))
+        assert caught.value.where == f"checkpoint={path}"
 
 
 class NormBeforeClipping(pl.Callback):
