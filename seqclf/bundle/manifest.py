@@ -28,6 +28,8 @@ FORMAT = 3  # 1: before tokens were called tokens in the schema of a bundle; 2: 
 NAME = "manifest.json"
 MODEL = "model.onnx"
 MAX_BYTES = 200_000_000  # a larger file is not parsed, as it would exhaust memory
+MAX_REPLACEMENTS = 100  # of a bundle while it is read
+COPY_AGAIN = "copy the bundle again, or export it anew"
 
 SHARE = Where(float, lambda value: 0 <= value <= 1, "a number from 0 to 1")
 HALTING_SCORE = Where(float, lambda value: value >= 0, "a number from 0")
@@ -86,7 +88,29 @@ def write_manifest(folder: Path, content: JsonObject) -> None:
 
 def read_manifest(folder: Path) -> JsonObject:
     """Read the manifest of an undamaged bundle. Raises InputError that names a missing or changed file."""
-    remedy = "copy the bundle again, or export it anew"
+    return read_bundle(folder)[0]
+
+
+def read_bundle(folder: Path) -> tuple[JsonObject, dict[str, bytes]]:
+    """Read the manifest of an undamaged bundle, and the files that prediction reads: path in the bundle → content.
+
+    The content is what was hashed, so a bundle that is replaced meanwhile is read as it was before or as it is after.
+    Raises InputError that names a missing or changed file.
+    """
+    manifest = _read_description(folder)
+    for _ in range(MAX_REPLACEMENTS):
+        try:
+            return manifest, _read_files(folder, manifest)
+        except InputError:
+            latest = _read_description(folder)
+            if latest["digest"] == manifest["digest"]:
+                raise
+            manifest = latest  # another bundle took the place of this one
+    return manifest, _read_files(folder, manifest)
+
+
+def _read_description(folder: Path) -> JsonObject:
+    """Read the content of a manifest, which is consistent in itself."""
     if folder.is_file():
         raise InputError(f"bundle={folder}", *_problem_of_file(folder))
     if not folder.is_dir():
@@ -96,17 +120,18 @@ def read_manifest(folder: Path) -> JsonObject:
     if not path.is_file() and (folder / "bundle" / NAME).is_file():
         raise InputError(f"bundle={folder}", "is the run folder", f"write {argument('bundle', str(folder / 'bundle'))}")
     if not path.is_file():
-        raise InputError(f"bundle={folder}", f"{NAME} is missing", remedy)
+        raise InputError(f"bundle={folder}", f"{NAME} is missing", COPY_AGAIN)
     if path.stat().st_size > MAX_BYTES:
-        raise InputError(f"bundle={folder}", f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has", remedy)
+        problem = f"{NAME} has {path.stat().st_size:,} bytes, which no manifest has"
+        raise InputError(f"bundle={folder}", problem, COPY_AGAIN)
     try:
-        manifest = json.loads(path.read_text(encoding="utf-8"))
+        manifest: JsonObject = json.loads(path.read_text(encoding="utf-8"))
         # An edited manifest is refused before its values are read, so the error names the edit and not its effect.
         intact = manifest.get("digest") == _digest(manifest)
     except (OSError, ValueError, AttributeError, RecursionError):  # JSON may be nested too deep, or no object
         intact = False
     if not intact:
-        raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", remedy)
+        raise InputError(f"bundle={folder}", f"{NAME} has changed since the export", COPY_AGAIN)
     if manifest.get("format") != FORMAT:
         raise InputError(
             f"bundle={folder}", f"of format {manifest.get('format')}, this seqclf reads {FORMAT}", "export it anew"
@@ -115,16 +140,32 @@ def read_manifest(folder: Path) -> JsonObject:
         # A digest proves that nothing changed since the export, not that the exporter can be trusted.
         check_content(manifest)
         _check_files(manifest)
+    return manifest
+
+
+def _read_files(folder: Path, manifest: JsonObject) -> dict[str, bytes]:
+    """Compare every file with its hash, and return the content of those that prediction reads."""
     if unlisted := sorted(_file_names(folder) - {NAME, *manifest["files"]}):
         raise InputError(
             f"bundle={folder}", f"{NAME} does not list {unlisted[0]}", "move it out of the bundle, or export it anew"
         )
+    contents, read = {}, _names_read(manifest)
     for name, expected in manifest["files"].items():
-        if not (folder / name).is_file():
-            raise InputError(f"bundle={folder}", f"{name} is missing", remedy)
-        if _sha256(folder / name) != expected:
-            raise InputError(f"bundle={folder}", f"{name} has changed since the export", remedy)
-    return manifest
+        path = folder / name
+        if not path.is_file():
+            raise InputError(f"bundle={folder}", f"{name} is missing", COPY_AGAIN)
+        try:
+            with path.open("rb") as file:
+                if name in read:
+                    contents[name] = file.read()
+                    actual = hashlib.sha256(contents[name]).hexdigest()
+                else:
+                    actual = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"bundle={folder}", f"{name} cannot be read ({error.strerror})", COPY_AGAIN) from None
+        if actual != expected:
+            raise InputError(f"bundle={folder}", f"{name} has changed since the export", COPY_AGAIN)
+    return contents
 
 
 def _problem_of_file(path: Path) -> tuple[str, str]:
@@ -183,9 +224,7 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
     """Raise InputError unless every file that prediction reads has a hash, and no name leads out of the bundle."""
     require(manifest, {"files": Each(str)})
     files = manifest["files"]
-    # A model that may halt is run by its step.
-    models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
-    for name in (*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])):
+    for name in _names_read(manifest):
         if name not in files:
             raise InputError("files", f"no hash of {name}")
     for name in files:
@@ -193,6 +232,12 @@ def _check_files(manifest: Mapping[str, Any]) -> None:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts or "\x00" in name or not path.parts:
             raise InputError(f"files.{name}", "not a path in the bundle")
+
+
+def _names_read(manifest: Mapping[str, Any]) -> list[str]:
+    """Return the files that prediction reads. A model that may halt is run by its step."""
+    models = [MODEL, *([STEP] if "step" in manifest or "halting" in manifest else [])]
+    return [*models, *(encoder_file(field["name"]) for field in manifest["schema"]["fields"])]
 
 
 def _file_names(folder: Path) -> set[str]:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.manifest import MODEL, encoder_file, read_manifest
+from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
 from seqclf.bundle.predictions import Predictions, SequencePrediction, count_strange
 from seqclf.bundle.python_rows import to_columns
 from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, open_session, thread_count
-from seqclf.bundle.step_model import Read, StepModel, open_step
+from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
@@ -31,7 +31,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system import progress
-from seqclf.system.state_validation import error_context, read_json
+from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
 NOT_FINITE = "gives logits that are not finite"  # of a row that is refused
@@ -55,8 +55,8 @@ class BundleModel:
     ):
         self.folder = folder = Path(folder)
         self.device, self.threads = device, thread_count(threads)
-        # First: it compares the hash of every other file before one of them is read.
-        self.manifest = read_manifest(folder)
+        # First: it compares the hash of every file before one of them is parsed.
+        self.manifest, self._files = read_bundle(folder)
         self.classes: list[str] = self.manifest["classes"]
         self.schema = stored_schema(self.manifest["schema"])
         self.labels = typed_labels(self.classes, self.schema.label_type)
@@ -64,11 +64,13 @@ class BundleModel:
         self.decision = override_threshold(decision, threshold, self.manifest["positive"], self.classes)
 
         with error_context(f"bundle={folder}", "export the bundle anew"):
-            self.encoders = load_encoders(self.schema.fields, lambda name: read_json(folder / encoder_file(name)))
+            self.encoders = load_encoders(self.schema.fields, lambda name: parse_json(self._files[encoder_file(name)]))
         self.field_of_column = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         self._ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         self.specs = input_specs(self.encoders, self.classes)
         self.reader = self._open_reader(budget)
+        # Streams may be opened later, when another bundle may lie in the folder.
+        self._files = {name: content for name, content in self._files.items() if name == STEP}
         self.provider: str = self.reader.session.provider
         self.no_cuda: str | None = self.reader.session.no_cuda
         on_cpu = None if self.no_cuda is None else f"device={device}: takes {self.provider}: {self.no_cuda}"
@@ -85,7 +87,7 @@ class BundleModel:
                 "the model of this bundle always reads whole sequences",
                 "remove budget, or train with model=adaptive",
             )
-        session = open_session(self.folder / MODEL, self.device)
+        session = open_session(self.folder / MODEL, self.device, content=self._files[MODEL])
         with error_context(f"bundle={self.folder}: {MODEL}", "export the bundle anew"):
             check_model(session, self.specs, len(self.classes))
         return WholeSequences(session, [spec["name"] for spec in self.specs])
@@ -111,7 +113,14 @@ class BundleModel:
                 "recurrent ones do not, if trained with model.bidirectional=false and model.members=1; export "
                 "bundles of older versions anew",
             )
-        return open_step(self.folder, self.manifest, self.specs, device=self.device, threshold=threshold)
+        return open_step(
+            self.folder,
+            self.manifest,
+            self.specs,
+            device=self.device,
+            threshold=threshold,
+            content=self._files[STEP],
+        )
 
     def to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
         """Return canonical columns of Python values, and the error of each row. See `python_rows.to_columns`."""

@@ -46,8 +46,8 @@ class ModelSession(onnxruntime.InferenceSession):
         return str(self.get_providers()[0])
 
 
-def open_session(path: Path, device: str = "auto", threads: int = 1) -> ModelSession:
-    """Open a session of the model in a file.
+def open_session(path: Path, device: str = "auto", threads: int = 1, content: bytes | None = None) -> ModelSession:
+    """Open a session of the model in a file, or in `content`, which was read from that file before.
 
     `device`: cpu, cuda, or auto, which is CUDA where there is an NVIDIA device and the CPU where CUDA does not start.
     `threads`: that compute one batch on the CPU. Batches that are read at the same time, by one thread each, use the
@@ -55,44 +55,45 @@ def open_session(path: Path, device: str = "auto", threads: int = 1) -> ModelSes
     """
     if device not in DEVICES:
         raise InputError(f"device={device}", *must_be_one_of(device, DEVICES))
+    model = str(path) if content is None else content
     if device == "cpu":
-        return _open_on_cpu(path, threads)
-    session, obstacle = _open_on_cuda(path, threads)
-    session = session or _open_on_cpu(path, threads)  # first, because a damaged model is damaged on every device
+        return _open_on_cpu(path, model, threads)
+    session, obstacle = _open_on_cuda(model, threads)
+    session = session or _open_on_cpu(path, model, threads)  # first: a damaged model is damaged on every device
     if obstacle is not None and device == "cuda":
         raise obstacle.within("device=cuda")
     session.no_cuda = str(obstacle) if obstacle is not None and has_card() else None
     return session
 
 
-def _open_on_cuda(path: Path, threads: int) -> tuple[ModelSession | None, InputError | None]:
+def _open_on_cuda(model: str | bytes, threads: int) -> tuple[ModelSession | None, InputError | None]:
     """Return a session, None if there is none, and why it does not run on CUDA, None if it does."""
     obstacle = cuda_obstacle()
     if obstacle is not None:
         return None, obstacle
     try:
-        session = _open(path, [PROVIDER, CPU], threads)
+        session = _open(model, [PROVIDER, CPU], threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         return None, not_started(first_line(error))
     # ONNX Runtime leaves out a provider that it cannot load, with a line in its log.
     return session, None if runs_on_gpu(session) else not_started(f"ONNX Runtime took {session.provider}")
 
 
-def _open_on_cpu(path: Path, threads: int) -> ModelSession:
+def _open_on_cpu(path: Path, model: str | bytes, threads: int) -> ModelSession:
     try:
-        return _open(path, [CPU], threads)
+        return _open(model, [CPU], threads)
     except Exception as error:  # ONNX Runtime's exceptions have no common base class
         raise InputError(path, f"cannot be loaded ({first_line(error)})", "export the bundle anew") from None
 
 
-def _open(path: Path, providers: Sequence[str], threads: int) -> ModelSession:
+def _open(model: str | bytes, providers: Sequence[str], threads: int) -> ModelSession:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
     # Spinning threads take the cores from reading and encoding, and from PyTorch where both run in one process.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     # With its fallback, ONNX Runtime would print an error and go on with the CPU, here and when the model runs.
-    return ModelSession(str(path), options, providers=list(providers), enable_fallback=0)
+    return ModelSession(model, options, providers=list(providers), enable_fallback=0)
 
 
 def runs_on_gpu(session: onnxruntime.InferenceSession) -> bool:

@@ -81,9 +81,10 @@ def open_step(
     *,
     device: str = "auto",
     threshold: float | None = None,
+    content: bytes | None = None,
 ) -> StepModel:
     """Open `step.onnx` of a bundle. `specs`: of its fields. See `StepModel` and `open_session`."""
-    session = open_session(folder / STEP, device)
+    session = open_session(folder / STEP, device, content=content)
     with error_context(f"bundle={folder}: {STEP}", "export the bundle anew"):
         return StepModel(session, manifest["step"]["states"], specs, len(manifest["classes"]), threshold)
 

@@ -68,7 +68,7 @@ class ConfusionCounts(NamedTuple):
 
     @classmethod
     def from_matrix(cls, confusion: np.ndarray) -> ConfusionCounts:
-        # Classes that do not occur count in no macro mean (see `confusion_metrics`).
+        # Classes that do not occur count in no macro mean.
         occurs = (confusion.sum(axis=0) + confusion.sum(axis=1)) > 0
         matrix = confusion[np.ix_(occurs, occurs)]
         hits = np.diag(matrix)
@@ -96,7 +96,7 @@ def metric_intervals(
     hits, support, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
     intervals = {
         "accuracy": proportion_interval(hits.sum(), len(labels)),
-        "recall": mean_interval(counts.hits, counts.support, metrics.recall, generator),
+        "recall": mean_interval(hits[support > 0], support[support > 0], metrics.recall, generator),
         "precision": mean_interval(counts.hits, counts.predicted, metrics.precision, generator),
         "f1": macro_f1_interval(counts, metrics.f1, generator),
     }

@@ -32,10 +32,11 @@ class Averages(JsonResult):
 class ConfusionMetrics(JsonResult):
     """Metrics that follow from a confusion matrix.
 
-    `accuracy` is micro. `recall`, `precision` and `f1` are macro means over the classes that occur as truth or as
-    prediction, as in scikit-learn and torchmetrics. A ratio without a denominator counts as 0. Values by class are
-    None where a class has no rows. `balanced_accuracy` is the mean recall of the classes that have rows, `mcc` is
-    Matthews' correlation coefficient. `confusion[i][j]` counts rows of class i that were predicted as class j.
+    `accuracy` is micro. `recall` is the macro mean over the classes that have rows, which `balanced_accuracy` repeats
+    under its other name: a class without rows has no recall. `precision` and `f1` are macro means over the classes that
+    occur as truth or as prediction, as in scikit-learn, where a ratio without a denominator counts as 0. Values by
+    class are None where a class has no rows. `mcc` is Matthews' correlation coefficient. `confusion[i][j]` counts rows
+    of class i that were predicted as class j.
     """
 
     accuracy: float
@@ -116,11 +117,11 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
     recall = hits / np.maximum(support, 1)
     precision = hits / np.maximum(predicted, 1)
     f1 = 2 * hits / np.maximum(support + predicted, 1)
-    # A class of the data that this split neither has nor is predicted with would lower every macro mean.
+    # A class of the data that this split neither has nor is predicted with would lower the macro means.
     occurs = (support + predicted) > 0
     rows = max(1, int(support.sum()))
 
-    def macro(values: np.ndarray, classes: np.ndarray = occurs) -> float:
+    def macro(values: np.ndarray, classes: np.ndarray) -> float:
         return float(values[classes].mean()) if classes.any() else 0.0
 
     def weighted(values: np.ndarray) -> float:
@@ -132,9 +133,9 @@ def confusion_metrics(confusion: np.ndarray, classes: list[str]) -> ConfusionMet
 
     return ConfusionMetrics(
         accuracy=float(hits.sum() / rows),
-        recall=macro(recall),
-        precision=macro(precision),
-        f1=macro(f1),
+        recall=macro(recall, support > 0),
+        precision=macro(precision, occurs),
+        f1=macro(f1, occurs),
         weighted=Averages(recall=weighted(recall), precision=weighted(precision), f1=weighted(f1)),
         balanced_accuracy=macro(recall, support > 0),
         mcc=_matthews(confusion),

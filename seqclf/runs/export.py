@@ -26,7 +26,7 @@ from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
 from seqclf.system import progress
-from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
+from seqclf.system.atomic_files import exchange, explain_disk_errors, scratch_folder
 from seqclf.system.environment import package_versions
 from seqclf.system.json_result import JsonObject
 from seqclf.system.state_validation import error_context
@@ -92,7 +92,12 @@ def _write(
 
 
 def _replace(target: Path, folder: Path, earlier: Path) -> None:
-    """Rename `folder` to `earlier` and `target` to `folder`. After an interruption `folder` is as it was."""
+    """Put `target` in the place of `folder`, which may exist. After an interruption `folder` is as it was.
+
+    Where the system exchanges names in one step, there is a bundle in `folder` at any time.
+    """
+    if folder.exists() and exchange(target, folder):
+        return
     try:
         if folder.exists():
             folder.replace(earlier)

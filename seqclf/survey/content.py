@@ -81,7 +81,7 @@ def score_title(name: str, positive: str | None) -> str:
 def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:
     """Return the scores on the last split of always predicting the largest class of train.
 
-    As in `seqclf.evaluation.metrics`, macro means are over the classes that occur as label or as prediction.
+    As in `seqclf.evaluation.metrics`, macro recall is over the classes that have rows, macro F1 over those that occur.
     """
     split = last_split(survey)
     majority = max(survey.classes, key=lambda counts: counts.rows["train"]).label
@@ -90,7 +90,7 @@ def majority_scores(survey: DatasetSurvey) -> dict[str, float | None]:
     occurring = sum(count > 0 or label == majority for label, count in rows.items())
     scores: dict[str, float | None] = {
         "accuracy": correct / max(1, total),
-        "recall": (correct > 0) / occurring,
+        "recall": (correct > 0) / max(1, sum(count > 0 for count in rows.values())),
         "f1": 2 * correct / max(1, correct + total) / occurring,
     }
     if survey.positive is not None:

@@ -19,7 +19,6 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from seqclf.errors import InputError
@@ -132,9 +131,9 @@ def error_context(where: object, remedy: str) -> Iterator[None]:
         raise error.within(where, remedy) from None
 
 
-def read_json(path: Path) -> Any:
-    """Return the content of a JSON file. Raises InputError where it is unreadable, no JSON, or nested too deeply."""
+def parse_json(content: bytes) -> Any:
+    """Return the content of a JSON file. Raises InputError where it is no JSON in UTF-8, or nested too deeply."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        return json.loads(content.decode())
+    except (ValueError, RecursionError) as error:
         raise InputError(None, f"is not readable JSON ({type(error).__name__})") from None

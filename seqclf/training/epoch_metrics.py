@@ -33,8 +33,9 @@ EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute
 class EpochScores(NamedTuple):
     """Scores of one split in one epoch, the same on every rank.
 
-    `scores`: loss, accuracy (micro), recall, precision and F1 (macro), and, in evaluation and where they are defined,
-    average precision and AUROC. `recall_by_class` and `support`: (C,), the recall of a class without rows being 0.
+    `scores`: loss, accuracy (micro), recall, precision and F1 (macro means as in `ConfusionMetrics`), and, in
+    evaluation and where they are defined, average precision and AUROC. `recall_by_class` and `support`: (C,), the
+    recall of a class without rows being 0.
     `confusion`: (C, C) counts, true class by row; None for training.
     """
 
@@ -67,7 +68,6 @@ class EpochMetrics(nn.Module):
         by_label: dict[str, Metric | MetricCollection] = {
             "counts": MulticlassStatScores(average=None, **options),
             "accuracy": MulticlassAccuracy(average="micro", **options),
-            "recall": MulticlassRecall(average="macro", **options),
             "precision": MulticlassPrecision(average="macro", **options),
             "f1": MulticlassF1Score(average="macro", **options),
             "recall_by_class": MulticlassRecall(average=None, **options),
@@ -117,10 +117,12 @@ class EpochMetrics(nn.Module):
         support = values["counts"][:, -1]
         loss = self.loss_sum.compute() / support.sum().clamp(min=1)
         scores = {"loss": float(loss)}
+        # torchmetrics drops the axis of a single class. Its macro mean counts classes that are predicted but have no
+        # rows, whose recall is not 0 but unknown.
+        recall_by_class, support = values["recall_by_class"].reshape(-1).cpu().numpy(), support.cpu().numpy()
+        values["recall"] = recall_by_class[support > 0].mean() if support.any() else 0.0
         scores |= {name: float(values[name]) for name in ("accuracy", "recall", "precision", "f1")}
-        # torchmetrics drops the axis of a single class.
-        recall_by_class = values["recall_by_class"].reshape(-1).cpu().numpy()
-        return EpochScores(scores, recall_by_class, support.cpu().numpy())
+        return EpochScores(scores, recall_by_class, support)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
         # The labels that wait to be counted move to another device with the states.

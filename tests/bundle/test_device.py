@@ -4,7 +4,6 @@ The machine of a test has no card: its device file is faked, so that ONNX Runtim
 """
 
 import json
-import shutil
 import subprocess
 import sys
 
@@ -152,11 +151,11 @@ def test_a_classifier_says_what_it_took(card, exported):
 
 
 @with_provider
-def test_a_stream_is_of_the_device_too(card, model, tmp_path):
+def test_a_stream_is_of_the_device_too(card, model):
     card("libcudart.so.13")
     classifier = Classifier(model.parent)
-    shutil.copy(model, tmp_path / "step.onnx")  # any model: it is loaded, and then the device refused
-    classifier.folder, classifier.device, classifier.manifest["step"] = tmp_path, "cuda", {"states": []}
+    classifier._files["step.onnx"] = model.read_bytes()  # any model: it is loaded, and then the device refused
+    classifier.device, classifier.manifest["step"] = "cuda", {"states": []}
     with pytest.raises(InputError, match=r"device=cuda: libcudart\.so\.13"):
         classifier.stream()
 

@@ -93,7 +93,7 @@ def decision_report(classifier):
 def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, exported, monkeypatch, stride):
     folder = copy_bundle("alerts")
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(model, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_, **__: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     assert len(decision_report(Classifier(folder, device="cpu"))) == 4
     refused = 0
@@ -150,7 +150,7 @@ def test_a_bundle_of_an_older_version_without_positive_index_predicts(copy_bundl
 def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(model, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_, **__: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
     for mutation, changed in islice(mutations(manifest), 0, None, stride):
@@ -167,7 +167,7 @@ def test_a_mutated_manifest_predicts_or_is_refused(copy_bundle, exported, monkey
 def test_a_mutated_encoder_predicts_or_is_refused(copy_bundle, exported, monkeypatch, kind, stride):
     folder = copy_bundle(kind)
     session = open_session(folder / "model.onnx", "cpu")
-    monkeypatch.setattr(model, "open_session", lambda *_: session)
+    monkeypatch.setattr(model, "open_session", lambda *_, **__: session)
     manifest = json.loads((folder / "manifest.json").read_text())
     refused = 0
     for path in sorted((folder / "encoders").iterdir()):

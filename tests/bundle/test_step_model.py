@@ -152,3 +152,13 @@ def test_a_stream_keeps_its_own_copies_and_reads_in_batches(forward, monkeypatch
     assert all(entry["prediction"] != "changed" for entry in stream.read({0: sequences[1]}).values())
     with pytest.raises(InputError, match="stream: got list; give the next tokens by the key of a sequence"):
         stream.read([1])
+
+
+def test_a_stream_opened_after_the_bundle_was_replaced_is_of_the_one_that_was_loaded(forward, tmp_path):
+    folder, sequences = forward
+    classifier = Classifier(shutil.copytree(folder, tmp_path / "bundle"), device="cpu", threads=1)
+    token = {name: values[:1] for name, values in sequences[0].items()}
+    expected = classifier.stream().read({"a": token})
+    shutil.rmtree(tmp_path / "bundle")
+    assert classifier.stream().read({"a": token}) == expected
+    assert expected["a"]["error"] is None

@@ -35,6 +35,7 @@ def sklearn_metrics(labels, predicted):
             name: function(labels, predicted, average="macro", zero_division=0)
             for name, function in SKLEARN_METRICS.items()
         }
+        macro["recall"] = metrics.balanced_accuracy_score(labels, predicted)  # over the classes that have rows
         return {"accuracy": metrics.accuracy_score(labels, predicted), **macro}
 
 
@@ -54,6 +55,12 @@ def test_metrics_of_a_confusion_matrix_equal_those_of_sklearn(label_pairs):
             value = getattr(result, f"{name}_by_class")[label]
             assert value == (pytest.approx(by_class[index]) if index in defined[name] else None), (name, label)
     assert result.support_by_class == {label: int((labels == index).sum()) for index, label in enumerate(CLASSES)}
+
+
+def test_macro_recall_is_over_the_classes_that_have_rows():
+    confusion = np.array([[980, 20], [0, 0]])
+    result = confusion_metrics(confusion, ["no", "yes"])
+    assert result.recall == result.accuracy == 0.98
 
 
 def test_an_empty_split_has_metrics_of_zero_and_none_by_class():

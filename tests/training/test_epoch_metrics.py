@@ -49,10 +49,12 @@ def expected_scores(labels, logits):
     with warnings.catch_warnings():  # scikit-learn warns where a ratio has no denominator; it counts as 0
         warnings.simplefilter("ignore")
         averages = metrics.precision_recall_fscore_support(labels, predicted, average="macro", zero_division=0)
+        recall = metrics.balanced_accuracy_score(labels, predicted)  # over the classes that have rows
     return {
         "loss": metrics.log_loss(labels, softmax(logits), labels=range(logits.shape[1])),
         "accuracy": metrics.accuracy_score(labels, predicted),
         **dict(zip(("precision", "recall", "f1"), averages[:3], strict=True)),
+        "recall": recall,
     }
 
 
