@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.model import required_columns
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, token_texts
@@ -101,6 +101,7 @@ class RowReader:
 
     def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
         """Read sequences in memory. `name`: of their setting, for errors. Raises InputError if one is refused."""
+        require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
         columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)

@@ -84,6 +84,18 @@ def test_a_typed_sequence_that_does_not_fit_is_one_error_line(reader):
         reader.of_values([[1], []], "examples.toy")
 
 
+def test_a_typed_sequence_is_refused_where_the_query_would_change_it(datasets):
+    description = datasets["words"].description()
+
+    def reader(query):
+        return RowReader({**description, "reader": {**description["reader"], "query": query}})
+
+    with pytest.raises(InputError) as caught:
+        reader("SELECT * REPLACE (list_reverse(x) AS x) FROM input").of_text("[1, 2]")
+    assert caught.value.where == "sequence=[1, 2]" and "data.query" in caught.value.problem
+    assert reader("SELECT * FROM input WHERE label IS NOT NULL").of_text("[1, 2]").tokens == [["1", "2"]]
+
+
 def test_a_field_that_the_model_lacks_is_named_without_a_bundle(datasets):
     mixed = RowReader(datasets["mixed"].description())
     with pytest.raises(InputError, match=r"has the field z; the fields of the model are x, y$"):
