@@ -17,6 +17,7 @@ from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.schema import require_columns
@@ -124,7 +125,7 @@ class RowReader:
             schema = replace(self.schema, label=label if label in types else None, id=id)
             columns = next((rows.columns for rows in reader.read(schema, rows=most)), None)
         if columns is None:
-            raise InputError(source, "has no rows", "give a file with a row per sequence")
+            raise no_rows(source)
         columns = columns.slice(0, most)
         has_ids = ID in columns.schema.names
         named = columns.column(ID).to_pylist() if has_ids else range(1, columns.num_rows + 1)

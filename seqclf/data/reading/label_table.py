@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import quote_identifier
 from seqclf.data.schema.rows import as_text, joined_key
@@ -60,7 +61,7 @@ class LabelTable:
     def look_up(self, ids: pa.Array) -> tuple[pa.Array, pa.Array | None]:
         """(N,) label of each text id, null where the table does not have it, and (N,) split keys if it has those."""
         if not len(self.ids):
-            raise InputError(self.source, "has no rows", "give a row per sequence")
+            raise no_rows(self.source)
         searched = _bytes(pc.fill_null(ids, ""))
         positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
         missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)

@@ -119,9 +119,12 @@ class SourceReader:
         return "events" if schema.group_by else "rows"
 
     def sample(self, rows: int) -> pa.Table:
-        """The first `rows` rows, all columns."""
+        """The first `rows` rows, all columns. Raises InputError if there are none."""
         with explain_errors(self.source):
             table = self._connection.sql(f"SELECT * FROM {self._relation.sql} LIMIT {rows}").to_arrow_table()
+            if not table.num_rows:
+                malformed = rejects.refusals(self._connection, self.source.encoding)
+                raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # `read` finds the malformed lines of these rows again, and must not report them twice.
             rejects.forget(self._connection)
         return table
