@@ -10,7 +10,7 @@ from typing import Any
 from markupsafe import Markup
 
 from seqclf.documents.figures import picture
-from seqclf.documents.formatting import NO_VALUE, listed, number, percent, score, shortened, warning_lines
+from seqclf.documents.formatting import NO_VALUE, listed, number, percent, plain_number, score, shortened, warning_lines
 from seqclf.documents.html import Bar, Table, bar, limited_rows, render_page
 from seqclf.survey import content
 from seqclf.survey.fields import FieldStatistics
@@ -70,9 +70,9 @@ def value_text(value: float | None) -> str:
     """Format a value of the data.
 
     >>> value_text(0.01234567), value_text(1234567.0), value_text(None)
-    ('0.01235', '1.235e+06', '-')
+    ('0.01235', '1234567', '-')
     """
-    return NO_VALUE if value is None else f"{value:.4g}"
+    return NO_VALUE if value is None else plain_number(value)
 
 
 def _frequent_table(rates: TokenRates, survey: DatasetSurvey) -> Table:

@@ -23,6 +23,7 @@ from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.storage.store import Split, subset
+from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
@@ -170,12 +171,15 @@ class RowReader:
             names=[names[row] for row in rows],
             labels=labels,
             raw=[
-                {name: cell_text(used.column(name)[row].as_py())[:MAX_TEXT_CHARACTERS] for name in self.encoders}
+                {
+                    name: cell_text(encoder.known_values(used.column(name)[row].as_py()))[:MAX_TEXT_CHARACTERS]
+                    for name, encoder in self.encoders.items()
+                }
                 for row in range(len(rows))
             ],
             elements={
-                name: [[cell_text(token) for token in cell] for cell in cut.column(name).to_pylist()]
-                for name in self.encoders
+                name: [list(map(cell_text, encoder.known_values(cell))) for cell in cut.column(name).to_pylist()]
+                for name, encoder in self.encoders.items()
                 if pa.types.is_list(cut.column(name).type)
             },
             sequences=take(sequences, kept),
@@ -190,13 +194,13 @@ class RowReader:
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell or an element of it as text, with six digits of each number.
+    """Return a cell or an element of it as text, with six digits of each number, or all before its point.
 
     >>> cell_text([[0.1, 1 / 3], [2.0, None]])
     '[[0.1, 0.333333], [2, None]]'
     """
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return plain_number(value, digits=6)
     if isinstance(value, list):
         return f"[{', '.join(map(cell_text, value))}]"
     return str(value)

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seqclf.data.encoding.kinds.time import TimeEncoder
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.walkthrough.data_stages import data_stages
 from seqclf.walkthrough.shown_rows import RowReader
@@ -123,6 +125,22 @@ def test_numbers_are_known_by_six_digits_and_vectors_by_their_position(datasets)
     assert number.of_values([[1 / 3]], "rows").tokens == [["0.333333"]]
     vectors = replace(number.of_values([[0.5]], "rows"), elements={"y": [["[0.5, 0.25, 0.125]"]]})
     assert vectors.tokens is None
+
+
+def test_times_are_known_by_their_date_unless_their_clock_has_another_start(datasets):
+    description = datasets["numbers"].description()
+    reader = RowReader(description)
+    encoder = TimeEncoder(Field("y", "time", ("y",), width=1))
+    reader.encoders = {"y": encoder}
+    reader.schema = replace(reader.schema, fields=(encoder.field,))
+    rows = reader.of_values([["2025-04-30T02:26:40", 1745980001.5], [0, 90000000]], "rows")
+    assert rows.elements["y"] == [["2025-04-30 02:26:40", "2025-04-30 02:26:41.500000"], ["0", "90000000"]]
+    assert rows.raw[0] == {"y": "[2025-04-30 02:26:40, 2025-04-30 02:26:41.500000]"}
+
+
+def test_large_numbers_are_shown_with_all_their_digits(datasets):
+    rows = RowReader(datasets["numbers"].description()).of_values([[1745980000, 0.5]], "rows")
+    assert rows.elements["y"] == [["1745980000", "0.5"]]
 
 
 def test_fields_of_several_columns_are_encoded_by_name(datasets):
