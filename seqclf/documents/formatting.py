@@ -75,6 +75,16 @@ def shortened(value: object, most: int = 60) -> str:
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
 
 
+def label_text(label: str, most: int = 60) -> str:
+    """Return a label as one line of at most `most` characters, quoted where it holds spaces that would not be seen.
+
+    >>> label_text("a label"), label_text(" a"), label_text("a\\u00a0b"), label_text("two  spaces", most=8)
+    ('a label', "' a'", "'a\\\\xa0b'", "'two  s…")
+    """
+    text = shortened(label, len(label)) if label == " ".join(label.split()) else repr(label)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+
+
 def printable(text: object, keep: str = "") -> str:
     """Return a text with control characters as �, except those of `keep`.
 

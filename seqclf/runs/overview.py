@@ -9,6 +9,7 @@ from rich.table import Table
 
 from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.survey.survey import quantity_advice
 
@@ -32,7 +33,8 @@ def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
         console.print(f"  {line}", soft_wrap=True, markup=False)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
-    shown = ", ".join(dataset.classes[:MAX_CLASSES]) + (", …" if len(dataset.classes) > MAX_CLASSES else "")
+    shown = ", ".join(map(label_text, dataset.classes[:MAX_CLASSES]))
+    shown += ", …" if len(dataset.classes) > MAX_CLASSES else ""
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
     if dataset.positive_is_guessed:

@@ -94,6 +94,11 @@ def test_whole_numbers_that_may_be_quantities_are_said_with_an_override_that_mak
     assert not [line for line in printed(named) if "quantities" in line]
 
 
+def test_spaces_of_labels_are_shown(options, tmp_path, printed):
+    path = write(tmp_path / "t.parquet", {"x": [[row, 1] for row in range(24)], "y": [" p", "p", "q"] * 8})
+    assert "  3 classes: ' p', p, q" in printed(options(train=path, label="y", fields={"x": "category"}))
+
+
 def scored(labels, positive):
     """Metrics of three splits by label, and a baseline."""
     generator = np.random.default_rng(0)

@@ -56,6 +56,11 @@ def test_tables_show_the_spread_of_numbers_over_all_channels(printed_lines, surv
     assert ["x", "-1000000", "to", "1000001", "3", "40,000", "1e-05", "25.0%"] in rows
 
 
+def test_classes_that_differ_in_spaces_are_told_apart(printed_lines, synthetic):
+    lines = printed_lines(synthetic([" p", "p"], [np.array([5]), np.array([6])]))
+    assert {"' p'", "p"} <= {line[:4].strip() for line in lines}
+
+
 def test_warnings_come_last_and_once_those_of_leaks_included(printed_lines, surveyed):
     assert surveyed.leaks.warnings() and set(surveyed.leaks.warnings()) < set(surveyed.warnings)
     lines = printed_lines(surveyed)
