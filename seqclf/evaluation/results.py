@@ -19,6 +19,7 @@ from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
 from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.evaluation.target_results import TargetResult, target_results
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
@@ -56,12 +57,14 @@ class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
     `length_decline`: the longest sequences, where their recall is lower than that of shorter ones beyond chance.
-    `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they flatter it.
+    `targets`: what became of those of the decision, None without any. `used_for`: choices that these rows made about
+    the model (epoch, threshold, temperature), so that they flatter it.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
         "intervals",
         "length_decline",
+        "targets",
         "used_for",
     }
 
@@ -71,6 +74,7 @@ class SplitMetrics(ClassificationMetrics):
     alarms: list[Alarm]
     majority: MajorityMetrics
     length_decline: LengthDecline | None = None
+    targets: list[TargetResult] | None = None
     used_for: list[str] | None = None
 
 
@@ -193,12 +197,12 @@ def evaluate_split(
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
     by_length = slices_by_length(predictions, outputs.lengths)
+    group = group_codes(outputs.groups)
     intervals = decline = None
     if with_intervals:
         only = None if positive is None else classes.index(positive)
         buckets = [(part.low, part.high) for part in by_length]
         decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
-        group = group_codes(outputs.groups)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
@@ -210,6 +214,7 @@ def evaluate_split(
         alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax", auroc=auroc),
         majority=majority_metrics(metrics, len(labels)),
         length_decline=decline,
+        targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,
     )
 

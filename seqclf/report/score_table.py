@@ -119,7 +119,7 @@ def show_verdict(
     `baseline`: the order-blind model on the last split.
     """
     console.print("Verdict", style="bold")
-    for sentence in (verdict.result, verdict.comparison, verdict.promise):
+    for sentence in (verdict.result, verdict.comparison, verdict.guarantee):
         if sentence is not None:
             console.print(sentence, soft_wrap=True)
     if verdict.caution is not None:

@@ -216,7 +216,14 @@ def _evaluate(
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     settings = config.decision.model_dump()
     with progress.stage("choosing the decision threshold"):
-        decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+        decision = choose_decision(
+            settings,
+            held_out.logits,
+            held_out.labels,
+            dataset.classes,
+            dataset.positive,
+            group_codes(held_out.groups),
+        )
     used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting threshold"] if halts else [])]}
     metrics = {
         split: evaluate_split(

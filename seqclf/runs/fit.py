@@ -58,9 +58,8 @@ def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[
     """Return the dataset without the validation rows that are held out, and those rows.
 
     `settings`: of conf/decision. `rule`: the decision rule. The rows are a stratified share, and the only row of a
-    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are
-    not used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule
-    guarantees nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too,
+    class stays in validation, and groups stay together. The rows are None if the rule guarantees nothing or the share
+    is 0. They are None for a provisional decision (`settings["provisional"]`) too,
     which leaves the same rows out of validation but does not see them.
     """
     if not uses_holdout({**settings, "provisional": False}, rule):
@@ -68,10 +67,7 @@ def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[
     validation = dataset.splits["validation"]
     held_out = holdout_rows(validation.labels, settings["holdout"], validation.groups)
     remaining = subset(validation, np.flatnonzero(~held_out))
-    rows = np.flatnonzero(held_out)
-    if validation.groups is not None:
-        rows = one_of_each(rows, validation.groups)
-    holdout = None if settings["provisional"] else subset(validation, rows)
+    holdout = None if settings["provisional"] else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
 
 
@@ -79,13 +75,6 @@ def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = N
     """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
     shares = {"validation": 1 - share, "threshold": share}
     return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
-
-
-def one_of_each(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return a random row of each group among `rows`, ascending."""
-    shuffled = np.random.default_rng(SEED).permutation(rows)
-    _, first = np.unique(groups[shuffled], return_index=True)
-    return np.sort(shuffled[first])
 
 
 # The callback of a debug choice that watches a usual training.

@@ -233,7 +233,7 @@ def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     metrics = reports["two_classes.html"].metrics.positive
     assert page.startswith("cards cards Flags a sequence as yes from a probability of ")
     assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
-    assert "Promise kept: at least 80.0% of yes found (95% sure, on" in page
+    assert "Guarantee: at least 80.0% of yes found (95% sure, on" in page
     assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page
