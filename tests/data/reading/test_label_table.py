@@ -97,9 +97,7 @@ def test_keys_of_several_columns_are_not_run_together(tmp_path):
 
 def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
     columns = {"one": ["u | v", "u", None], "two": ["w", "v | w", "x"], "y": ["1", "2", "3"]}
-    table = LabelTable(
-        Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y"
-    )
+    table = LabelTable(Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y")
     keys = joined_key([pa.array(columns["one"]), pa.array(columns["two"])])
     assert len(set(keys.to_pylist())) == 3 and keys[2].as_py() is None
     assert table.look_up(keys)[0].to_pylist() == ["1", "2", None]
