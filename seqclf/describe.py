@@ -63,7 +63,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
         if path:
             check_output_path(path)
     dataset = prepare(config.data)
-    show_dataset(dataset)
+    show_dataset(dataset, config.data.fields)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=config.baseline)
     survey = survey_content(survey, dataset)
     show_survey(survey)

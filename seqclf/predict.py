@@ -267,8 +267,10 @@ def _first(stream: Iterator[Item], source: Source) -> Item:
     """The first part of the results. Raises InputError if there are none."""
     first = next(stream, None)
     if first is None:
+        from seqclf.data.reading.source_errors import no_rows
+
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
-        raise InputError(source, f"has no rows{hint}", "give a file with a row per sequence")
+        raise no_rows(source, hint)
     return first
 
 

@@ -9,6 +9,16 @@ from typing import Any
 import pyarrow as pa
 
 from seqclf.data.encoding.encoder import FieldEncoder, UnfitValueError
+from seqclf.data.reading.queries import passes_through
+from seqclf.data.schema.schema import Schema
+from seqclf.errors import InputError
+
+
+def require_unchanged_fields(query: str | None, schema: Schema, where: str, remedy: str) -> None:
+    """Raise InputError if data.query changes fields: values in Python may come before the query or after it."""
+    if query is not None and not passes_through(query, [column for _, column in schema.columns]):
+        problem = "its data.query changes the fields, and is applied to tables and files only"
+        raise InputError(where, problem, remedy)
 
 
 def to_columns(

@@ -11,10 +11,10 @@ import pyarrow as pa
 from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
+from seqclf.bundle.python_rows import require_unchanged_fields
 from seqclf.bundle.sequence_reader import UntilHalted
 from seqclf.bundle.streaming import Stream
 from seqclf.bundle.table_predictions import predict_table, table_probabilities
-from seqclf.data.reading.queries import passes_through
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError
 
@@ -104,16 +104,16 @@ class Classifier(BundleModel):
         return self.sequence_predictions(self.predict_columns(columns), value_errors)
 
     def _to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
-        query = self.manifest["reader"]["query"]
-        if query is not None and not passes_through(query, [column for _, column in self.schema.columns]):
-            # Nobody could tell whether values in Python come before the query or after it.
-            problem = "its data.query changes the fields, and is applied to tables and files only"
-            remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
-            raise InputError(f"bundle={self.folder}", problem, remedy)
+        self._require_unchanged_fields()
         return self.to_columns(sequences)
+
+    def _require_unchanged_fields(self) -> None:
+        remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
+        require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
     def stream(self) -> Stream:
         """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
+        self._require_unchanged_fields()
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:

@@ -12,6 +12,7 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode, removal_traces
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
@@ -87,7 +88,7 @@ def predict_labelled(
     if not labels:
         if refused:
             raise InputError(None, refused[0])
-        raise InputError(source, "has no rows", "give a file with a row per sequence")
+        raise no_rows(source)
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
     outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)

@@ -17,6 +17,7 @@ from seqclf.data.encoding.row_checks import check_rows
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.row_estimate import estimate_rows
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END
 from seqclf.data.schema.quarantine import Quarantine
@@ -26,7 +27,6 @@ from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.policies import SplitInputs, sequence_keys
 from seqclf.data.storage.prefetch import prefetched
 from seqclf.data.storage.store import text_columns
-from seqclf.errors import InputError
 from seqclf.system import progress
 
 FILE = "file number"  # with a space, so that no field can have this name
@@ -106,7 +106,7 @@ def collect(
         staging.rows += len(reader.malformed)
     if staging.writer is None:
         reason = f": {reader.malformed[0]}" if reader.malformed else ""
-        raise InputError(source, f"has no rows{reason}", "give a file with a row per sequence")
+        raise no_rows(source, reason)
     staging.writer.close()
     if len(staging.refused) == staging.rows:
         raise staging.refused[0].error(f" (all {staging.rows} rows of {source} are refused)")

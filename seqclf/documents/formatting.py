@@ -8,6 +8,7 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 NO_VALUE = "-"  # a cell without a value
+HUGE = 1e13  # milliseconds since 1970 are below
 MAX_WARNING_CHARACTERS = 400  # characters
 CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -43,6 +44,15 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:,.1f}".removesuffix(".0")
 
 
+def plain_number(value: float, digits: int = 4) -> str:
+    """Format a number with so many significant digits, and with all digits before the point unless it is huge.
+
+    >>> plain_number(0.01234567), plain_number(1745980000.0), plain_number(9999.6), plain_number(3e20)
+    ('0.01235', '1745980000', '10000', '3e+20')
+    """
+    return f"{value:.0f}" if 10 ** (digits - 1) <= abs(value) < HUGE else f"{value:.{digits}g}"
+
+
 def score(value: float | None) -> str:
     """Format a score with four decimals. An undefined score is a dash.
 
@@ -63,6 +73,16 @@ def shortened(value: object, most: int = 60) -> str:
     printable = "".join(character if character.isprintable() else " " for character in str(value))
     line = " ".join(printable.split())
     return line if len(line) <= most else line[: most - 1].rstrip() + "…"
+
+
+def label_text(label: str, most: int = 60) -> str:
+    """Return a label as one line of at most `most` characters, quoted where it holds spaces that would not be seen.
+
+    >>> label_text("a label"), label_text(" a"), label_text("a\\u00a0b"), label_text("two  spaces", most=8)
+    ('a label', "' a'", "'a\\\\xa0b'", "'two  s…")
+    """
+    text = shortened(label, len(label)) if label == " ".join(label.split()) else repr(label)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"
 
 
 def printable(text: object, keep: str = "") -> str:

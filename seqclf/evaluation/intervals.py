@@ -5,6 +5,9 @@ Beta(hits + 1, misses): the observed rows and one more at the worst, or best, po
 AUROC are drawn from the same distributions (Learned-Miller and Thomas 2020 do so for any bounded mean). A percentile
 bootstrap knows no row worse than those observed: where nearly all rows are right, its 95 % intervals cover 60 % or
 less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
+
+Rows that come in groups count for less: every count is divided by a design effect (see `design_effect.py`), and where
+a class lies in too few groups there is no interval.
 """
 
 from __future__ import annotations
@@ -14,6 +17,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.evaluation.design_effect import (
+    MIN_KISH,
+    auroc_influence,
+    average_precision_influence,
+    effective_groups,
+    macro_f1_effect,
+    mean_effect,
+    mean_of_classes_effect,
+    ranking_effect,
+)
 from seqclf.evaluation.metrics import confusion_matrix, confusion_metrics
 from seqclf.evaluation.ranking import ranking_counts, ranking_from_counts
 from seqclf.system.json_result import JsonResult
@@ -22,7 +35,7 @@ CONFIDENCE = 0.95
 DRAWS = 2000
 MIN_DRAWS = 200
 MAX_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
-MAX_GROUPS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
+MAX_LEVELS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
 
 Interval = tuple[float, float] | None
 
@@ -40,7 +53,10 @@ class PositiveIntervals(JsonResult):
 
 @dataclass(frozen=True, kw_only=True)
 class MetricIntervals(JsonResult):
-    """95 % confidence intervals (low, high) of metrics, None where a metric is not defined."""
+    """95 % confidence intervals (low, high) of metrics.
+
+    None where a metric is not defined, and where rows come in groups of which too few decide it.
+    """
 
     OMIT_NONE = frozenset({"positive"})
 
@@ -76,6 +92,11 @@ class ConfusionCounts(NamedTuple):
         truth, predicted = np.nonzero(errors)
         return cls(hits, matrix.sum(axis=1), matrix.sum(axis=0), truth, predicted, errors[truth, predicted])
 
+    def divided_by(self, effect: float) -> ConfusionCounts:
+        """Return the counts of as many rows as count where the design effect is `effect`."""
+        hits, support, predicted = (counts / effect for counts in self[:3])
+        return ConfusionCounts(hits, support, predicted, *self[3:5], self.errors / effect)
+
 
 def metric_intervals(
     labels: np.ndarray,
@@ -83,40 +104,83 @@ def metric_intervals(
     probabilities: np.ndarray,
     classes: list[str],
     positive: str | None,
+    group: np.ndarray | None = None,
     seed: int = 0,
 ) -> MetricIntervals:
     """Intervals of accuracy, of macro recall, precision and F1, of the recall by class, and of the positive label.
 
-    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C).
+    `labels`, `predicted`: (N,) class numbers. `probabilities`: (N, C). `group`: (N,) codes of the groups of the rows,
+    None where each row stands alone.
     """
     generator = np.random.default_rng(seed)
-    confusion = confusion_matrix(labels.astype(np.int64), predicted, len(classes))
+    labels = labels.astype(np.int64)
+    rows = _Rows(labels, predicted, labels == predicted, group)
+    confusion = confusion_matrix(labels, predicted, len(classes))
     counts = ConfusionCounts.from_matrix(confusion)
     metrics = confusion_metrics(confusion, classes)
-    hits, support, alerts = np.diag(confusion), confusion.sum(axis=1), confusion.sum(axis=0)
-    intervals = {
-        "accuracy": proportion_interval(hits.sum(), len(labels)),
-        "recall": mean_interval(hits[support > 0], support[support > 0], metrics.recall, generator),
-        "precision": mean_interval(counts.hits, counts.predicted, metrics.precision, generator),
-        "f1": macro_f1_interval(counts, metrics.f1, generator),
-    }
-    by_class = {
-        label: proportion_interval(hits[code], support[code]) for code, label in enumerate(classes) if support[code]
-    }
+    intervals: dict[str, Interval] = {"accuracy": rows.proportion(), "recall": None, "precision": None, "f1": None}
+    present = np.unique(labels)
+    if all(rows.are_enough(labels == code) for code in present):
+        of_recall, of_precision, of_f1 = (counts.divided_by(effect) for effect in rows.macro_effects(len(classes)))
+        with_rows = counts.support > 0
+        intervals |= {
+            "recall": mean_interval(of_recall.hits[with_rows], of_recall.support[with_rows], metrics.recall, generator),
+            "precision": mean_interval(of_precision.hits, of_precision.predicted, metrics.precision, generator),
+            "f1": macro_f1_interval(of_f1, metrics.f1, generator),
+        }
+    by_class = {classes[code]: rows.proportion(labels == code) for code in present}
     positive_intervals = None
     if positive is not None:
         index = classes.index(positive)
-        is_positive = labels == index
+        is_positive, is_alert = labels == index, predicted == index
         ranking: dict[str, Interval] = {}
-        if is_positive.any() and not is_positive.all():
-            ranking = ranking_intervals(is_positive, probabilities[:, index], generator)
+        if is_positive.any() and not is_positive.all() and rows.are_enough(is_positive, ~is_positive):
+            ranking = ranking_intervals(is_positive, probabilities[:, index], generator, group)
+        f1 = rows.proportion(is_positive | is_alert, is_chosen=True) if rows.are_enough(is_positive) else None
         positive_intervals = PositiveIntervals(
-            recall=proportion_interval(hits[index], support[index]),
-            precision=proportion_interval(hits[index], alerts[index]),
-            f1=f1_interval(hits[index], support[index] + alerts[index] - hits[index]),
+            recall=rows.proportion(is_positive),
+            precision=rows.proportion(is_alert, is_chosen=True),
+            f1=None if f1 is None else (_f1_of_share(f1[0]), _f1_of_share(f1[1])),
             **ranking,
         )
     return MetricIntervals(**intervals, recall_by_class=by_class, positive=positive_intervals)
+
+
+class _Rows(NamedTuple):
+    """Rows of a split. `labels`, `predicted`, `hits`: (N,). `group`: (N,) codes, None where each row stands alone."""
+
+    labels: np.ndarray
+    predicted: np.ndarray
+    hits: np.ndarray
+    group: np.ndarray | None
+
+    def are_enough(self, *parts: np.ndarray) -> bool:
+        """Return True if the rows of each part, (N,) bool, are spread over enough groups for an interval."""
+        return self.group is None or all(effective_groups(self.group[part]) >= MIN_KISH for part in parts)
+
+    def proportion(self, part: np.ndarray | None = None, *, is_chosen: bool = False) -> Interval:
+        """Interval of the share of hits among a part of the rows, (N,) bool.
+
+        `is_chosen`: the model chose these rows, and might have chosen others.
+        """
+        hits = self.hits if part is None else self.hits[part]
+        if self.group is None:
+            return proportion_interval(hits.sum(), len(hits))
+        group = self.group if part is None else self.group[part]
+        if effective_groups(group) < MIN_KISH:
+            return None
+        effect = mean_effect(self.hits, self.group, part) if is_chosen else mean_effect(hits, group)
+        return proportion_interval(hits.sum() / effect, len(hits) / effect)
+
+    def macro_effects(self, classes: int) -> tuple[float, float, float]:
+        """Return the design effects of macro recall, precision and F1."""
+        if self.group is None:
+            return 1.0, 1.0, 1.0
+        return (
+            mean_of_classes_effect(self.hits, self.labels, self.group),
+            mean_of_classes_effect(self.hits, self.predicted, self.group, np.ones(len(self.hits), bool)),
+            macro_f1_effect(self.labels, self.predicted, classes, self.group),
+        )
 
 
 def proportion_interval(hits: float, rows: float) -> Interval:
@@ -136,15 +200,6 @@ def proportion_interval(hits: float, rows: float) -> Interval:
     low = beta.ppf(tail, hits, rows - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, rows - hits) if hits < rows else 1.0
     return float(low), float(high)
-
-
-def f1_interval(hits: int, rows: int) -> Interval:
-    """Interval of the F1 of one class. `rows`: those that are of the class or predicted as it.
-
-    F1 = 2q / (1 + q), where q is the share of hits among these rows, and q is a proportion.
-    """
-    interval = proportion_interval(hits, rows)
-    return None if interval is None else (_f1_of_share(interval[0]), _f1_of_share(interval[1]))
 
 
 def _f1_of_share(share: float) -> float:
@@ -193,24 +248,33 @@ def _draw_macro_f1(counts: ConfusionCounts, worst: bool, generator: np.random.Ge
 
 
 def ranking_intervals(
-    is_positive: np.ndarray, score: np.ndarray, generator: np.random.Generator
+    is_positive: np.ndarray, score: np.ndarray, generator: np.random.Generator, group: np.ndarray | None = None
 ) -> dict[str, Interval]:
     """Intervals of AUROC and average precision of `score` (N,) for the rows of `is_positive` (N,) bool.
+
+    `group`: (N,) codes of the groups of the rows, None where each row stands alone.
 
     Average precision is treated as a proportion of P N / (P + N) rows, with P positive and N negative ones. For rare
     positives that is about P.
     """
-    group, group_count = group_by_score(is_positive, score)
-    exact = ranking_from_counts(ranking_counts(is_positive, group, group_count)[None])
+    effects = (1.0, 1.0)
+    if group is not None:
+        of_auroc, of_precision = (
+            ranking_effect(influence(is_positive, score)[1], is_positive, group)
+            for influence in (auroc_influence, average_precision_influence)
+        )
+        effects = of_auroc, of_precision
+    level, levels = score_levels(is_positive, score)
+    exact = ranking_from_counts(ranking_counts(is_positive, level, levels)[None])
     average_precision, auroc = (float(exact[name][0]) for name in ("average_precision", "auroc"))
     positives = int(is_positive.sum())
-    rows = positives * (len(is_positive) - positives) / len(is_positive)
+    rows = positives * (len(is_positive) - positives) / len(is_positive) / effects[1]
     # Rounding errors may put it just outside 0 to 1, where the beta distribution is not defined.
     share = min(max(average_precision, 0.0), 1.0)
-    if group_count > MAX_GROUPS:
-        group, group_count = group * MAX_GROUPS // group_count, MAX_GROUPS
-    counts = ranking_counts(is_positive, group, group_count)
-    # Coarser groups move AUROC a little. The draws are moved back by as much.
+    if levels > MAX_LEVELS:
+        level, levels = level * MAX_LEVELS // levels, MAX_LEVELS
+    counts = ranking_counts(is_positive, level, levels) / effects[0]
+    # Coarser levels move AUROC a little. The draws are moved back by as much.
     shift = auroc - float(ranking_from_counts(counts[None])["auroc"][0])
     low, high = (np.clip(_draw_auroc(counts, worst, generator) + shift, 0, 1) for worst in (True, False))
     return {
@@ -219,11 +283,11 @@ def ranking_intervals(
     }
 
 
-def group_by_score(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
-    """Group (N,) of each row by descending score, and the number of groups.
+def score_levels(is_positive: np.ndarray, score: np.ndarray) -> tuple[np.ndarray, int]:
+    """Level (N,) of each row by descending score, and the number of levels.
 
-    The groups are: above the highest score of a positive row, at it, between it and the next, and so on. Both ranking
-    metrics depend on the counts of these groups alone.
+    The levels are: above the highest score of a positive row, at it, between it and the next, and so on. Both ranking
+    metrics depend on the counts of these levels alone.
     """
     levels = np.unique(score[is_positive])
     below = np.searchsorted(levels, score, side="left")

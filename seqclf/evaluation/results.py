@@ -14,6 +14,7 @@ from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
@@ -27,13 +28,15 @@ MAX_MISTAKES = 20  # shown in a report
 class SplitOutputs(NamedTuple):
     """Rows of a split that a model was run on.
 
-    `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool.
+    `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool. `groups`: (N,)
+    keys, equal for rows of one group, None where each row stands alone.
     """
 
     logits: np.ndarray
     labels: np.ndarray
     lengths: np.ndarray
     truncated: np.ndarray
+    groups: np.ndarray | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,14 +75,25 @@ class SplitMetrics(ClassificationMetrics):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BaselineCandidate(JsonResult):
+    """An order-blind model, and the deciding metric on the split that it was chosen by and on the last one."""
+
+    model: str
+    validation: float
+    last: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class BaselineMetrics(ClassificationMetrics):
     """Metrics of an order-blind model on the split that the trained model is judged by.
 
     `comparison`: the trained model against it on the same rows. The first metric decides (see `compare_models`).
+    `candidates`: the order-blind models that were tried, this one among them.
     """
 
     model: str
     split: str
+    candidates: list[BaselineCandidate] = field(default_factory=list)
     comparison: list[MetricComparison] = field(default_factory=list)
 
 
@@ -184,7 +198,8 @@ def evaluate_split(
         only = None if positive is None else classes.index(positive)
         buckets = [(part.low, part.high) for part in by_length]
         decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
-        intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive)
+        group = group_codes(outputs.groups)
+        intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
         **vars(metrics),

@@ -267,7 +267,16 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
         verdict += (
             f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
         )
-    return " ".join([verdict, *_other_comparisons(first, others, baseline)])
+    return " ".join([verdict, *_other_comparisons(first, others, baseline), *_candidates(baseline)])
+
+
+def _candidates(baseline: BaselineMetrics) -> list[str]:
+    """A sentence about the order-blind models that were tried, with their scores, so that none is hidden."""
+    if len(baseline.candidates) < 2:
+        return []
+    metric = metric_title(baseline.comparison[0].metric)
+    scores = ", ".join(f"{entry.model} {entry.validation:.3f} and {entry.last:.3f}" for entry in baseline.candidates)
+    return [f"Validation chose that model: {metric} on validation and on {baseline.split} of {scores}."]
 
 
 def _other_comparisons(

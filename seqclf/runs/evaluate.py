@@ -18,10 +18,12 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.comparison import RowPredictions, compare_models
+from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import choose_decision, uses_holdout
+from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
+    BaselineCandidate,
     BaselineMetrics,
     Evaluation,
     RunMetrics,
@@ -239,7 +241,7 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
     with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
         labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths)
+    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths, groups=rows.groups)
 
 
 def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
@@ -266,13 +268,22 @@ def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> 
     split, outputs = evaluation.split, evaluation.last
     scores, (rows, predictions) = score_baseline(dataset)
     positive = None if dataset.positive is None else dataset.classes.index(dataset.positive)
-    score = None if positive is None else evaluation.probabilities[rows, positive]
-    model = RowPredictions(evaluation.predicted[rows], score)
+    model = RowPredictions(evaluation.predicted[rows], evaluation.probabilities[rows])
+    group = group_codes(None if outputs.groups is None else outputs.groups[rows])
+    # Validation chooses, by the metric that decides: test would flatter the chosen model, another metric this one.
+    metric = deciding_metric(dataset.positive, config.monitor)
+    chosen, on_validation, on_last = (
+        scores.best_model(metric),
+        *(scores.values(metric, name) for name in (scores.judge, split)),
+    )
     return BaselineMetrics(
-        **vars(scores.best[split]),
-        model=scores.model,
+        **vars(scores.models[chosen][split]),
+        model=chosen,
         split=split,
-        comparison=compare_models(outputs.labels[rows], model, predictions, positive, config.monitor),
+        candidates=[
+            BaselineCandidate(model=name, validation=on_validation[name], last=on_last[name]) for name in scores.models
+        ],
+        comparison=compare_models(outputs.labels[rows], model, predictions[chosen], positive, config.monitor, group),
     )
 
 

@@ -197,8 +197,8 @@ def train(
         # Read back from its file: what is evaluated and exported is what anyone else will load.
         trained, history = task, hooks.record.history
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
-        if _validates_whole_epochs(plain["trainer"]):
-            check_reloaded(task, trained, batches, history)
+        if _validates_all_rows(plain["trainer"]):
+            check_reloaded(task, trained, batches, hooks.record.validation_losses)
         verdict = evaluate_and_export(
             *(config, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
         )
@@ -350,9 +350,9 @@ def _trusted_packages(config: Config) -> set[str]:
     return {package_of(target) for part in ("model", "loss") for _, target in targets(config[part], part)}
 
 
-def _validates_whole_epochs(settings: Config) -> bool:
-    """Return True if the scores of an epoch are of all validation rows, by the weights after its last step."""
-    keys = ("limit_val_batches", "val_check_interval", "overfit_batches")
+def _validates_all_rows(settings: Config) -> bool:
+    """Return True if the scores of a validation are of all validation rows."""
+    keys = ("limit_val_batches", "overfit_batches")
     # As text, because 1 is one batch and 1.0 all of them.
     return {str(settings.get(key)) for key in keys} <= {"None", "0", "0.0", "1.0"}
 

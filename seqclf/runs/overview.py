@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from rich.table import Table
 
 from seqclf.config.override_text import argument
 from seqclf.data.storage.dataset import Dataset
+from seqclf.documents.formatting import label_text
 from seqclf.documents.terminal import MAX_CLASSES, console
+from seqclf.survey.survey import quantity_advice
 
 MAX_COLUMNS = 4
 
 
-def show_dataset(dataset: Dataset) -> None:
-    """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown."""
+def show_dataset(dataset: Dataset, fields: Mapping[Any, Any] | None) -> None:
+    """Print fields, classes and rows, with everything that was refused, truncated, dropped or unknown.
+
+    `fields`: data.fields, None if the fields were inferred.
+    """
     made = "from the cache" if dataset.reused else "prepared"
     console.print(f"data: {made} in {dataset.folder}", soft_wrap=True)
     for encoder in dataset.encoders.values():
@@ -21,9 +29,12 @@ def show_dataset(dataset: Dataset) -> None:
         columns = f"{len(field.columns)} columns" if many else f"column '{field.column}'"
         line = f"  field {field.name}: {field.kind}, {columns}, {encoder.describe()}"
         console.print(line.rstrip(", "), soft_wrap=True)
+    for line in quantity_advice(dataset.encoders, fields):
+        console.print(f"  {line}", soft_wrap=True, markup=False)
     if dataset.schema.ignored:
         console.print(f"  ignored columns: {', '.join(dataset.schema.ignored)}")
-    shown = ", ".join(dataset.classes[:MAX_CLASSES]) + (", …" if len(dataset.classes) > MAX_CLASSES else "")
+    shown = ", ".join(map(label_text, dataset.classes[:MAX_CLASSES]))
+    shown += ", …" if len(dataset.classes) > MAX_CLASSES else ""
     positive = f"; positive: {dataset.positive}" if dataset.positive else ""
     console.print(f"  {len(dataset.classes)} classes: {shown}{positive}")
     if dataset.positive_is_guessed:

@@ -50,7 +50,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
 
         config = resolve_targets(config, written)
     dataset = prepare(config.data, partial(check_fields, config.model, dataset=config.data.name))
-    show_dataset(dataset)
+    show_dataset(dataset, config.data.fields)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
     show_warnings(survey.warnings)
     with progress.stage("loading Lightning"):  # which only good data needs

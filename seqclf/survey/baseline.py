@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -25,29 +25,21 @@ BAG_NORM = np.sqrt(10)  # gives bags about the norm of the pooled numbers, so th
 Predictor = Callable[[Ragged], tuple[np.ndarray, np.ndarray]]  # sequences → probabilities (N, K), class codes (K,)
 
 
-class Baseline(NamedTuple):
-    """Fitted baseline: `name` of the model with the lower validation loss, and the `probabilities` of every model.
-
-    `probabilities[model][split]` is (N, C) for each split other than train.
-    """
-
-    name: str
-    probabilities: dict[str, dict[str, np.ndarray]]
-
-
-def fit_baseline(splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_classes: int, seed: int = 0) -> Baseline:
+def fit_baseline(
+    splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_classes: int, seed: int = 0
+) -> dict[str, dict[str, np.ndarray]]:
     """Fit logistic regression and gradient boosting on category counts and pooled numbers.
 
-    `splits`: train and at least one other. `fields`: specs of the encoders.
-    Without a validation split, the first other split names the better model.
+    Returns `probabilities[model][split]`, (N, C), for each split other than train. `splits`: train and at least one
+    other. `fields`: specs of the encoders.
 
     >>> import pyarrow as pa
     >>> rows = np.arange(8)
     >>> sequences = Ragged(offsets=np.arange(0, 17, 2), fields={"token": np.array([1, 2, 2, 2] * 4)})
     >>> split = Split(sequences, labels=rows % 2, ids=pa.array(rows.astype(str)), row_numbers=rows)
     >>> fields = [{"name": "token", "kind": "category", "size": 3}]
-    >>> baseline = fit_baseline({"train": split, "test": split}, fields, num_classes=2)
-    >>> baseline.probabilities["logistic regression"]["test"].argmax(axis=1)
+    >>> probabilities = fit_baseline({"train": split, "test": split}, fields, num_classes=2)
+    >>> probabilities["logistic regression"]["test"].argmax(axis=1)
     array([0, 1, 0, 1, 0, 1, 0, 1])
     """
     from threadpoolctl import threadpool_limits
@@ -70,10 +62,7 @@ def fit_baseline(splits: Mapping[str, Split], fields: Sequence[TokenSpec], num_c
                     split_name: _spread_over_classes(*predict(split.sequences), num_classes)
                     for split_name, split in other_splits.items()
                 }
-    judge = "validation" if "validation" in other_splits else next(iter(other_splits))
-    labels = other_splits[judge].labels
-    best = min(probabilities, key=lambda name: _log_loss(labels, probabilities[name][judge]))
-    return Baseline(best, probabilities)
+    return probabilities
 
 
 def _fit_logistic(
@@ -156,7 +145,3 @@ def _spread_over_classes(probabilities: np.ndarray, class_codes: np.ndarray, num
     spread = np.zeros((len(probabilities), num_classes))
     spread[:, class_codes] = probabilities
     return spread
-
-
-def _log_loss(labels: np.ndarray, probabilities: np.ndarray) -> float:
-    return float(-np.log(np.clip(probabilities[np.arange(len(labels)), labels], 1e-12, None)).mean())

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,39 +15,54 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.checksums import read_checked, write_checked
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
-from seqclf.evaluation.comparison import RowPredictions
+from seqclf.evaluation.comparison import RowPredictions, deciding_metric
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
 from seqclf.survey.baseline import MAX_FITTED_TOKENS, fit_baseline
 from seqclf.system import progress
+from seqclf.system.atomic_files import atomic_replace, write_bytes
 from seqclf.system.json_result import JsonResult
 
-SCORES_FORMAT = 3  # part of the names of the cache files; raise it when their content changes
+SCORES_FORMAT = 4  # part of the names of the cache files; raise it when their content changes
 
 
 @dataclass(frozen=True, kw_only=True)
 class BaselineScores(JsonResult):
     """Metrics of the order-blind models, `models[model][split]`, for each split other than train.
 
-    `model`: the better one, by its validation loss.
+    `model`: the one that a trained model has to beat, see `best_model`.
     """
 
     model: str
     models: dict[str, dict[str, ClassificationMetrics]]
 
     @property
-    def best(self) -> dict[str, ClassificationMetrics]:
-        """Metrics of the better model by split."""
-        return self.models[self.model]
+    def judge(self) -> str:
+        """Name of the split that chooses between the models: validation, or the first one if there is none."""
+        splits = next(iter(self.models.values()))
+        return "validation" if "validation" in splits else next(iter(splits))
+
+    def values(self, metric: str, split: str) -> dict[str, float]:
+        """Return a metric of each model on a split, 0 where it is not defined. `metric`: see `deciding_metric`."""
+        blocks = {name: by_split[split] for name, by_split in self.models.items()}
+        return {
+            name: float(getattr(block.positive if metric == "average_precision" else block, metric, None) or 0.0)
+            for name, block in blocks.items()
+        }
+
+    def best_model(self, metric: str) -> str:
+        """Return the name of the model that has the best `metric` on the judging split, on a tie the lower loss."""
+        values = self.values(metric, self.judge)
+        return max(self.models, key=lambda name: (values[name], -self.models[name][self.judge].loss))
 
 
 class BaselineRows(NamedTuple):
-    """Predictions of the better order-blind model on the last split.
+    """Predictions of the order-blind models on the last split.
 
-    `positions`: (M,) of the rows in the split, all of them unless the split is sampled.
+    `positions`: (M,) of the rows in the split, all of them unless the split is sampled. `predictions`: by model.
     """
 
     positions: np.ndarray
-    predictions: RowPredictions
+    predictions: dict[str, RowPredictions]
 
 
 class ScoredBaseline(NamedTuple):
@@ -79,23 +93,22 @@ def _read_cache(path: Path) -> ScoredBaseline:
     if xxh3_64_hexdigest(content) != state["rows"]:
         raise ValueError(f"{path.with_suffix('.npz')} differs from its checksum")
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        predictions = RowPredictions(arrays["predicted"], arrays.get("score"))
-        rows = BaselineRows(arrays["positions"], predictions)
-    return ScoredBaseline(BaselineScores.from_dict(state["scores"]), rows)
+        scores = BaselineScores.from_dict(state["scores"])
+        predictions = {name: _predictions(arrays[f"{number}"]) for number, name in enumerate(scores.models)}
+        return ScoredBaseline(scores, BaselineRows(arrays["positions"], predictions))
 
 
 def _write_cache(path: Path, scored: ScoredBaseline) -> None:
     """Write the scores as JSON, and the predictions by row as arrays, which are not unpickled."""
-    positions, (predicted, score) = scored.last_rows
-    arrays = {"positions": positions, "predicted": predicted, **({} if score is None else {"score": score})}
+    positions, predictions = scored.last_rows
+    arrays = {"positions": positions}
+    arrays |= {f"{number}": rows.scores for number, rows in enumerate(predictions.values()) if rows.scores is not None}
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
     # The JSON file last, and with the hash of the other: an interrupted or a simultaneous write is noticed.
-    unfinished_path = path.with_suffix(f".{os.getpid()}.part")
-    unfinished_path.write_bytes(content.getvalue())
-    unfinished_path.replace(path.with_suffix(".npz"))
-    write_checked(unfinished_path, {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())})
-    unfinished_path.replace(path)
+    write_bytes(path.with_suffix(".npz"), content.getvalue())
+    with atomic_replace(path) as unfinished:
+        write_checked(unfinished, {"scores": scored.scores.to_dict(), "rows": xxh3_64_hexdigest(content.getvalue())})
 
 
 def _score_baseline(dataset: Dataset) -> ScoredBaseline:
@@ -107,20 +120,26 @@ def _score_baseline(dataset: Dataset) -> ScoredBaseline:
             split: classification_metrics(splits[split].labels, probabilities, dataset.classes, dataset.positive)
             for split, probabilities in by_split.items()
         }
-        for model, by_split in fitted.probabilities.items()
+        for model, by_split in fitted.items()
     }
     last = list(dataset.splits)[-1]
-    probabilities = fitted.probabilities[fitted.name][last]
-    score = None if dataset.positive is None else probabilities[:, dataset.classes.index(dataset.positive)]
+    # Many classes take much memory, and their ranks bear rounding: none of them is nearly certain.
+    precision = np.float64 if len(dataset.classes) == 2 else np.float32
     rows = BaselineRows(
         sampled_rows(dataset.splits[last].sequences, MAX_FITTED_TOKENS, 0),
-        RowPredictions(probabilities.argmax(axis=1).astype(np.int32), score),
+        {name: _predictions(by_split[last].astype(precision)) for name, by_split in fitted.items()},
     )
-    return ScoredBaseline(BaselineScores(model=fitted.name, models=models), rows)
+    scores = BaselineScores(model="", models=models)
+    best = scores.best_model(deciding_metric(dataset.positive, monitor=""))
+    return ScoredBaseline(replace(scores, model=best), rows)
+
+
+def _predictions(probabilities: np.ndarray) -> RowPredictions:
+    return RowPredictions(probabilities.argmax(axis=1), probabilities)
 
 
 def score_single_fields(dataset: Dataset) -> dict[str, float]:
-    """Return the macro recall that the baseline reaches on the last split with each field alone.
+    """Return the macro recall that the better of the models reaches on the last split with each field alone.
 
     A field that reaches nearly 1 may leak the target. Empty for datasets of one field.
     """
@@ -134,10 +153,10 @@ def score_single_fields(dataset: Dataset) -> dict[str, float]:
     for spec in progress.track(specs, "order-blind baseline of each field alone", total=len(specs), unit="fields"):
         one_field = {name: _with_one_field(split, spec["name"]) for name, split in splits.items()}
         fitted = fit_baseline(one_field, [spec], len(dataset.classes))
-        metrics = classification_metrics(
-            one_field[last].labels, fitted.probabilities[fitted.name][last], dataset.classes, dataset.positive
+        recalls[spec["name"]] = max(
+            classification_metrics(one_field[last].labels, by_split[last], dataset.classes, dataset.positive).recall
+            for by_split in fitted.values()
         )
-        recalls[spec["name"]] = metrics.recall
     return recalls
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
-from seqclf.documents.formatting import NO_VALUE, number
+from seqclf.documents.formatting import NO_VALUE, number, plain_number
 from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.fields import ChannelSpread
@@ -115,13 +116,14 @@ def spread_cells(channels: Sequence[ChannelSpread]) -> list[str]:
     >>> spread_cells([ChannelSpread(0.0, 1.0, 0.5, 0.2, 0.1, 0.4), ChannelSpread(-1.0, 0.5, 0.5, 0.25, 0.1, 0.3)])
     ['-1 to 1', '0.2 to 0.25', '3 to 4', '0.5']
     """
+    three_digits = partial(plain_number, digits=3)
     lowest = [spread.lowest for spread in channels if spread.lowest is not None]
     highest = [spread.highest for spread in channels if spread.highest is not None]
     return [
-        f"{min(lowest):.4g} to {max(highest):.4g}" if lowest and highest else NO_VALUE,
-        _extent([spread.within for spread in channels], "{:.3g}".format),
+        f"{plain_number(min(lowest))} to {plain_number(max(highest))}" if lowest and highest else NO_VALUE,
+        _extent([spread.within for spread in channels], three_digits),
         _extent([spread.within_ratio for spread in channels], number),
-        _extent([spread.between for spread in channels], "{:.3g}".format),
+        _extent([spread.between for spread in channels], three_digits),
     ]
 
 

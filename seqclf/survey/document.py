@@ -10,7 +10,17 @@ from typing import Any
 from markupsafe import Markup
 
 from seqclf.documents.figures import picture
-from seqclf.documents.formatting import NO_VALUE, listed, number, percent, score, shortened, warning_lines
+from seqclf.documents.formatting import (
+    NO_VALUE,
+    label_text,
+    listed,
+    number,
+    percent,
+    plain_number,
+    score,
+    shortened,
+    warning_lines,
+)
 from seqclf.documents.html import Bar, Table, bar, limited_rows, render_page
 from seqclf.survey import content
 from seqclf.survey.fields import FieldStatistics
@@ -34,7 +44,7 @@ SPARK_WIDTH, SPARK_HEIGHT = 96, 20
 def content_context(survey: DatasetSurvey) -> dict[str, Any]:
     """Return the variables of the sections on rows, tokens and values."""
     examples = [
-        [shortened(row.label, 40), number(row.length), shortened(row.text, MAX_ROW_CHARACTERS)]
+        [label_text(row.label, 40), number(row.length), shortened(row.text, MAX_ROW_CHARACTERS)]
         for row in survey.examples
     ]
     return {
@@ -70,9 +80,9 @@ def value_text(value: float | None) -> str:
     """Format a value of the data.
 
     >>> value_text(0.01234567), value_text(1234567.0), value_text(None)
-    ('0.01235', '1.235e+06', '-')
+    ('0.01235', '1234567', '-')
     """
-    return NO_VALUE if value is None else f"{value:.4g}"
+    return NO_VALUE if value is None else plain_number(value)
 
 
 def _frequent_table(rates: TokenRates, survey: DatasetSurvey) -> Table:
@@ -82,13 +92,13 @@ def _frequent_table(rates: TokenRates, survey: DatasetSurvey) -> Table:
         [shortened(rate.value, 40), percent(rate.share), *(percent(rate.rates[label]) for label in shown)]
         for rate in rates.frequent
     ]
-    headings = [f"in {shortened(label, 20)}" for label in shown]
+    headings = [f"in {label_text(label, 20)}" for label in shown]
     return Table({"value": "text", "of all": "number", **dict.fromkeys(headings, "number")}, rows)
 
 
 def _typical_table(rates: TokenRates) -> Table:
     rows = [
-        [shortened(label, 40), ", ".join(typical_text(rate, label) for rate in values) or "none"]
+        [label_text(label, 40), ", ".join(typical_text(rate, label) for rate in values) or "none"]
         for label, values in rates.typical.items()
     ]
     return Table({"class": "text", "more often than in other classes": "text"}, rows)
@@ -116,7 +126,7 @@ def _class_strips(channels: dict[str, ValueDistribution]) -> Table:
         for position, (label, quantiles) in enumerate(distribution.by_class.items()):
             channel = shortened(name, 40) if position == 0 else ""
             levels = (value_text(getattr(quantiles, level)) for level in ("p5", "p50", "p95"))
-            rows.append([channel, shortened(label, 40), _strip(quantiles, distribution), *levels])
+            rows.append([channel, label_text(label, 40), _strip(quantiles, distribution), *levels])
     columns = {"channel": "text", "class": "text", "": "bar", "p5": "number", "median": "number", "p95": "number"}
     return Table(columns, rows)
 
@@ -184,7 +194,7 @@ def survey_summary(survey: DatasetSurvey) -> str:
     length_range = f"{number(lengths.min)} to {number(lengths.max)} tokens, half of them at most {number(lengths.p50)}"
     return (
         f"{number(lengths.rows)} sequences in {number(len(survey.classes))} classes, of {length_range}; the largest "
-        f"class, {shortened(largest.label, 40)}, holds {percent(largest.share)} of them."
+        f"class, {label_text(largest.label, 40)}, holds {percent(largest.share)} of them."
     )
 
 
@@ -194,7 +204,7 @@ def _class_table(survey: DatasetSurvey) -> Table:
     rows: list[Sequence[object]] = []
     for counts in classes:
         positive = " (positive)" if counts.label == survey.positive else ""
-        label = shortened(counts.label, 40) + positive
+        label = label_text(counts.label, 40) + positive
         rows_by_split = [number(counts.rows[split]) for split in splits]
         rows.append([label, bar(counts.share / largest_share), percent(counts.share), *rows_by_split])
     columns = {"class": "text", "": "bar", "share": "number", **dict.fromkeys(splits, "number")}
@@ -212,7 +222,7 @@ def _length_context(survey: DatasetSurvey) -> dict[str, Any]:
         return [label, strip, *(number(getattr(summary, name)) for name in PERCENTILES)]
 
     labels = [counts.label for counts in content.by_size(survey) if counts.label in lengths.by_class]
-    class_rows = limited_rows([row(shortened(label, 40), lengths.by_class[label]) for label in labels], MAX_ROWS)
+    class_rows = limited_rows([row(label_text(label, 40), lengths.by_class[label]) for label in labels], MAX_ROWS)
     columns = {"class": "text", "p5 to p95, and median": "bar", **dict.fromkeys(PERCENTILES, "number")}
     rows = [row("all rows", overall), *class_rows]
     description = (

@@ -11,7 +11,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from seqclf.data.encoding.encoder import FieldEncoder
+from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
 from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Field
@@ -122,11 +126,13 @@ def _leakage_warning(leakage: ColumnLeakage) -> str:
     return f"column '{leakage.column}' gives the label away ({evidence}); it is not used, keep it out"
 
 
-# Advice to scale each sequence by itself, with the override that does it.
+# Advice on the kinds and options of fields, with the override that sets them.
 
 MAX_LINE_CHARACTERS = 400  # characters; the terminal and pages cut longer warnings
 SPECIAL = ("\\", "${")  # in names of columns; Hydra would interpret them
 TYPED_KEY = re.compile(r"(?!(?:null|true|false|nan|inf)$)[A-Za-z_][A-Za-z0-9_]*", re.IGNORECASE)  # without quotes
+MAX_CODES = 20  # distinct whole numbers; so few are codes wherever they lie
+COVERED_RANGE = 0.5  # distinct whole numbers over the size of their range, from which on they may be quantities
 
 
 def scale_advice(
@@ -147,14 +153,68 @@ def scale_advice(
     subject = f"field {worst}" if len(flattened) == 1 else f"{len(flattened)} fields (most: {worst})"
     problem = (
         f"{subject}: one scale for all flattens {flattened[worst]:.0%} of the sequences, whose shape the noise of "
-        "training (model.number_noise) drowns"
+        "training (model.number_noise) drowns;"
     )
     fields = list(fields)
-    line = f"{problem}; set {_overrides(list(flattened), fields, configured)}"
+    if configured:  # a kind alone or a mapping, into which Hydra merges this one
+        overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in flattened]
+    else:
+        scaled = {"scale": "sequence"}
+        changed = [replace(field, options={**field.options, **scaled}) for field in fields if field.name in flattened]
+        overrides = [_override(fields, changed)]
+    return [_line_with(problem, overrides, fields, f"scale: sequence for {_first(flattened)}")]
+
+
+def quantity_advice(encoders: Mapping[str, FieldEncoder], configured: Mapping[Any, Any] | None) -> list[str]:
+    """Return one line about the whole numbers that were inferred as categories and may be quantities, or none.
+
+    `configured`: data.fields, None if the fields were inferred.
+    """
+    if configured:
+        return []
+    ranges = {
+        name: _dense_range(encoder.vocabulary.values)
+        for name, encoder in encoders.items()
+        if isinstance(encoder, CategoryEncoder) and encoder.integers
+    }
+    dense = {name: values for name, values in ranges.items() if values is not None}
+    if not dense:
+        return []
+    fields = [encoder.field for encoder in encoders.values()]
+    changed = [
+        replace(field, kind="number", options={"missing": "last"} if field.options.get("missing") == "value" else {})
+        for field in fields
+        if field.name in dense
+    ]
+    shown = _first([f"{name} ({lowest} to {highest})" for name, (lowest, highest) in dense.items()])
+    problem = f"whole numbers are read as codes: {shown}; if they are quantities,"
+    return [_line_with(problem, [_override(fields, changed)], fields, f"kind: number for {_first(dense)}")]
+
+
+def _dense_range(values: pa.Array) -> tuple[int, int] | None:
+    """Return the lowest and the highest of distinct integers that may be quantities, None for codes.
+
+    >>> _dense_range(pa.array([*range(18, 60), None])), _dense_range(pa.array(range(0, 3000, 100)))
+    ((18, 59), None)
+    """
+    distinct = len(values) - values.null_count
+    if distinct <= MAX_CODES:
+        return None
+    lowest, highest = (value.as_py() for value in pc.min_max(values).values())
+    return (lowest, highest) if distinct >= COVERED_RANGE * (highest - lowest + 1) else None
+
+
+def _line_with(problem: str, overrides: list[str], fields: list[Field], setting: str) -> str:
+    """Return the problem with the overrides as they are typed in a shell, or with the `setting` where they are long."""
+    line = f"{problem} set {' '.join(map(shlex.quote, overrides))}"
     if len(line) > MAX_LINE_CHARACTERS or not all(map(_is_typed, fields)):
-        names = ", ".join(list(flattened)[:3]) + (" …" if len(flattened) > 3 else "")
-        line = f"{problem}; set scale: sequence for {names} in data.fields"
-    return [line]
+        return f"{problem} set {setting} in data.fields"
+    return line
+
+
+def _first(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names[:3]) + (" …" if len(names) > 3 else "")
 
 
 def _is_typed(field: Field) -> bool:
@@ -162,17 +222,13 @@ def _is_typed(field: Field) -> bool:
     return TYPED_KEY.fullmatch(field.name) is not None and not any(text in field.column for text in SPECIAL)
 
 
-def _overrides(names: list[str], fields: list[Field], configured: Mapping[Any, Any] | None) -> str:
-    """Return the overrides as they are typed in a shell."""
-    if configured:  # a kind alone or a mapping, into which Hydra merges this one
-        overrides = [f"++data.fields.{name}={{kind: number, scale: sequence}}" for name in names]
-    else:  # fields are inferred all or none
-        specs = [f"{field.name}: {_spec(field, field.name in names)}" for field in fields]
-        overrides = [f"data.fields={{{', '.join(specs)}}}"]
-    return " ".join(map(shlex.quote, overrides))
+def _override(fields: list[Field], changed: list[Field]) -> str:
+    """Return the override of all `fields`, because they are inferred all or none, with those that changed."""
+    by_name = {field.name: field for field in [*fields, *changed]}
+    return f"data.fields={{{', '.join(f'{name}: {_spec(field)}' for name, field in by_name.items())}}}"
 
 
-def _spec(field: Field, by_sequence: bool) -> str:
+def _spec(field: Field) -> str:
     """Return kind, columns and options of an inferred field in the grammar of Hydra's overrides."""
     spec = {"kind": field.kind}
     if field.columns != (field.name,):
@@ -181,8 +237,6 @@ def _spec(field: Field, by_sequence: bool) -> str:
     spec |= {
         key: _quoted(value) if isinstance(value, str) else json.dumps(value) for key, value in field.options.items()
     }
-    if by_sequence:
-        spec["scale"] = "sequence"
     if list(spec) == ["kind"]:
         return field.kind
     return f"{{{', '.join(f'{key}: {value}' for key, value in spec.items())}}}"

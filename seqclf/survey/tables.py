@@ -10,6 +10,7 @@ from rich.text import Text
 from seqclf.documents.formatting import (
     NO_VALUE,
     head_and_tail,
+    label_text,
     listed,
     number,
     percent,
@@ -65,7 +66,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
         summary = lengths.by_class.get(counts.label)
         rows = [number(counts.rows[split]) for split in splits]
         percentiles = [number(getattr(summary, name)) if summary else NO_VALUE for name in PERCENTILES]
-        return [shortened(counts.label, 28), *rows, percent(counts.share), *percentiles]
+        return [label_text(counts.label, 28), *rows, percent(counts.share), *percentiles]
 
     first, left_out, last = head_and_tail(content.by_size(survey), MAX_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split].used) for split in splits]
@@ -82,7 +83,7 @@ def _show_classes(survey: DatasetSurvey) -> None:
     ratio = content.imbalance(survey)
     if ratio is not None and ratio > 1:
         ordered = sorted(survey.classes, key=lambda counts: -counts.rows["train"])
-        largest, smallest = (shortened(counts.label, 40) for counts in (ordered[0], ordered[-1]))
+        largest, smallest = (label_text(counts.label, 40) for counts in (ordered[0], ordered[-1]))
         _print_line(f"'{largest}' has {number(ratio)} training rows for each of '{smallest}'")
 
 
@@ -175,7 +176,7 @@ def _show_typical_tokens(survey: DatasetSurvey) -> None:
             _print_line(f"field {shortened(name, 28)}: typical of each class, with their share of its tokens")
         for label, values in lines[:MAX_TYPICAL_CLASSES]:
             texts = [typical_text(rate, label) for rate in values[:6]]
-            _print_line(f"  {shortened(label, 28)}: {', '.join(texts)}")
+            _print_line(f"  {label_text(label, 28)}: {', '.join(texts)}")
 
 
 def _show_examples(survey: DatasetSurvey) -> None:
@@ -184,7 +185,7 @@ def _show_examples(survey: DatasetSurvey) -> None:
     if first:
         _print_line("example rows:")
     for row in list(reversed(first.values()))[:MAX_TYPICAL_CLASSES]:
-        _print_line(f"  {shortened(row.label, 28)}: {shortened(row.text, EXAMPLE_CHARACTERS)}")
+        _print_line(f"  {label_text(row.label, 28)}: {shortened(row.text, EXAMPLE_CHARACTERS)}")
 
 
 def _show_baseline(survey: DatasetSurvey) -> None:

@@ -66,7 +66,7 @@ def find_target_leakage(dataset: Dataset, options: DataOptions) -> list[ColumnLe
 
 
 def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[ColumnLeakage]:
-    """Score the columns of single values that may predict the column `label`, the highest AUROC first.
+    """Score the columns that may predict the column `label`, and the parts of structs, the highest AUROC first.
 
     `skip`: columns to leave out, such as ids. Empty if fewer than two classes have enough rows to cross-validate.
     """
@@ -88,19 +88,21 @@ def score_column_leakage(source: Source, label: str, skip: set[str]) -> list[Col
 
 
 def _sample_rows(source: Source, label: str, skip: Iterable[str]) -> pa.Table | None:
-    """Sample the label, as text, and the columns of single values. None if there is no such column."""
+    """Sample the label and maps, as text, and the other columns, structs by part. None if there is no column."""
     with SourceReader(source) as reader:
-        columns = [
-            name
-            for name, sql_type in reader.column_types.items()
-            if name not in {label, *skip} and not sql_type.startswith(("STRUCT", "MAP"))
-        ]
-        if not columns or label not in reader.column_types:
+        types = reader.column_types
+        columns = [name for name in types if name not in {label, *skip}]
+        if not columns or label not in types:
             return None
-        label_sql = f"CAST({quote_identifier(label)} AS VARCHAR) AS {quote_identifier(label)}"
-        return reader.select(
-            [label_sql, *map(quote_identifier, columns)], most_rows=min(SAMPLED_ROWS, MAX_CELLS // len(columns))
+        as_texts = {label, *(name for name in columns if types[name].startswith("MAP"))}
+        names = {name: quote_identifier(name) for name in [label, *columns]}
+        rows = reader.select(
+            [f"CAST({sql} AS VARCHAR) AS {sql}" if name in as_texts else sql for name, sql in names.items()],
+            most_rows=min(SAMPLED_ROWS, MAX_CELLS // len(columns)),
         )
+    while any(pa.types.is_struct(kind) for kind in rows.schema.types):
+        rows = rows.flatten()
+    return rows
 
 
 def _rank_columns(features: dict[str, np.ndarray], codes: np.ndarray) -> list[ColumnLeakage]:

@@ -182,16 +182,16 @@ MAX_LOSS_CHANGE, LOSS_ROUNDING = 0.1, 0.02  # relative, and absolute
 
 @torch.inference_mode()
 def check_reloaded(
-    task: SequenceTask, trained: SequenceTask, batches: SequenceDataModule, history: Sequence[Mapping[str, Any]]
+    task: SequenceTask, trained: SequenceTask, batches: SequenceDataModule, losses: Mapping[int, float]
 ) -> None:
-    """Raise InputError if a custom network has another validation loss than in the epoch of its checkpoint.
+    """Raise InputError if a custom network has another validation loss than when its checkpoint was written.
 
     Its checkpoint then lacks a part of what was trained. `task`: loaded from the checkpoint. `trained`: the task that
-    was trained, for the names of what is missing. `history`: rows of metrics.csv. Networks of this package, and epochs
-    that were not validated, are not checked.
+    was trained, for the names of what is missing. `losses`: validation losses by optimizer step. Networks of this
+    package, and steps that were not validated, are not checked.
     """
     foreign = _foreign_targets(task.hparams["model"], "model")
-    recorded = next((row.get("validation/loss") for row in history if row["step"] == task.trained_steps), None)
+    recorded = losses.get(task.trained_steps)
     if not foreign or recorded is None:
         return
     cost, rows = 0.0, 0

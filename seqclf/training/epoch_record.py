@@ -160,7 +160,8 @@ class EpochRecord(Checkpoint):
 
     `positive`: the positive label and its recall on validation, which may be None. None without a positive label.
 
-    The rows, and the last validation of the running epoch, travel in checkpoints, so a resumed run keeps them. It is a
+    `validation_losses`: optimizer steps → loss of the validation after them, also inside an epoch. They, the rows, and
+    the last validation of the running epoch travel in checkpoints, so a resumed run keeps them. It is a
     `Checkpoint` because Lightning calls those after the module has logged its epoch, and all other callbacks before.
     """
 
@@ -169,6 +170,7 @@ class EpochRecord(Checkpoint):
         self.show = show
         self.rows: list[EpochRow] = []
         self.validation: Validation | None = None  # the last one of the running epoch
+        self.validation_losses: dict[int, float] = {}
         self._start_clock({}, 0.0)
 
     @property
@@ -182,12 +184,14 @@ class EpochRecord(Checkpoint):
             "seen": dict(self.counts),
             "seconds": time.perf_counter() - self.start,
             "validation": None if self.validation is None else self.validation._asdict(),
+            "validation_losses": dict(self.validation_losses),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.rows = [EpochRow.from_dict(row) for row in state_dict["history"]]
         validation = state_dict.get("validation")  # older checkpoints have none
         self.validation = None if validation is None else Validation(**validation)
+        self.validation_losses = dict(state_dict.get("validation_losses", {}))
         self._start_clock(state_dict["seen"], state_dict["seconds"])
 
     def _start_clock(self, counts: dict[str, int], seconds: float) -> None:
@@ -216,6 +220,7 @@ class EpochRecord(Checkpoint):
     def on_validation_end(self, trainer: pl.Trainer, task: Any) -> None:
         if not trainer.sanity_checking:
             self.validation = Validation.of(task.epoch_scores["validation"], task.classes, task.positive)
+            self.validation_losses[trainer.global_step] = self.validation.scores["validation/loss"]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: Any) -> None:
         # An epoch without validation must not repeat the scores of the one before.

@@ -10,18 +10,20 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.model import required_columns
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.encoders import encode, token_texts
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source, require_files
 from seqclf.data.schema.casts import ID, LABEL
 from seqclf.data.schema.schema import require_columns
 from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.storage.store import Split, subset
+from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import error_context
 
@@ -101,6 +103,7 @@ class RowReader:
 
     def of_values(self, sequences: Sequence[Any], name: str) -> ShownRows:
         """Read sequences in memory. `name`: of their setting, for errors. Raises InputError if one is refused."""
+        require_unchanged_fields(self.reader["query"], self.schema, name, "give a file: input=FILE")
         columns_of = {field.columns[0]: field.name for field in self.schema.fields if len(field.columns) == 1}
         ignored = {str(self.schema.label), str(self.schema.id), *self.schema.ignored}
         columns, errors = to_columns(list(sequences), self.encoders, columns_of, ignored)
@@ -123,7 +126,7 @@ class RowReader:
             schema = replace(self.schema, label=label if label in types else None, id=id)
             columns = next((rows.columns for rows in reader.read(schema, rows=most)), None)
         if columns is None:
-            raise InputError(source, "has no rows", "give a file with a row per sequence")
+            raise no_rows(source)
         columns = columns.slice(0, most)
         has_ids = ID in columns.schema.names
         named = columns.column(ID).to_pylist() if has_ids else range(1, columns.num_rows + 1)
@@ -168,12 +171,15 @@ class RowReader:
             names=[names[row] for row in rows],
             labels=labels,
             raw=[
-                {name: cell_text(used.column(name)[row].as_py())[:MAX_TEXT_CHARACTERS] for name in self.encoders}
+                {
+                    name: cell_text(encoder.known_values(used.column(name)[row].as_py()))[:MAX_TEXT_CHARACTERS]
+                    for name, encoder in self.encoders.items()
+                }
                 for row in range(len(rows))
             ],
             elements={
-                name: [[cell_text(token) for token in cell] for cell in cut.column(name).to_pylist()]
-                for name in self.encoders
+                name: [list(map(cell_text, encoder.known_values(cell))) for cell in cut.column(name).to_pylist()]
+                for name, encoder in self.encoders.items()
                 if pa.types.is_list(cut.column(name).type)
             },
             sequences=take(sequences, kept),
@@ -188,13 +194,13 @@ class RowReader:
 
 
 def cell_text(value: Any) -> str:
-    """Return a cell or an element of it as text, with six digits of each number.
+    """Return a cell or an element of it as text, with six digits of each number, or all before its point.
 
     >>> cell_text([[0.1, 1 / 3], [2.0, None]])
     '[[0.1, 0.333333], [2, None]]'
     """
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return plain_number(value, digits=6)
     if isinstance(value, list):
         return f"[{', '.join(map(cell_text, value))}]"
     return str(value)

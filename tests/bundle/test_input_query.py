@@ -110,6 +110,8 @@ def test_rows_in_python_are_refused_where_the_query_would_change_them(raw):
             with pytest.raises(InputError) as caught:
                 call(data)
             assert caught.value.where == f"bundle={folder}/bundle" and "from_pylist" in caught.value.remedy
+    with pytest.raises(InputError, match=r"data\.query changes the fields"):
+        classifier.stream()
     assert classifier.predict(pa.Table.from_pylist(rows)).num_rows == len(rows)
 
 

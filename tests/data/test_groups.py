@@ -80,6 +80,16 @@ def test_groups_of_given_files_are_compared_and_dropped(options, tmp_path, by):
             prepare(options(**keys, split={**split, "on_leak": "error"}))
 
 
+def test_a_group_is_the_same_in_files_of_other_types(options, tmp_path):
+    """A column of whole numbers with a gap is often written as 1.0, 2.0, …"""
+    numbers = [None if name is None else float(name[1:]) for name in table()["who"]]
+    files = {"train": table(who=numbers), "test": table(4, 0, 1, who=[row % 4 for row in range(ROWS)])}
+    paths = {name: write(tmp_path / f"{name}.parquet", rows) for name, rows in files.items()}
+    dataset = prepare(options(**paths, **KEYS, group="who"))
+    assert dataset.leaks.groups_seen_before["test"] == ROWS
+    assert set(dataset.splits["test"].group_names.to_pylist()) == set("0123")
+
+
 def test_without_the_key_there_are_no_names(options, tmp_path):
     path = write(tmp_path / "t.parquet", table())
     for by in ("random", "distinct"):

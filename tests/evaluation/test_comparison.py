@@ -17,6 +17,17 @@ def few_draws(monkeypatch):
     monkeypatch.setattr(intervals, "DRAWS", 200)
 
 
+def of_score(score, threshold=1.0, predicted=None):
+    """Predictions of a score (N,) of class 1 of two."""
+    chosen = (score > threshold).astype(int) if predicted is None else predicted
+    return RowPredictions(chosen, np.stack([-score, score], axis=1))
+
+
+def of_classes(predicted, classes):
+    """Predictions that are certain of classes (N,)."""
+    return RowPredictions(predicted, np.eye(classes)[predicted])
+
+
 def lowest_coverage_of_paired_proportions(rows):
     """Exact coverage for any outcome of `rows` rows, the lowest over many populations.
 
@@ -70,8 +81,8 @@ def macro_recall_coverage(supports, outcome_shares, repeats):
             for hits in ([1, 0, 0], [0, 1, 0])
         )
         wrong = (labels + 1) % len(supports)
-        predictions = (RowPredictions(np.where(hits, labels, wrong), None) for hits in (model, baseline))
-        comparison = compare_models(labels, *predictions)[0]
+        predictions = (of_classes(np.where(hits, labels, wrong), len(supports)) for hits in (model, baseline))
+        comparison = compare_models(labels, *predictions)[1]
         assert comparison.metric == "recall"
         covered += comparison.low <= difference <= comparison.high
     return covered / repeats
@@ -90,7 +101,7 @@ def compare_30_classes(generator, only_model, only_baseline=0):
     hits = np.ones((2, 600), bool)
     hits[1, rows[:only_model]] = False
     hits[0, rows[only_model : only_model + only_baseline]] = False
-    return compare_models(labels, *(RowPredictions(np.where(hit, labels, (labels + 1) % 30), None) for hit in hits))
+    return compare_models(labels, *(of_classes(np.where(hit, labels, (labels + 1) % 30), 30) for hit in hits))
 
 
 def test_a_difference_over_many_classes_is_seen():
@@ -99,14 +110,14 @@ def test_a_difference_over_many_classes_is_seen():
     With one more row in every class the interval reached from -0.003 to 0.064. A stratified bootstrap gives 0.018 to
     0.045.
     """
-    recall, accuracy = compare_30_classes(np.random.default_rng(0), 18)
-    assert (recall.metric, accuracy.metric) == ("recall", "accuracy")
-    assert recall.is_better and accuracy.is_better
+    auroc, recall, accuracy = compare_30_classes(np.random.default_rng(0), 18)
+    assert (auroc.metric, recall.metric, accuracy.metric) == ("auroc", "recall", "accuracy")
+    assert auroc.is_better and recall.is_better and accuracy.is_better
     assert recall.high - recall.low < 1.35 * (0.045 - 0.018)
 
 
 def test_many_classes_that_tie_have_a_narrow_interval():
-    comparison = compare_30_classes(np.random.default_rng(0), 0)[0]
+    comparison = compare_30_classes(np.random.default_rng(0), 0)[1]
     assert -0.015 < comparison.low < 0 < comparison.high < 0.015
 
 
@@ -207,7 +218,7 @@ def ranking_coverage(scores, rows, positive_share, repeats):
         is_positive = np.arange(rows) < np.clip(generator.binomial(rows, positive_share), 2, rows - 2)
         model, baseline = scores.draw(generator, is_positive)
         predicted = (model >= scores.threshold).astype(int)
-        predictions = RowPredictions(predicted, model), RowPredictions(predicted, baseline)
+        predictions = (of_score(score, predicted=predicted) for score in (model, baseline))
         for comparison in compare_models(is_positive.astype(int), *predictions, 1):
             if comparison.metric in covered:
                 difference = scores.differences[comparison.metric]
@@ -257,7 +268,7 @@ def sample_scores(rows=400, seed=0, decimals=None):
 @pytest.mark.parametrize("decimals", [None, 0])
 def test_metrics_are_those_of_sklearn(decimals):
     labels, scores = sample_scores(decimals=decimals)
-    predictions = [RowPredictions((score > 1).astype(int), score) for score in scores]
+    predictions = [of_score(score) for score in scores]
     comparisons = {entry.metric: entry for entry in compare_models(labels, *predictions, 1)}
     assert list(comparisons) == ["average_precision", "recall_at_equal_alerts", "accuracy"]
     for name, function in (("model", 0), ("baseline", 1)):
@@ -274,10 +285,10 @@ def test_metrics_are_those_of_sklearn(decimals):
 def test_the_baseline_gets_as_many_alerts_as_the_model():
     labels = np.array([0] * 90 + [1] * 10)
     score = np.arange(100.0)  # ranks every positive row first
-    model = RowPredictions((score >= 95).astype(int), score)
+    model = of_score(score, 94.5)
     for scale in (1, 1000):
         # The threshold of the baseline does not matter, nor does the scale of its scores.
-        baseline = RowPredictions(np.zeros(100, int), scale * score)
+        baseline = of_score(scale * score, predicted=np.zeros(100, int))
         comparison = compare_models(labels, model, baseline, 1)[1]
         assert (comparison.model, comparison.baseline) == (0.5, 0.5)
 
@@ -286,17 +297,73 @@ def test_macro_recall_is_that_of_sklearn():
     generator = np.random.default_rng(0)
     labels = generator.integers(0, 4, 300)
     predicted = [np.where(generator.random(300) < share, labels, 0) for share in (0.8, 0.6)]
-    recall, accuracy = compare_models(labels, *(RowPredictions(rows, None) for rows in predicted))
+    _, recall, accuracy = compare_models(labels, *(of_classes(rows, 4) for rows in predicted))
     assert (recall.metric, accuracy.metric) == ("recall", "accuracy")
     assert recall.model == pytest.approx(metrics.balanced_accuracy_score(labels, predicted[0]))
     assert recall.baseline == pytest.approx(metrics.balanced_accuracy_score(labels, predicted[1]))
     assert recall.is_better and not recall.is_worse
 
 
+def exchangeable_tokens(generator, rows=600):
+    """Labels of four classes, of which one is frequent, and probabilities of a model that knows what can be known."""
+    labels = generator.choice(4, p=[0.7, 0.1, 0.1, 0.1], size=rows)
+    logits = 1.2 * np.eye(4)[labels] + generator.normal(size=(rows, 4)) + np.log([0.7, 0.1, 0.1, 0.1])
+    return labels, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+
+
+def test_class_weights_alone_do_not_beat_the_baseline():
+    """The same scores at another decision: macro recall rises, and nothing was learned from the order."""
+    labels, probabilities = exchangeable_tokens(np.random.default_rng(0))
+    weighted = probabilities / np.array([0.7, 0.1, 0.1, 0.1])
+    baseline = RowPredictions(probabilities.argmax(axis=1), probabilities)
+    auroc, recall, _ = compare_models(labels, RowPredictions(weighted.argmax(axis=1), probabilities), baseline)
+    assert recall.is_better and not auroc.is_better and not auroc.is_worse
+
+
+def test_macro_auroc_is_that_of_sklearn():
+    labels, probabilities = exchangeable_tokens(np.random.default_rng(1))
+    noise = probabilities * np.random.default_rng(2).uniform(0.02, 1, probabilities.shape)
+    noise /= noise.sum(axis=1, keepdims=True)
+    first, *_ = compare_models(labels, *(RowPredictions(rows.argmax(axis=1), rows) for rows in (probabilities, noise)))
+    assert first.metric == "auroc" and first.is_better
+    for value, rows in ((first.model, probabilities), (first.baseline, noise)):
+        assert value == pytest.approx(metrics.roc_auc_score(labels, rows, multi_class="ovr"))
+
+
+def auroc_coverage(shares, rows, distances, repeats):
+    """Coverage of the difference of macro AUROC of two models, of scores that are normal."""
+    generator = np.random.default_rng(0)
+    difference = float(np.subtract(*norm.cdf(np.array(distances) / np.sqrt(2))))
+    covered = 0
+    for _ in range(repeats):
+        labels = generator.choice(len(shares), p=shares, size=rows)
+        labels[: 2 * len(shares)] = np.repeat(np.arange(len(shares)), 2)
+        common = generator.normal(size=(rows, len(shares)))
+        models = [
+            RowPredictions(labels, distance * np.eye(len(shares))[labels] + 0.8 * common + 0.6 * own)
+            for distance, own in zip(distances, generator.normal(size=(2, *common.shape)), strict=True)
+        ]
+        first = compare_models(labels, *models)[0]
+        covered += first.low <= difference <= first.high
+    return covered / repeats
+
+
+@pytest.mark.parametrize(
+    ("shares", "rows", "distances"),
+    [
+        ([0.4, 0.3, 0.3], 60, (1.0, 1.0)),
+        ([0.9, 0.08, 0.02], 200, (2.0, 1.5)),
+        ([0.1] * 10, 100, (3.5, 3.0)),
+    ],
+)
+def test_macro_auroc_is_covered(few_draws, shares, rows, distances):
+    assert auroc_coverage(shares, rows, distances, 200) >= 0.92, "two deviations below 0.95"
+
+
 @pytest.mark.parametrize("positive", [None, 1])
 def test_two_equal_models_are_neither_better_nor_worse(positive):
     labels, (score, _) = sample_scores()
-    predictions = RowPredictions((score > 1).astype(int), score)
+    predictions = of_score(score)
     for comparison in compare_models(labels, predictions, predictions, positive):
         assert comparison.difference == 0 and not comparison.is_better and not comparison.is_worse
         assert -0.1 < comparison.low < 0 < comparison.high < 0.1
@@ -304,7 +371,7 @@ def test_two_equal_models_are_neither_better_nor_worse(positive):
 
 def test_exchanged_models_give_the_opposite_interval():
     labels, scores = sample_scores()
-    first, second = (RowPredictions((score > 1).astype(int), score) for score in scores)
+    first, second = (of_score(score) for score in scores)
     for forward, backward in zip(
         compare_models(labels, first, second, 1), compare_models(labels, second, first, 1), strict=True
     ):
@@ -314,30 +381,30 @@ def test_exchanged_models_give_the_opposite_interval():
 
 def test_accuracy_decides_where_it_chose_the_epoch():
     labels, (score, _) = sample_scores()
-    predictions = RowPredictions((score > 1).astype(int), score)
+    predictions = of_score(score)
     for positive in (None, 1):
         assert compare_models(labels, predictions, predictions, positive, "accuracy")[0].metric == "accuracy"
 
 
 def test_without_positive_rows_only_accuracy_is_compared():
     labels, score = np.zeros(20, int), np.arange(20.0)
-    predictions = RowPredictions(labels, score)
+    predictions = of_score(score, predicted=labels)
     assert [entry.metric for entry in compare_models(labels, predictions, predictions, 1)] == ["accuracy"]
 
 
 def test_without_an_alert_there_is_no_recall_at_equal_alerts():
     labels, (score, _) = sample_scores()
-    model = RowPredictions(np.zeros(len(labels), int), score)
+    model = of_score(score, predicted=np.zeros(len(labels), int))
     names = [entry.metric for entry in compare_models(labels, model, model, 1)]
     assert names == ["average_precision", "accuracy"]
 
 
-def test_large_splits_take_little_memory_and_agree_with_exact_groups(monkeypatch):
-    """Coarse groups move the interval by little, whatever the number of distinct scores."""
+def test_large_splits_take_little_memory_and_agree_with_exact_levels(monkeypatch):
+    """Coarse levels move the interval by little, whatever the number of distinct scores."""
     labels, scores = sample_scores(rows=3000)
-    predictions = [RowPredictions((score > 1).astype(int), score) for score in scores]
+    predictions = [of_score(score) for score in scores]
     exact = compare_models(labels, *predictions, 1)[0]
-    monkeypatch.setattr("seqclf.evaluation.comparison.MAX_GROUPS", 200)
+    monkeypatch.setattr("seqclf.evaluation.comparison.MAX_LEVELS", 200)
     coarse = compare_models(labels, *predictions, 1)[0]
     assert coarse.difference == exact.difference
     assert (coarse.low, coarse.high) == pytest.approx((exact.low, exact.high), abs=0.01)

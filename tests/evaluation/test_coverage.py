@@ -49,7 +49,8 @@ def confusion_coverage(supports, recalls, errors_go_to, repeats=REPEATS):
         limits = vars(intervals.metric_intervals(labels, predicted, no_probabilities, names, None))
         confusion = counts.reshape(classes, classes)
         hits = confusion[-1, -1]
-        limits["last_f1"] = intervals.f1_interval(hits, confusion[-1].sum() + confusion[:, -1].sum() - hits) or [0, 1]
+        shares = intervals.proportion_interval(hits, confusion[-1].sum() + confusion[:, -1].sum() - hits) or (0, 1)
+        limits["last_f1"] = [2 * share / (1 + share) for share in shares]
         for name, value in true_values.items():
             covered[name] += limits[name][0] <= value <= limits[name][1]
     return {name: count / repeats for name, count in covered.items()}

@@ -1,5 +1,7 @@
 """The terminal shows what is wrong with a dataset, each problem once, and a table of scores that fits."""
 
+import shlex
+
 import numpy as np
 import pytest
 from hydra import compose, initialize_config_dir
@@ -35,7 +37,7 @@ def printed():
     def lines(options):
         dataset = prepare(options)
         with console.capture() as captured:
-            show_dataset(dataset)
+            show_dataset(dataset, options.fields)
             show_warnings(survey_dataset(dataset, options, batching, baseline=False).warnings)
         return captured.get().splitlines()
 
@@ -61,6 +63,40 @@ def test_a_guessed_positive_label_is_said_once_with_the_keys_that_set_it(options
     lines = printed(options(train=path, label="y", fields={"x": "category"}, positive=positive))
     guess = "  p is a guess, the rarer label in train: confirm it by data.positive=p, or set 'data.positive=the rest'"
     assert [line for line in lines if "guess" in line] == ([guess] if positive is None else [])
+
+
+def events(**columns):
+    """Event columns of 40 sequences of five events with labels p and q."""
+    keys = [index // 5 for index in range(200)]
+    return {"key": keys, "y": ["pq"[key % 2] for key in keys], **columns}
+
+
+def test_whole_numbers_that_may_be_quantities_are_said_with_an_override_that_makes_them_numbers(
+    options, tmp_path, printed
+):
+    ages = [None if index == 7 else 18 + index * 7 % 60 for index in range(200)]
+    codes = [index % 20 for index in range(200)]  # few values
+    shops = [index % 50 * 1000 for index in range(200)]  # many values far apart
+    path = write(tmp_path / "t.parquet", events(age=ages, code=codes, shop=shops))
+    settings = {"train": path, "label": "y", "group_by": "key"}
+    (line,) = [line for line in printed(options(**settings)) if "quantities" in line]
+    (override,) = shlex.split(line.partition(" set ")[2])
+    assert "18 to 77" in line
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        fields = OmegaConf.to_container(compose("train", ["data=files", override]).data.fields)
+    assert {name: spec if isinstance(spec, str) else spec["kind"] for name, spec in fields.items()} == {
+        "age": "number",
+        "code": "category",
+        "shop": "category",
+    }
+    named = options(**settings, fields=fields)
+    assert [prepare(named).encoders[name].field.kind for name in fields] == ["number", "category", "category"]
+    assert not [line for line in printed(named) if "quantities" in line]
+
+
+def test_spaces_of_labels_are_shown(options, tmp_path, printed):
+    path = write(tmp_path / "t.parquet", {"x": [[row, 1] for row in range(24)], "y": [" p", "p", "q"] * 8})
+    assert "  3 classes: ' p', p, q" in printed(options(train=path, label="y", fields={"x": "category"}))
 
 
 def scored(labels, positive):

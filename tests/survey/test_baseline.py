@@ -8,7 +8,9 @@ import pytest
 
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
+from seqclf.evaluation.metrics import classification_metrics
 from seqclf.survey.baseline import _category_counts, _pooled_numbers, fit_baseline
+from seqclf.survey.baseline_scores import BaselineScores
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
 
@@ -33,10 +35,7 @@ def baseline_accuracies(label_of):
     splits = {"train": make_split(800, label_of, 0), "test": make_split(400, label_of, 1)}
     baseline = fit_baseline(splits, SPECS, 3)
     labels = splits["test"].labels
-    return [
-        float((probabilities["test"].argmax(axis=1) == labels).mean())
-        for probabilities in baseline.probabilities.values()
-    ]
+    return [float((probabilities["test"].argmax(axis=1) == labels).mean()) for probabilities in baseline.values()]
 
 
 def test_counts_and_means_are_learned():
@@ -65,7 +64,7 @@ def test_a_class_that_train_lacks_has_probability_0():
     train = make_split(60, lambda ids, _: int(ids[0] == 1), 0)
     test = make_split(30, lambda ids, _: 2, 1)
     baseline = fit_baseline({"train": train, "test": test}, SPECS, 3)
-    for by_split in baseline.probabilities.values():
+    for by_split in baseline.values():
         probabilities = by_split["test"]
         assert probabilities.shape == (30, 3) and (probabilities[:, 2] == 0).all()
         np.testing.assert_allclose(probabilities.sum(axis=1), 1)
@@ -84,3 +83,21 @@ def test_a_sample_has_complete_rows_in_their_order(max_tokens):
             original = split.sequences.fields[name][split.sequences.offsets[row] : split.sequences.offsets[row + 1]]
             copied = values[sample.sequences.offsets[index] : sample.sequences.offsets[index + 1]]
             np.testing.assert_array_equal(copied, original)
+
+
+def test_the_model_to_beat_is_chosen_by_the_deciding_metric_on_validation():
+    labels = np.array([0] * 60 + [1] * 20)
+    sure = np.where(labels == 1, 0.45, 0.02)  # ranks all, at a high loss
+    sure[:3] = 0.4
+    careful = np.where(labels == 1, 0.8, 0.1)
+    careful[:3] = 0.9  # three false alerts at the top
+    models = {
+        name: {"validation": classification_metrics(labels, np.stack([1 - p, p], axis=1), ["no", "yes"], "yes")}
+        for name, p in (("ranks best", sure), ("loses least", careful))
+    }
+    scores = BaselineScores(model="", models=models)
+    losses = {name: by_split["validation"].loss for name, by_split in models.items()}
+    assert losses["loses least"] < losses["ranks best"]
+    assert scores.best_model("average_precision") == "ranks best"
+    assert scores.values("average_precision", "validation")["ranks best"] == 1
+    assert scores.best_model("accuracy") == "loses least"

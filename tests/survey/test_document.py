@@ -102,8 +102,8 @@ def test_page_shows_the_spread_of_numbers(surveyed, synthetic, page):
     assert "field range within p95/p5 between flat flat 1 to 1 0 - 0 -" in read(page).text  # the field named flat
     write_page(synthetic(["a"], [np.array([5])], ["east", "west"]), page)
     text = read(page).text
-    assert "x -1e+06 to 1e+06 3 40,000 1e-05 25.0%" in text
-    assert "east -1e+06 to 1e+06 3 40,000 1e-05 west" in text
+    assert "x -1000000 to 1000001 3 40,000 1e-05 25.0%" in text
+    assert "east -1000000 to 1000000 3 40,000 1e-05 west" in text
 
 
 def test_page_compares_the_baseline_with_the_majority_class(surveyed, page):

@@ -32,6 +32,8 @@ CASES = {
     "a flag of one class of ten": (TEN, [row % 10 == 0 for row in range(ROWS)]),
     "a list": (TWO, [["refund"] if row % 2 else ["sale"] for row in range(ROWS)]),
     "a longer list": (TWO, [[row] * (1 + row % 2) for row in range(ROWS)]),
+    "a map": (TWO, pa.array([[("paid", row % 2)] for row in range(ROWS)], pa.map_(pa.string(), pa.int64()))),
+    "a list of structs": (TWO, [[{"kind": "ab"[row % 2]}] for row in range(ROWS)]),
 }
 
 
@@ -39,6 +41,11 @@ CASES = {
 def test_a_column_that_reveals_the_label_is_found(tmp_path, case):
     labels, column = CASES[case]
     assert leaks(tmp_path, labels, column=column, noise=np.random.default_rng(0).random(ROWS)) == {"column"}
+
+
+def test_the_part_of_a_struct_that_reveals_the_label_is_named(tmp_path):
+    visits = [{"note": f"x{row}", "outcome": None if row == 4 else {"dead": row % 2}} for row in range(ROWS)]
+    assert leaks(tmp_path, TWO, visit=visits) == {"visit.outcome.dead"}
 
 
 def test_the_last_of_many_columns_is_looked_at(tmp_path):

@@ -136,15 +136,16 @@ def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
     dataset, survey = dataset_and_survey
     assert survey.baseline == score_baseline(dataset).scores
     assert list(dataset.folder.glob("baseline-*.json"))
-    assert survey.baseline.best["test"].recall == 1.0
+    assert survey.baseline.models[survey.baseline.model]["test"].recall == 1.0
 
 
 def test_predictions_of_the_baseline_are_those_of_its_scores(dataset_and_survey):
     dataset, survey = dataset_and_survey
-    rows, (predicted, _) = score_baseline(dataset).last_rows
+    rows, predictions = score_baseline(dataset).last_rows
+    predicted = predictions[survey.baseline.model].predicted
     labels = dataset.splits["test"].labels
     np.testing.assert_array_equal(rows, np.arange(len(labels)))
-    confusion = np.array(survey.baseline.best["test"].confusion)
+    confusion = np.array(survey.baseline.models[survey.baseline.model]["test"].confusion)
     np.testing.assert_array_equal(confusion_matrix(labels, predicted, len(confusion)), confusion)
 
 
@@ -153,10 +154,11 @@ def test_damaged_predictions_of_the_baseline_are_computed_again(dataset_and_surv
     first = score_baseline(dataset).last_rows
     (path,) = dataset.folder.glob("baseline-*.npz")
     intact = path.read_bytes()
-    for damaged in (b"", intact[:-1], intact.replace(b"predicted", b"predicteD")):
+    for damaged in (b"", intact[:-1], intact.replace(b"positions", b"positionS")):
         path.write_bytes(damaged)
         again = score_baseline(dataset).last_rows
-        np.testing.assert_array_equal(again.predictions.predicted, first.predictions.predicted)
+        for model, rows in first.predictions.items():
+            np.testing.assert_array_equal(again.predictions[model].scores, rows.scores)
         assert path.read_bytes() == intact
 
 
@@ -165,10 +167,12 @@ def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_a
     monkeypatch.setattr("seqclf.survey.baseline_scores.MAX_FITTED_TOKENS", 350)
     monkeypatch.setattr("seqclf.survey.baseline_scores.SCORES_FORMAT", "sampled")
     scored = score_baseline(dataset)
-    rows, (predicted, _) = scored.last_rows
+    rows, predictions = scored.last_rows
+    model = scored.scores.model
+    predicted = predictions[model].predicted
     labels = dataset.splits["test"].labels
-    assert 0 < len(rows) == len(predicted) == scored.scores.best["test"].rows < len(labels)
-    assert (predicted == labels[rows]).mean() == pytest.approx(scored.scores.best["test"].accuracy)
+    assert 0 < len(rows) == len(predicted) == scored.scores.models[model]["test"].rows < len(labels)
+    assert (predicted == labels[rows]).mean() == pytest.approx(scored.scores.models[model]["test"].accuracy)
 
 
 def test_groups_are_counted_by_split_in_text_page_and_json(options, tmp_path, capsys):

@@ -53,7 +53,12 @@ def test_tables_show_the_spread_of_numbers_over_all_channels(printed_lines, surv
     rows = [line.split() for line in printed_lines(surveyed) if line.startswith("flat ")]
     assert ["flat", "1", "to", "1", "0", "-", "0", "-"] in rows
     rows = [line.split() for line in printed_lines(synthetic(["a"], [np.array([5])], ["east", "west"]))]
-    assert ["x", "-1e+06", "to", "1e+06", "3", "40,000", "1e-05", "25.0%"] in rows
+    assert ["x", "-1000000", "to", "1000001", "3", "40,000", "1e-05", "25.0%"] in rows
+
+
+def test_classes_that_differ_in_spaces_are_told_apart(printed_lines, synthetic):
+    lines = printed_lines(synthetic([" p", "p"], [np.array([5]), np.array([6])]))
+    assert {"' p'", "p"} <= {line[:4].strip() for line in lines}
 
 
 def test_warnings_come_last_and_once_those_of_leaks_included(printed_lines, surveyed):

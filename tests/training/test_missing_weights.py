@@ -4,11 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import nn
 
 from seqclf.errors import InputError
 from seqclf.runs.evaluate import predict_logits
+from seqclf.training.callbacks import checkpoints
 from seqclf.training.custom_network_checks import check_reloaded
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.missing_weights import unregistered
@@ -86,21 +86,29 @@ def test_all_weights_that_are_not_registered_are_named():
 
 
 @pytest.mark.parametrize(("name", "lost"), [("Hidden", True), ("Shared", False)])
-def test_the_reloaded_checkpoint_has_the_score_of_its_epoch(task, fit, batches, tmp_path, name, lost):
-    checkpoint, record = ModelCheckpoint(tmp_path, "last"), EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
+@pytest.mark.parametrize("interval", [None, 2])  # the latter validates inside epochs of five steps alone
+def test_the_reloaded_checkpoint_has_the_score_of_its_validation(task, fit, batches, tmp_path, name, lost, interval):
+    record = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
+    best, *_ = checkpoints(tmp_path)
     trained = with_encoder(task, name)
     trained.optimizer["lr"] = 0.1
-    fit(trained, callbacks=[record, checkpoint], max_epochs=6)
+    fit(trained, callbacks=[record, best], max_epochs=6, limit_train_batches=5, val_check_interval=interval)
     torch.manual_seed(5)
-    loaded = load_task(checkpoint.best_model_path, trust=[HERE.partition(".")[0]])
+    loaded = load_task(best.best_model_path, trust=[HERE.partition(".")[0]])
+    # A resumed run knows the losses of the run before.
+    resumed = EpochRecord(tmp_path / "metrics.csv", lambda *_: None)
+    resumed.load_state_dict(torch.load(best.best_model_path, weights_only=True)["callbacks"][record.state_key])
+    losses = resumed.validation_losses
+    ends = {row["step"] for row in record.history}
+    assert loaded.trained_steps in losses and (loaded.trained_steps in ends) == (interval is None)
     if not lost:
-        return check_reloaded(loaded, trained, batches, record.history)
+        return check_reloaded(loaded, trained, batches, losses)
     with pytest.raises(InputError) as error:
-        check_reloaded(loaded, trained, batches, record.history)
-    assert f"{record.history[-1]['validation/loss']:.3g}" in error.value.problem
+        check_reloaded(loaded, trained, batches, losses)
+    assert f"{losses[loaded.trained_steps]:.3g}" in error.value.problem
     trained.model.encoder.late = [trained.model.encoder.layers.layer]  # as one that is made while it trains
     with pytest.raises(InputError) as error:
-        check_reloaded(loaded, trained, batches, record.history)
+        check_reloaded(loaded, trained, batches, losses)
     assert "encoder.late[0]" in error.value.problem
 
 

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from seqclf.data.encoding.kinds.time import TimeEncoder
+from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.walkthrough.data_stages import data_stages
 from seqclf.walkthrough.shown_rows import RowReader
@@ -84,6 +86,18 @@ def test_a_typed_sequence_that_does_not_fit_is_one_error_line(reader):
         reader.of_values([[1], []], "examples.toy")
 
 
+def test_a_typed_sequence_is_refused_where_the_query_would_change_it(datasets):
+    description = datasets["words"].description()
+
+    def reader(query):
+        return RowReader({**description, "reader": {**description["reader"], "query": query}})
+
+    with pytest.raises(InputError) as caught:
+        reader("SELECT * REPLACE (list_reverse(x) AS x) FROM input").of_text("[1, 2]")
+    assert caught.value.where == "sequence=[1, 2]" and "data.query" in caught.value.problem
+    assert reader("SELECT * FROM input WHERE label IS NOT NULL").of_text("[1, 2]").tokens == [["1", "2"]]
+
+
 def test_a_field_that_the_model_lacks_is_named_without_a_bundle(datasets):
     mixed = RowReader(datasets["mixed"].description())
     with pytest.raises(InputError, match=r"has the field z; the fields of the model are x, y$"):
@@ -111,6 +125,22 @@ def test_numbers_are_known_by_six_digits_and_vectors_by_their_position(datasets)
     assert number.of_values([[1 / 3]], "rows").tokens == [["0.333333"]]
     vectors = replace(number.of_values([[0.5]], "rows"), elements={"y": [["[0.5, 0.25, 0.125]"]]})
     assert vectors.tokens is None
+
+
+def test_times_are_known_by_their_date_unless_their_clock_has_another_start(datasets):
+    description = datasets["numbers"].description()
+    reader = RowReader(description)
+    encoder = TimeEncoder(Field("y", "time", ("y",), width=1))
+    reader.encoders = {"y": encoder}
+    reader.schema = replace(reader.schema, fields=(encoder.field,))
+    rows = reader.of_values([["2025-04-30T02:26:40", 1745980001.5], [0, 90000000]], "rows")
+    assert rows.elements["y"] == [["2025-04-30 02:26:40", "2025-04-30 02:26:41.500000"], ["0", "90000000"]]
+    assert rows.raw[0] == {"y": "[2025-04-30 02:26:40, 2025-04-30 02:26:41.500000]"}
+
+
+def test_large_numbers_are_shown_with_all_their_digits(datasets):
+    rows = RowReader(datasets["numbers"].description()).of_values([[1745980000, 0.5]], "rows")
+    assert rows.elements["y"] == [["1745980000", "0.5"]]
 
 
 def test_fields_of_several_columns_are_encoded_by_name(datasets):

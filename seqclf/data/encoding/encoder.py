@@ -217,6 +217,10 @@ class FieldEncoder(ABC):
         """Return the (T, W) float64 numbers that a reader knows: `original_values`, or the gaps between times."""
         return self.original_values(fields)
 
+    def known_values(self, cell: Any) -> Any:
+        """Return a canonical cell with the values by which a reader knows them, such as dates in place of seconds."""
+        return cell
+
     def repeats_others(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return a mask of the tokens whose text in `token_columns` repeats others, which a line of all tokens omits.
 

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import RowKey, quote_identifier
+from seqclf.data.schema.casts import FILE, RowKey, quote_identifier
 from seqclf.data.schema.rows import as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
@@ -35,8 +36,7 @@ class LabelTable:
             expressions += [f"{sql} AS {quote_identifier(name)}" for name, sql in keys.items()]
             table = reader.select(expressions)
             self.label_column_type = reader.column_types[label]
-        id_parts = [table.column(f"k{position}").combine_chunks() for position in range(len(id_columns))]
-        id_texts = as_text(joined_key(id_parts))
+        id_texts = _id_texts(table)
         table = table.append_column("id", id_texts).filter(id_texts.is_valid())
         ids = _bytes(table.column("id"))
         # Sorted ids are looked up by binary search; a dictionary of Python strings would take several times the memory.
@@ -45,27 +45,42 @@ class LabelTable:
         table = table.take(pa.array(order))
         self.labels = table.column("label").combine_chunks()
         self.keys = {name: table.column(name).combine_chunks() for name in keys}
-        self._require_one_label()
+        self._require_one_label(expressions)
 
-    def _require_one_label(self) -> None:
+    def _require_one_label(self, expressions: list[str]) -> None:
+        """Raise InputError if an id has two labels. `expressions`: SQL of id and label, to look for their files."""
         repeated = np.flatnonzero(self.ids[1:] == self.ids[:-1])
         for row in repeated.tolist():
             if self.labels[row] != self.labels[row + 1]:
-                raise InputError(
-                    self.source,
-                    f"'{self.ids[row].decode()}' has two labels, '{self.labels[row]}' and '{self.labels[row + 1]}'",
-                    "keep one",
-                )
+                id, labels = self.ids[row].decode(), [self.labels[row], self.labels[row + 1]]
+                shown = " and ".join(f"'{label}'{self._place(id, label, expressions)}" for label in labels)
+                raise InputError(self.source, f"'{id}' has two labels, {shown}", "keep one")
+
+    def _place(self, id: str, label: pa.Scalar, expressions: list[str]) -> str:
+        """Return the file of an id with a label, in words. Reads all files again, "" where there is only one."""
+        with SourceReader(self.source) as reader:
+            if not reader.several_files:
+                return ""
+            table = reader.select(expressions, with_files=True)
+        with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
+        files = zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True)
+        return f" in {next(file for other, file in files if other == label.as_py())}"
 
     def look_up(self, ids: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
         """(N,) label of each text id, null where the table does not have it, and (N,) times and groups by column."""
         if not len(self.ids):
-            raise InputError(self.source, "has no rows", "give a row per sequence")
+            raise no_rows(self.source)
         searched = _bytes(pc.fill_null(ids, ""))
         positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
         missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)
         indices = pa.array(positions, mask=missing)
         return self.labels.take(indices), {name: keys.take(indices) for name, keys in self.keys.items()}
+
+
+def _id_texts(table: pa.Table) -> pa.Array:
+    """Ids of the rows, from the columns before the label."""
+    parts = table.columns[: table.column_names.index("label")]
+    return as_text(joined_key([part.combine_chunks() for part in parts]))
 
 
 def _bytes(texts: pa.Array | pa.ChunkedArray) -> np.ndarray:

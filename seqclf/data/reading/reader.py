@@ -119,16 +119,29 @@ class SourceReader:
         return "events" if schema.group_by else "rows"
 
     def sample(self, rows: int) -> pa.Table:
-        """The first `rows` rows, all columns."""
+        """The first `rows` rows, all columns. Raises InputError if there are none."""
         with explain_errors(self.source):
             table = self._connection.sql(f"SELECT * FROM {self._relation.sql} LIMIT {rows}").to_arrow_table()
+            if not table.num_rows:
+                malformed = rejects.refusals(self._connection, self.source.encoding)
+                raise rejects.no_rows(self.source, f": {malformed[0]}" if malformed else "")
             # `read` finds the malformed lines of these rows again, and must not report them twice.
             rejects.forget(self._connection)
         return table
 
-    def select(self, expressions: Sequence[str], most_rows: int | None = None) -> pa.Table:
-        """Evaluate SQL expressions over the columns, for every row or for a fixed random sample of `most_rows`."""
-        query = f"SELECT {', '.join(expressions)} FROM {self._relation.sql}"
+    @property
+    def several_files(self) -> bool:
+        """True if rows have files of their own. A row that a query returns may come from many of them."""
+        return len(self.paths) > 1 and self.source.query is None
+
+    def select(self, expressions: Sequence[str], most_rows: int | None = None, *, with_files: bool = False) -> pa.Table:
+        """Evaluate SQL expressions over the columns, for every row or for a fixed random sample of `most_rows`.
+
+        `with_files`: add the column FILE, the path of each row's file (see `several_files`).
+        """
+        relation = self._relation.named_sql if with_files else self._relation.sql
+        files = [quote_identifier(FILE)] if with_files else []
+        query = f"SELECT {', '.join([*expressions, *files])} FROM {relation}"
         if most_rows is not None:
             query = f"SELECT * FROM ({query}) USING SAMPLE reservoir({most_rows} ROWS) REPEATABLE (0)"
         with explain_errors(self.source):
@@ -170,13 +183,12 @@ class SourceReader:
         expressions = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
         # Rows are numbered within each file, so DuckDB has to name the file of each where there are several. A row that
-        # a query returns may come from many of them, and is numbered in the result.
-        several_files = len(self.paths) > 1 and self.source.query is None
-        if several_files:
+        # a query returns is numbered in the result.
+        if self.several_files:
             expressions.append(quote_identifier(FILE))
             relation = self._relation.named_sql
         stream = self._connection.sql(f"SELECT {', '.join(expressions)} FROM {relation}").to_arrow_reader(rows)
-        yield from number_rows(rebatch(stream, rows), str(self.source), several_files)
+        yield from number_rows(rebatch(stream, rows), str(self.source), self.several_files)
 
     def _refuse_files(self) -> None:
         """Add the unusable files of a class folder to `malformed`, or raise InputError for the first."""

@@ -12,9 +12,10 @@ import pyarrow as pa
 
 from seqclf.data.reading import line_endings
 from seqclf.data.reading.canonical_columns import UNORDERED
+from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.line_endings import original
 from seqclf.data.reading.queries import named_paths
-from seqclf.data.reading.sources import Source, query_text
+from seqclf.data.reading.sources import Source, query_text, suffix_of
 from seqclf.data.schema.casts import quote_literal
 from seqclf.data.schema.rows import Refusal
 from seqclf.errors import InputError
@@ -85,6 +86,19 @@ def _forbidden(source: Source, path: str) -> tuple[str, str]:
     if path in named_paths(query_text(source) or ""):
         return f"no file matches '{path}'", "fix the query"
     return f"reads '{path}', which it does not name", "write the path of each file as one text in quotes"
+
+
+def no_rows(source: Source, hint: str = "") -> InputError:
+    """Return the error of a source without a row. `hint`: follows the problem.
+
+    >>> print(no_rows(Source("t.csv", "data.train")))
+    t.csv: has no rows; write rows below the names of its columns, or, if line 1 is a row, set data.header=false
+    """
+    remedy = "give a file with rows"
+    if not hint and source.header and suffix_of(source.path) in DELIMITERS and query_text(source) is None:
+        header = f"{'data.' if source.key.startswith('data.') else ''}header=false"
+        remedy = f"write rows below the names of its columns, or, if line 1 is a row, set {header}"
+    return InputError(source, f"has no rows{hint}", remedy)
 
 
 # Malformed lines of text files, which DuckDB leaves out of the rows and keeps in a table of rejects.

@@ -31,6 +31,14 @@ def test_two_labels_of_one_id_are_refused(tmp_path):
         looked_up(tmp_path, ["a", "b", "b"], ["1", "1", "2"], ["a"])
 
 
+def test_two_labels_of_one_id_are_said_with_their_files(tmp_path):
+    first = write(tmp_path / "a.csv", {"id": ["x", "b"], "y": [2, None]})
+    second = write(tmp_path / "b.csv", {"id": ["b", "x"], "y": [2, 2]})
+    with pytest.raises(InputError) as caught:
+        LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y", None, None)
+    assert str(first) in caught.value.problem and str(second) in caught.value.problem
+
+
 def test_the_same_label_twice_is_no_contradiction(tmp_path):
     assert looked_up(tmp_path, ["a", "b", "b"], ["1", "2", "2"], ["b", "c"]).to_pylist() == ["2", None]
 

@@ -22,7 +22,7 @@ def fails(options, tmp_path, message, path, **overrides):
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"tokens": [], "label": []}, r"t.\w+: has no rows; give a file with a row per sequence"),
+        ({"tokens": [], "label": []}, r"t.\w+: has no rows; (give a file with|write) rows"),
         (
             {"tokens": TOKENS, "label": ["a"] * 20},
             r"t.\w+: column 'label': one class only \('a'\).*check data.label",
@@ -49,6 +49,23 @@ def fails(options, tmp_path, message, path, **overrides):
 def test_unusable_tables_are_refused(options, tmp_path, columns, message, kind):
     path = write(tmp_path / f"t.{kind}", columns)
     fails(options, tmp_path, message, path, fields={"tokens": "category"})
+
+
+@pytest.mark.parametrize("grouping", [{}, {"group_by": "a"}])
+@pytest.mark.parametrize(
+    ("text", "problem", "remedy"),
+    [
+        ("a,b,c,label\n", "has no rows", "data.header=false"),
+        ("a,b,c,label\n1,2,3,4,5\n", "has no rows: {path}: line 2: the line is malformed", "give a file with rows"),
+        (None, "has no rows", "give a file with rows"),
+    ],
+)
+def test_a_file_without_rows_is_said_before_fields_are_inferred(options, tmp_path, text, problem, remedy, grouping):
+    path = tmp_path / ("t.parquet" if text is None else "t.csv")
+    write(path, {"a": [], "b": [], "label": []}) if text is None else path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        prepare(options(train=path, label="label", **grouping))
+    assert caught.value.problem.startswith(problem.format(path=path)) and remedy in caught.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from seqclf.data.ragged import list_lengths, list_values, vector_values
 from seqclf.data.schema.field_options import Option, choice_option, flag_option, positive_option, text_option
 from seqclf.data.schema.schema import Field
 from seqclf.data.schema.truncation import NO_TRUNCATION, Truncation
+from seqclf.documents.formatting import plain_number
 from seqclf.errors import InputError
 from seqclf.system.state_validation import require
 
@@ -269,7 +270,7 @@ class NumberEncoder(NumberColumn):
         limit = np.float32(self.option("clip") or np.inf)
         signs = np.select([scaled <= -limit, scaled >= limit], ["≤", "≥"], "")
         pairs = zip(signs.ravel().tolist(), values.ravel().tolist(), strict=True)
-        return np.array([sign + _value_text(value) for sign, value in pairs], object).reshape(values.shape)
+        return np.array([sign + plain_number(value) for sign, value in pairs], object).reshape(values.shape)
 
     def original_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         values = self._unscaled(fields)
@@ -415,17 +416,12 @@ class NumberEncoder(NumberColumn):
         for group, channel in np.argwhere(np.isfinite(lowest)):
             where = f" channel {channel + 1}" if self.channels > 1 else ""
             where += f" of {self.by} number {group}" if self.by else ""
+            limits = " to ".join(plain_number(limit[group, channel]) for limit in (lowest, highest))
             lines.append(
                 f"field {self.field.name}{where} holds values so large that they would flatten the rest; all beyond "
-                f"{lowest[group, channel]:.4g} to {highest[group, channel]:.4g} are moved there: make them missing "
-                "values, or fix them"
+                f"{limits} are moved there: make them missing values, or fix them"
             )
         return lines
-
-
-def _value_text(value: float) -> str:
-    """Four digits, and all digits of a number of thousands."""
-    return f"{value:.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.4g}"
 
 
 def _scaled(raw: np.ndarray, mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, ClassVar
 
 import numpy as np
@@ -36,6 +36,8 @@ from seqclf.system.state_validation import POSITIVE, require
 CYCLES = {"hour": 86400.0, "weekday": 7 * 86400.0}  # periods in seconds
 RESOLUTION_QUANTILE = 0.05
 MIN_GAP = 1e-5  # of the resolution; smaller decoded gaps are rounding
+FIRST_DATE = 1e8  # seconds since 1970, in 1973; fewer are of a clock with another start
+END_OF_DATES = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 MICROSECONDS = 6  # decimals of a second; float64 seconds since 1970 hold hardly more
 
 
@@ -177,6 +179,9 @@ class TimeEncoder(ListEncoder):
     def readable_values(self, fields: Mapping[str, np.ndarray]) -> np.ndarray:
         return self.gaps_of(fields)[:, None]
 
+    def known_values(self, cell: list[float]) -> list[float | str]:
+        return [_iso_time(seconds) if FIRST_DATE <= seconds < END_OF_DATES else seconds for seconds in cell]
+
     def decode(self, fields: Mapping[str, np.ndarray]) -> list[str]:
         """Return the gap before each token."""
         return [f"{'' if gap < 0 else '+'}{duration_text(gap)}" for gap in self.gaps_of(fields).tolist()]
@@ -217,6 +222,15 @@ class TimeEncoder(ListEncoder):
     def restore(self, state: EncoderState) -> None:
         require(state, {"resolution": POSITIVE, "mean": float, "deviation": POSITIVE})
         self.resolution, self.mean, self.deviation = state["resolution"], state["mean"], state["deviation"]
+
+
+def _iso_time(seconds: float) -> str:
+    """Return the time of seconds since 1970.
+
+    >>> _iso_time(1745980000.5), _iso_time(1745971200)
+    ('2025-04-30 02:26:40.500000', '2025-04-30 00:00:00')
+    """
+    return str(datetime(1970, 1, 1) + timedelta(seconds=round(seconds, MICROSECONDS)))
 
 
 def _is_timestamp(kind: str) -> bool:
