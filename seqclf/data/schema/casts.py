@@ -7,7 +7,7 @@ The names of canonical columns contain spaces, and names of fields never do, so 
 from __future__ import annotations
 
 import re
-from collections.abc import Container
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import NamedTuple
 
@@ -75,7 +75,7 @@ def spelled_sql(value: str, kind: str) -> str:
     text = f"CAST({value} AS VARCHAR)"
     if kind in ("DOUBLE", "FLOAT"):
         is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
-        return f"CASE WHEN {is_whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
+        return f"CASE WHEN {is_whole} THEN CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
     if kind.startswith("DECIMAL"):
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
@@ -262,15 +262,18 @@ class RowKey(NamedTuple):
     option: str
     column: str
 
-    def sql(self, columns: Container[str]) -> dict[str, str]:
-        """Return SQL of canonical columns by name. They hold null where `columns`, those of the table, lack this one.
+    def sql(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return SQL of canonical columns by name, of a table with columns of `types`. Null where it lacks this one.
 
         A group has its name, and a hash of it.
         """
-        column = quote_identifier(self.column) if self.column in columns else "NULL"
-        text = f"CAST({column} AS VARCHAR)"
+        kind = types.get(self.column)
+        column = "NULL" if kind is None else quote_identifier(self.column)
         if self.kind == TIME:
-            return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(text)})"}
+            return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
+        # Spelled, since files of one data set may hold 1 and 1.0.
+        value = column if kind is None else spelled_sql(plain(self.column, kind), kind)
+        text = f"CAST({value} AS VARCHAR)"
         # Shifted by a bit, so that hashes fit into BIGINT and are not negative.
         values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
         return {name: f"CASE WHEN NOT {is_missing_sql(text)} THEN {value} END" for name, value in values.items()}

@@ -35,7 +35,7 @@ def test_two_labels_of_one_id_are_said_with_their_files(tmp_path):
     first = write(tmp_path / "a.csv", {"id": ["x", "b"], "y": [2, None]})
     second = write(tmp_path / "b.csv", {"id": ["b", "x"], "y": [2, 2]})
     with pytest.raises(InputError) as caught:
-        LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y", None, None)
+        LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y")
     assert str(first) in caught.value.problem and str(second) in caught.value.problem
 
 
