@@ -109,7 +109,7 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
         return source, None
     require_files(labels)
     keys = classifier.schema.group_by or (str(options.id),)
-    return source, LabelTable(labels, keys, options.label, None, None)
+    return source, LabelTable(labels, keys, options.label)
 
 
 def _write_report(

@@ -383,4 +383,8 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
 def _split_table(survey: DatasetSurvey) -> Table:
     headings = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
     rows = [[split, *(number(getattr(counts, key)) for key in headings)] for split, counts in survey.rows.items()]
-    return Table({"split": "text", **dict.fromkeys(headings.values(), "number")}, rows)
+    columns = {"split": "text", **dict.fromkeys(headings.values(), "number")}
+    if survey.groups is not None:
+        columns["groups"] = "number"
+        rows = [[*row, number(count)] for row, count in zip(rows, survey.groups.values(), strict=True)]
+    return Table(columns, rows)

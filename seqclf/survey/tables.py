@@ -71,6 +71,8 @@ def _show_classes(survey: DatasetSurvey) -> None:
     first, left_out, last = head_and_tail(content.by_size(survey), MAX_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split].used) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
+    if survey.groups is not None:
+        rows.append(["groups", *map(number, survey.groups.values())])
     rows += map(class_row, first)
     if left_out:
         rows.append([f"… {left_out:,} more"])

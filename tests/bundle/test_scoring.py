@@ -57,7 +57,7 @@ def test_a_source_without_usable_rows_is_refused(exported, classifier, tmp_path)
 
 def test_a_label_table_needs_a_bundle_with_ids(exported, classifier, tmp_path):
     rows = [{"events": exported("events").sequences[0], "id": 7}]
-    table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label", None, None)
+    table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label")
     with pytest.raises(InputError, match=r"t.jsonl: the bundle was trained without data.id, by which the labels of"):
         predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", table)
 

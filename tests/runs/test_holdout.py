@@ -60,14 +60,18 @@ def test_a_guarantee_counts_groups_not_their_copies():
     assert broken_share(grouped=False, repeats=repeats) > limit, "else the simulation shows nothing"
 
 
-@pytest.mark.parametrize(("by", "column"), [("distinct", None), ("group", "who")])
-def test_groups_of_the_split_are_held_out_together(options, tmp_path, by, column):
+@pytest.mark.parametrize(
+    ("by", "group"), [("distinct", None), ("group", "who"), ("random", "who"), ("time", "who"), ("fold", "who")]
+)
+def test_groups_are_held_out_together(options, tmp_path, by, group):
     path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
     who = generator.integers(0, 60, 600)
     table = {"x": [[int(one), 1, 2] for one in who], "who": [f"p{one}" for one in who], "label": ["no", "yes"] * 300}
+    table["when"] = generator.random(600)
     pq.write_table(pa.table(table), path)
-    split = {"by": by, "column": column, "test": 0.2}
-    dataset = prepare(options(train=path, label="label", positive="yes", fields={"x": "category"}, split=split))
+    split = {"by": by, "column": "when" if by == "time" else None, "test": 0.2}
+    keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": group}
+    dataset = prepare(options(**keys, split=split))
     remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
     groups_of = [set(who[part.row_numbers - 1]) for part in (remaining.splits["validation"], held_out)]
     assert groups_of[0] and groups_of[1] and not groups_of[0] & groups_of[1]
@@ -139,3 +143,16 @@ def test_a_target_that_chance_does_not_explain_is_broken():
     assert result.status == "broken" and result.high < 0.5
     (unknown,) = target_results(Decision(targets=(target,)), labels * 0, predicted, ["no", "yes"])
     assert unknown.status is None and unknown.to_dict().keys() == {"rule", "label", "target", "units"}
+
+
+@pytest.mark.parametrize("by", ["random", "time", "group"])
+def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
+    path = tmp_path / "t.parquet"
+    table = {"x": [[1, 2]] * 200, "who": [None] * 200, "when": list(range(200)), "label": ["no", "yes"] * 100}
+    pq.write_table(pa.table({**table, "who": pa.array(table["who"], pa.string())}), path)
+    keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": "who"}
+    split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
+    dataset = prepare(options(**keys, split=split))
+    remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
+    assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
+    assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)
