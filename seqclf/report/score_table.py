@@ -93,9 +93,8 @@ def group_sentence(groups: GroupScores) -> str:
     if groups.unit == "sequence":
         return f"Equal sequences count as one: {groups.count:,} are different."
     few = "; so few that the intervals say little" if groups.are_few else ""
-    return (
-        f"The rows come in {groups.count:,} groups (data.group), as many as {groups.effective:,.1f} of equal size{few}."
-    )
+    equal = "" if groups.effective > 0.9 * groups.count else f", as many as {groups.effective:,.1f} of equal size"
+    return f"The rows come in {groups.count:,} groups (data.group){equal}{few}."
 
 
 def group_rows(groups: GroupScores, label: str | None) -> tuple[list[str], list[list[str]]]:
