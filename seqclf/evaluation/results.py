@@ -144,8 +144,9 @@ class RunMetrics:
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
     the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share. `no_baseline`: why
-    there is no baseline. `next_step`: the most useful thing to do next, as a sentence. `halting`: accuracy against
-    tokens read, for a network that may halt before the end of a sequence.
+    there is no baseline. `not_yet`: reasons against the use of the model (see `readiness`). `next_step`: the most
+    useful thing to do next, as a sentence. `halting`: accuracy against tokens read, for a network that may halt before
+    the end of a sequence.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -158,6 +159,7 @@ class RunMetrics:
     leaks: LeakReport
     holdout_rows: int
     trained_steps: int
+    not_yet: list[str] = field(default_factory=list)
     halting: TokensCurve | None = None
 
     def to_dict(self) -> JsonObject:
@@ -166,6 +168,7 @@ class RunMetrics:
             **{split: metrics.to_dict() for split, metrics in self.splits.items()},
             **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
             **({} if self.no_baseline is None else {"no_baseline": self.no_baseline}),
+            "not_yet": self.not_yet,
             "next": self.next_step,
             "decision": self.decision.to_dict(),
             **({} if self.halting is None else {"halting": self.halting.to_dict()}),

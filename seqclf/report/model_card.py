@@ -100,7 +100,15 @@ def _verdict(
     judged = metrics[split]
     baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
     decision = Decision.from_dict(manifest["decision"])
-    verdict = verdict_of(judged, split, decision, baseline, run_metrics.get("no_baseline"), run_metrics.get("next"))
+    verdict = verdict_of(
+        judged,
+        split,
+        decision,
+        baseline,
+        run_metrics.get("no_baseline"),
+        run_metrics.get("next"),
+        run_metrics.get("not_yet"),
+    )
     parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)

@@ -156,6 +156,7 @@ def show_verdict(
     `baseline`: the order-blind model on the last split.
     """
     console.print("Verdict", style="bold")
+    console.print(verdict.use, style="bold", soft_wrap=True)
     for sentence in (verdict.result, verdict.comparison, verdict.guarantee):
         if sentence is not None:
             console.print(sentence, soft_wrap=True)

@@ -1,7 +1,7 @@
 """The verdict on a model in sentences: the same ones on the terminal, in reports and in the model card.
 
-They say what the model does, how far to trust that, whether it beats the order-blind baseline, whether the guarantee
-of its decision holds, and what to do next.
+They say whether to use the model and what it does, how far to trust that, whether it beats the order-blind baseline,
+whether the guarantee of its decision holds, and what to do next.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
@@ -105,11 +106,13 @@ NEXT = "Next: "
 class Verdict(NamedTuple):
     """Sentences of a verdict. Those that do not apply are None.
 
+    `use`: whether to use the model, and what speaks against it, from the rules of the alarms.
     `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices
     about the model. `guarantee`: whether the targets of the decision are backed. `counts`: the rows that the verdict
     rests on, a sentence of its own for tables.
     """
 
+    use: str
     result: str
     lengths: str | None
     caution: str | None
@@ -125,7 +128,7 @@ class Verdict(NamedTuple):
 
     @property
     def answers(self) -> dict[str, str]:
-        """All sentences but the result, by the question that each answers."""
+        """All sentences but the first two, by the question that each answers."""
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Does the length matter?": self.lengths,
@@ -148,13 +151,18 @@ def verdict_of(
     baseline: BaselineMetrics | None = None,
     no_baseline: str | None = None,
     next_step: str | None = None,
+    not_yet: Sequence[str] | None = None,
 ) -> Verdict:
     """Return the verdict on a model that is judged by the metrics of a split.
 
-    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`.
+    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`. `not_yet`: what speaks
+    against its use, by default what the split alone tells (see `evaluation.readiness`).
     """
+    if not_yet is None:
+        not_yet = reasons_against(metrics, decision, split)
     result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
+        use=f"Use it: not yet, because {'; '.join(not_yet)}." if not_yet else "Use it: yes.",
         result=result,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),

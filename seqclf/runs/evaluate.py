@@ -21,6 +21,7 @@ from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import choose_decision, uses_holdout
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineCandidate,
@@ -100,11 +101,12 @@ THRESHOLD = "threshold"  # name of the split of held-out validation rows
 class RunVerdict(NamedTuple):
     """Metrics of the `split` that a run is judged by, its bundle and the largest error of the exported model.
 
-    The last two are None without an export.
+    The last two are None without an export. `not_yet`: reasons against the use of the model.
     """
 
     split: str
     metrics: SplitMetrics
+    not_yet: list[str]
     bundle: Path | None
     parity: float | None
 
@@ -139,6 +141,7 @@ def evaluate_and_export(
     baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
     evaluation = _with_baseline_alarm(evaluation, baseline, training)
     result = evaluation.metrics[split]
+    not_yet = reasons_against(result, evaluation.decision, split, is_apart=dataset.leaks.is_apart(split))
     temperature = fit_temperature(held_out.logits, held_out.labels)
     metrics = RunMetrics(
         splits=evaluation.metrics,
@@ -146,6 +149,7 @@ def evaluate_and_export(
         calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
         baseline=baseline,
         no_baseline=no_baseline,
+        not_yet=not_yet,
         next_step=next_step(result, split, evaluation.decision, baseline, training),
         data=dataset.report,
         leaks=dataset.leaks,
@@ -155,7 +159,7 @@ def evaluate_and_export(
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
     if prints_verdict:
-        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
+        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step, not_yet)
         show_verdict(verdict, evaluation.metrics, baseline)
         if halting is not None:
             console.print(halting_sentence(halting, split))
@@ -187,7 +191,7 @@ def evaluate_and_export(
                 bundle=bundle,
             )
         )
-    return RunVerdict(split, result, bundle, parity)
+    return RunVerdict(split, result, not_yet, bundle, parity)
 
 
 def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:

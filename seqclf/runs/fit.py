@@ -96,8 +96,9 @@ class TrainResult(JsonResult):
     """The JSON line of `train`.
 
     `split`: the one that the model is judged by, with its main metrics. `independent`: its rows chose nothing about the
-    model, and share no group and no time with the splits before. `bundle` and `parity`, the largest error of the
-    exported model, are None without an export.
+    model, and share no group and no time with the splits before. `use`: nothing speaks against using it (the alarms,
+    the guarantee, the rows). `bundle` and `parity`, the largest error of the exported model, are None without an
+    export.
     """
 
     run: str
@@ -105,6 +106,7 @@ class TrainResult(JsonResult):
     bundle: str | None
     split: str
     independent: bool
+    use: bool
     loss: float
     accuracy: float
     recall: float
@@ -208,6 +210,7 @@ def train(
         bundle=None if verdict.bundle is None else str(verdict.bundle),
         split=verdict.split,
         independent=not verdict.metrics.used_for and dataset.leaks.is_apart(verdict.split),
+        use=not verdict.not_yet,
         **{name: round(getattr(verdict.metrics, name), 6) for name in MAIN_METRICS},
         parity=verdict.parity,
         train_s=round(trained_s, 2),

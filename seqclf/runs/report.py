@@ -102,6 +102,7 @@ def run_report(
         baseline=metrics.baseline,
         no_baseline=metrics.no_baseline,
         next_step=metrics.next_step,
+        not_yet=metrics.not_yet,
         calibration=metrics.calibration,
         history=history,
         best_epoch=best_epoch(history, metrics.trained_steps),

@@ -158,4 +158,4 @@ def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
 
 def test_the_text_is_all_sentences_in_order():
     verdict = verdict_of(FRAUD, "test", Decision(), no_baseline="baseline=false", next_step="use it.")
-    assert verdict.text == f"{verdict.result} {verdict.comparison} Next: use it."
+    assert verdict.text == f"{verdict.use} {verdict.result} {verdict.comparison} Next: use it."
