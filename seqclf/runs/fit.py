@@ -32,7 +32,7 @@ from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import is_resumed, run_outputs
+from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
 from seqclf.training.check_targets import build_callbacks
@@ -323,7 +323,7 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
     """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
-    stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
+    stale = RESULTS if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):
         if (run / name).is_dir():
             shutil.rmtree(run / name)

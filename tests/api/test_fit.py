@@ -27,7 +27,8 @@ from .conftest import FAST, make_frame
 
 def test_a_run_holds_what_the_command_writes(run):
     names = {path.name for path in run.folder.iterdir()}
-    assert {"config.yaml", "metrics.json", "metrics.csv", "report.html", "bundle", "checkpoints"} <= names
+    assert {"config.yaml", "metrics.json", "metrics.csv", "predictions.parquet", "report.html"} <= names
+    assert {"bundle", "checkpoints"} <= names
     assert run.metrics["test"]["rows"] == 20 and run.metrics["test"]["positive"]["label"] == "fraud"
 
 

@@ -52,3 +52,24 @@ def test_a_notebook_shows_the_report_in_a_frame(run):
 def test_a_run_without_a_report_shows_its_line(run, tmp_path):
     (tmp_path / "config.yaml").write_text("{}")
     assert seqclf.Run(tmp_path)._repr_html_().startswith("<code>Run(")
+
+
+def test_the_predictions_of_a_run_are_those_that_its_metrics_count(run):
+    table = pl.from_arrow(run.predictions)
+    assert dict(table.group_by("split").len().iter_rows()) == {
+        split: run.metrics[split]["rows"] for split in ("validation", "test")
+    }
+    test = table.filter(split="test")
+    assert (test["label"] == test["prediction"]).mean() == pytest.approx(run.metrics["test"]["accuracy"])
+    alerts = test.filter("alert")
+    assert set(alerts["prediction"]) <= {"fraud"} and len(alerts) == (test["prediction"] == "fraud").sum()
+    frame = make_frame(20, seed=1)
+    assert test["id"].to_list() == frame["card"].tolist() and test["label"].to_list() == frame["label"].tolist()
+    np.testing.assert_allclose(test.select("^probability_.*$").to_numpy(), run.predict_proba(frame), atol=1e-4)
+
+
+def test_a_run_without_predictions_says_so(tmp_path):
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(InputError) as raised:
+        _ = seqclf.Run(tmp_path).predictions
+    assert raised.value.where == str(tmp_path / "predictions.parquet")
