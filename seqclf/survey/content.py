@@ -37,10 +37,10 @@ def last_split(survey: DatasetSurvey) -> str:
 
 def guarantee_sentence(guarantees: GuaranteeSurvey) -> str:
     """Say how many held-out rows of a label a guaranteed recall needs."""
-    needed = ", ".join(f"{count} for {recall}" for recall, count in guarantees.needed.items() if count)
+    needed = [f"{count} for {recall}" for recall, count in guarantees.needed.items() if count]
     return (
-        f"a guaranteed recall (decision.min_recall, {100 * guarantees.confidence:g}% sure) needs {needed} "
-        f"{UNITS[guarantees.unit]} of the label, held out of validation"
+        f"to guarantee the recall of a class (decision.min_recall, {100 * guarantees.confidence:g}% sure), validation "
+        f"must hold out enough of its {UNITS[guarantees.unit]}: {', '.join(needed)}"
     )
 
 

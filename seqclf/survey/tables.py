@@ -94,7 +94,7 @@ def _show_guarantees(survey: DatasetSurvey) -> None:
     if survey.guarantees is None:
         return
     rows = content.guarantee_rows(survey)
-    more = [[f"… {len(rows) - MAX_GUARANTEES:,} with more"]] if len(rows) > MAX_GUARANTEES else []
+    more = [[f"… {len(rows) - MAX_GUARANTEES:,} more"]] if len(rows) > MAX_GUARANTEES else []
     _print_line(f"{content.guarantee_sentence(survey.guarantees)}:")
     _print_table(content.guarantee_headings(survey.guarantees), [*rows[:MAX_GUARANTEES], *more])
 
