@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibr
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.group_scores import GroupScores, group_scores
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
@@ -23,6 +24,9 @@ from seqclf.evaluation.target_results import TargetResult, target_results
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MAX_MISTAKES = 20  # shown in a report
 
 
@@ -30,7 +34,8 @@ class SplitOutputs(NamedTuple):
     """Rows of a split that a model was run on.
 
     `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool. `groups`: (N,)
-    keys, equal for rows of one group, None where each row stands alone.
+    keys, equal for rows of one group, None where each row stands alone. `group_names`: (N,) of `data.group`, null where
+    a row has none; None where the groups are equal sequences.
     """
 
     logits: np.ndarray
@@ -38,6 +43,7 @@ class SplitOutputs(NamedTuple):
     lengths: np.ndarray
     truncated: np.ndarray
     groups: np.ndarray | None = None
+    group_names: pa.Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,12 +62,14 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
-    `length_decline`: the longest sequences, where their recall is lower than that of shorter ones beyond chance.
-    `targets`: what became of those of the decision, None without any. `used_for`: choices that these rows made about
-    the model (epoch, threshold, temperature), so that they flatter it.
+    `groups`: those of the rows, None where each row stands alone. `length_decline`: the longest sequences, where their
+    recall is lower than that of shorter ones beyond chance. `targets`: what became of those of the decision, None
+    without any. `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they
+    flatter it.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
+        "groups",
         "intervals",
         "length_decline",
         "targets",
@@ -73,6 +81,7 @@ class SplitMetrics(ClassificationMetrics):
     intervals: MetricIntervals | None = None
     alarms: list[Alarm]
     majority: MajorityMetrics
+    groups: GroupScores | None = None
     length_decline: LengthDecline | None = None
     targets: list[TargetResult] | None = None
     used_for: list[str] | None = None
@@ -213,6 +222,17 @@ def evaluate_split(
         # With a target, a lower accuracy than that of the majority class is intended.
         alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax", auroc=auroc),
         majority=majority_metrics(metrics, len(labels)),
+        groups=(
+            None
+            if group is None
+            else group_scores(
+                labels,
+                predictions.predicted,
+                group,
+                outputs.group_names,
+                None if positive is None else classes.index(positive),
+            )
+        ),
         length_decline=decline,
         targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,

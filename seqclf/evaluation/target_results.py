@@ -1,4 +1,4 @@
-"""What became of the targets of a decision on a split, counted in the unit that their guarantees are about."""
+"""Targets of a decision on a split, counted in the unit that their guarantees are about."""
 
 from __future__ import annotations
 

@@ -232,6 +232,8 @@ def length_result(metrics: SplitMetrics) -> str | None:
 def row_counts(metrics: SplitMetrics, split: str) -> str:
     """The rows that the metrics rest on."""
     rows = f"The {split} split has {metrics.rows:,} sequences"
+    if metrics.groups is not None and metrics.groups.unit == "group":
+        rows += f" in {metrics.groups.count:,} groups"
     positive = metrics.positive
     if positive is None:
         return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
@@ -270,6 +272,11 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
     first, *others = baseline.comparison
     other = f"{IGNORES_ORDER} ({baseline.model})"
     metric = metric_title(first.metric)
+    if first.too_few_groups:
+        return (
+            f"It is not judged against {other}: a class lies in one group, or nearly so ({metric} {first.model:.3f} "
+            f"against {first.baseline:.3f})."
+        )
     low, high = f"{first.low:.3f}", f"{first.high:.3f}"
     if first.is_better:
         verdict = f"It beats {other} by {first.difference:.3f} {metric} ({low} to {high})."

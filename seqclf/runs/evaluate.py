@@ -231,6 +231,7 @@ def _evaluate(
             dataset.classes,
             dataset.positive,
             group_codes(held_out.groups),
+            "sequence" if held_out.group_names is None else "group",
         )
     used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting threshold"] if halts else [])]}
     metrics = {
@@ -256,7 +257,8 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
     with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
         labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths, groups=rows.groups)
+    truncated = lengths > rows.sequences.lengths
+    return SplitOutputs(logits, labels, lengths, truncated, rows.groups, rows.group_names)
 
 
 def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
@@ -286,7 +288,7 @@ def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> 
     model = RowPredictions(evaluation.predicted[rows], evaluation.probabilities[rows])
     group = group_codes(None if outputs.groups is None else outputs.groups[rows])
     # Validation chooses, by the metric that decides: test would flatter the chosen model, another metric this one.
-    metric = deciding_metric(dataset.positive, config.monitor)
+    metric = deciding_metric(config.monitor)
     chosen, on_validation, on_last = (
         scores.best_model(metric),
         *(scores.values(metric, name) for name in (scores.judge, split)),

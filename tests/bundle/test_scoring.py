@@ -31,6 +31,22 @@ def test_labels_become_class_numbers_and_predictions_are_those_without_labels(ex
     )
 
 
+def test_groups_are_read_along(exported, classifier, tmp_path):
+    sequences = exported("events").sequences[:5]
+    rows = [
+        {"events": tokens, "label": "k0", "who": who}
+        for tokens, who in zip(sequences, ["b", "a", None, "b", ""], strict=True)
+    ]
+    source = write_rows(tmp_path / "t.jsonl", rows)
+    outputs = predict_labelled(classifier("events"), source, "label", None, group="who").outputs
+    assert outputs.group_names.to_pylist() == ["b", "a", None, "b", None]
+    assert len(set(outputs.groups.tolist())) == 4 and outputs.groups[0] == outputs.groups[3]
+    assert predict_labelled(classifier("events"), source, "label", None).outputs.groups is None
+    with pytest.raises(InputError) as caught:
+        predict_labelled(classifier("events"), source, "label", None, group="whom")
+    assert "whom" in str(caught.value)
+
+
 def test_a_refused_row_is_reported_with_file_row_and_reason(exported, classifier, tmp_path):
     tokens = exported("events").sequences[0]
     rows = [

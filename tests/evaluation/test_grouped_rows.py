@@ -66,9 +66,9 @@ def test_verdicts_on_grouped_rows_are_rarely_wrong(classes):
 
 
 def test_verdicts_that_ignore_groups_are_often_wrong():
-    for classes, metric in (("2", "average_precision"), ("10", "auroc")):
+    for classes in ("2", "10"):
         errors, _ = verdict_errors(50, 20, 0.7, SHARES[classes], 1.8, False, 40, ignore_groups=True)
-        assert errors[metric] > 0.3
+        assert errors["average_precision"] > 0.3
 
 
 def test_a_large_difference_is_seen_in_50_groups():
