@@ -14,6 +14,7 @@ import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.config.targets import Config
+from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -38,10 +39,12 @@ from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.report.verdict import halting_sentence, verdict_of
 from seqclf.runs.export import write_bundle
+from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
+from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
@@ -123,7 +126,7 @@ def evaluate_and_export(
     *,
     prints_verdict: bool,
 ) -> RunVerdict:
-    """Evaluate a task, export it, and write metrics.json, report and logs.
+    """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
     `prints_verdict`: print the scores and what they mean.
     """
@@ -167,6 +170,11 @@ def evaluate_and_export(
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+    with progress.stage("writing the predictions"):
+        evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
+        evaluated |= {THRESHOLD: held_out} if THRESHOLD in batches.splits else {}
+        labels = typed_labels(dataset.classes, dataset.schema.label_type)
+        write_predictions(run / PREDICTIONS, batches.splits, evaluated, evaluation.decision, dataset.classes, labels)
     with progress.stage("explaining the worst errors"):
         mistakes = run_mistakes(dataset, evaluation, bundle)
     report_file: Path | None = run / "report.html"

@@ -21,18 +21,18 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
-from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, subset
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import parse_rule, uses_holdout
+from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import is_resumed, run_outputs
+from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
 from seqclf.training.check_targets import build_callbacks
@@ -50,9 +50,6 @@ from seqclf.training.structure_schedule import StructureSchedule
 
 # Holdout: validation rows for the threshold of a guarantee, used for neither the epoch nor the settings.
 
-# Not the seed of the run: a search compares runs of different seeds, which must hold out the same rows.
-SEED = 0
-
 
 def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
     """Return the dataset without the validation rows that are held out, and those rows.
@@ -69,12 +66,6 @@ def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[
     remaining = subset(validation, np.flatnonzero(~held_out))
     holdout = None if settings["provisional"] else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
-
-
-def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
-    shares = {"validation": 1 - share, "threshold": share}
-    return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
 
 
 # The callback of a debug choice that watches a usual training.
@@ -326,7 +317,7 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
     """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
-    stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
+    stale = RESULTS if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):
         if (run / name).is_dir():
             shutil.rmtree(run / name)

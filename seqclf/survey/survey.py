@@ -25,6 +25,7 @@ from seqclf.data.storage.store import Split, SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
+from seqclf.survey.guarantees import GuaranteeSurvey
 from seqclf.survey.lengths import (
     LengthStatistics,
     PaddingSurvey,
@@ -258,7 +259,8 @@ class DatasetSurvey:
     columns that no field reads. `leaks`: counts of what splits share. `columns`: target leakage of the ignored columns.
     `tokens` and `values`: by field, rates of its values, or the distributions of its channels. `single_field_recall`:
     the result of `score_single_fields`. `baseline` and `single_field_recall` are None, and `columns` is empty, in a
-    survey without a baseline. `warnings`: one line for each problem.
+    survey without a baseline. `guarantees`: None unless `describe` makes the survey. `warnings`: one line for each
+    problem.
     """
 
     name: str
@@ -277,6 +279,7 @@ class DatasetSurvey:
     warnings: list[str] = field(default_factory=list)
     examples: list[ExampleRow] = field(default_factory=list)
     groups: dict[str, int] | None = None
+    guarantees: GuaranteeSurvey | None = None
     tokens: dict[str, TokenRates] = field(default_factory=dict)
     values: dict[str, dict[str, ValueDistribution]] = field(default_factory=dict)
 
@@ -314,6 +317,7 @@ class DatasetSurvey:
             "columns": [leakage.to_dict() for leakage in self.columns],
             "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **alone,
+            **({} if self.guarantees is None else {"guarantees": self.guarantees.to_dict()}),
             "warnings": self.warnings,
             "examples": [row.to_dict() for row in self.examples],
             "tokens": {name: rates.to_dict() for name, rates in self.tokens.items()},

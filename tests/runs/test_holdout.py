@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from seqclf.data.prepare import prepare
 from seqclf.evaluation.decision import Decision, Guarantee, choose_decision, one_of_each
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.target_results import target_results
-from seqclf.runs.fit import hold_out, holdout_rows
+from seqclf.runs.fit import hold_out
+from seqclf.survey.guarantees import survey_guarantees
 
 SETTINGS = {
     "min_recall": 0.8,
@@ -156,3 +159,34 @@ def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
     remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
     assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
     assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
+@pytest.mark.parametrize(("by", "group"), [("random", None), ("distinct", None), ("group", "who"), ("time", "who")])
+def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, labels):
+    path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
+    who = generator.integers(0, 150, 900)
+    weights = [0.9, *[0.1 / (len(labels) - 1)] * (len(labels) - 1)]
+    table = {"x": [[int(one), 1, 2] for one in who], "who": [f"p{one}" for one in who]}
+    table |= {"label": generator.choice(labels, 900, p=weights).tolist(), "when": generator.random(900)}
+    pq.write_table(pa.table(table), path)
+    split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
+    dataset = prepare(options(train=path, label="label", fields={"x": "category"}, group=group, split=split))
+    for holdout, confidence in ((0.5, 0.95), (0.7, 0.9)):
+        survey = survey_guarantees(dataset, holdout, confidence)
+        assert survey.unit == {"random": "row", "distinct": "sequence"}.get(by, "group")
+        assert [entry.held_out for entry in survey.labels] == sorted(entry.held_out for entry in survey.labels)
+        for entry in survey.labels:
+            for recall, backed in entry.backed.items():
+                settings = {**SETTINGS, "holdout": holdout, "confidence": confidence}
+                settings["min_recall"] = {entry.label: recall}
+                _, rows = hold_out(dataset, settings, "min_recall")
+                logits = generator.normal(size=(len(rows.labels), len(labels)))
+                positive = entry.label if len(labels) == 2 else None
+                decision = choose_decision(
+                    settings, logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
+                )
+                (target,) = decision.targets
+                assert (target.rows, target.backed) == (entry.held_out, backed)
+                assert backed or target.needed == survey.needed[recall]
+    assert {backed for entry in survey.labels for backed in entry.backed.values()} == {True, False}
