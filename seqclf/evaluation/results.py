@@ -214,7 +214,7 @@ def evaluate_split(
     if with_intervals:
         only = None if positive is None else classes.index(positive)
         buckets = [(part.low, part.high) for part in by_length]
-        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
+        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only, group)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     return SplitMetrics(
