@@ -94,7 +94,7 @@ def _compare(
     is_long = lengths >= start
     classes = int(labels.max()) + 1
     rows, hits = (
-        np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)])
+        np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)]).astype(float)
         for chosen in (np.ones(len(labels), bool), labels == predicted)
     )  # each (2, C): long and shorter sequences
     shared = (rows > 0).all(axis=0) & (np.arange(classes) == only if only is not None else True)
