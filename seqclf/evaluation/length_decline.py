@@ -97,7 +97,9 @@ def _compare(
         np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)]).astype(float)
         for chosen in (np.ones(len(labels), bool), labels == predicted)
     )  # each (2, C): long and shorter sequences
-    shared = (rows > 0).all(axis=0) & (np.arange(classes) == only if only is not None else True)
+    shared = np.asarray((rows > 0).all(axis=0))
+    if only is not None:
+        shared &= np.arange(classes) == only
     rows, hits = rows[:, shared], hits[:, shared]
     if not rows.size or rows.sum(axis=1).min() < MIN_ROWS:
         return None
