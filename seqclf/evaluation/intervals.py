@@ -185,7 +185,7 @@ class _Rows(NamedTuple):
         )
 
 
-def proportion_interval(hits: float, rows: float) -> Interval:
+def proportion_interval(hits: float, rows: float, confidence: float = CONFIDENCE) -> Interval:
     """Interval of a proportion (Clopper and Pearson 1934), None without rows.
 
     The counts need not be whole numbers, which `scipy.stats.binomtest` would require.
@@ -198,7 +198,7 @@ def proportion_interval(hits: float, rows: float) -> Interval:
 
     if not rows:
         return None
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low = beta.ppf(tail, hits, rows - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, rows - hits) if hits < rows else 1.0
     return float(low), float(high)

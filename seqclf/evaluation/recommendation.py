@@ -132,8 +132,8 @@ def _steps(
         yield from map(_train_again, untried_weights(training, decision)[:1])
     if kinds & {"no_better_than_chance", "below_majority"}:
         yield from _tries(training, split)
-    if USELESS_ALERTS in kinds:
-        yield from map(_raise_threshold, decision.targets[:1])
+    useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
+    yield from (_raise_threshold(guarantee) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         yield from _steps_to_beat(baseline.comparison[0], baseline.rows, metrics, split, training)
     if metrics.alarms:
