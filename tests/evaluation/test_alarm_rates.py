@@ -92,7 +92,8 @@ HEALTHY_CLASSES = [
     for classes, sizes in ((3, (100, 500, 2000)), (10, (100, 500, 2000)), (50, (250, 2000)), (100, (300, 1000, 20_000)))
     for rows in sizes
     for shares in (equal(classes), skewed(classes))
-    for accuracy in (0.6, 0.75, 0.9, 0.99)
+    for accuracy in (0.3, 0.6, 0.75, 0.9, 0.99)
+    if accuracy > 0.5 or len(shares) > 10
 ]
 CHANCE = {"no_better_than_chance", "useless_alerts", "never_predicted"}
 FAULTS = {
@@ -123,12 +124,12 @@ def healthy_rate(cell, repeats):
 
 @pytest.mark.parametrize(
     "cell",
-    [(100, 0.5, 2 * norm.ppf(0.6), None), (500, 0.01, 1.8, 0.8), (250, skewed(50), 0.6), (300, equal(100), 0.75)],
+    [(100, 0.5, 2 * norm.ppf(0.6), None), (500, 0.01, 1.8, 0.8), (500, skewed(50), 0.3), (500, equal(100), 0.3)],
     ids=["accuracy .6", "five positive rows", "50 classes", "100 classes"],
 )
 def test_healthy_models_hardly_ever_raise_an_alarm(cell):
-    """Before alarms were tests: 0.42, 0.87, 0.9 and 0.9."""
-    assert healthy_rate(cell, 60) <= HIGHEST_RATE
+    """Before alarms were tests: 0.60, 0.42, 0.90 and 1.00."""
+    assert healthy_rate(cell, 100) <= HIGHEST_RATE
 
 
 @pytest.mark.parametrize("fault", FAULTS)

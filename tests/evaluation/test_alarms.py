@@ -142,10 +142,7 @@ def test_random_alerts_are_nearly_always_called_so():
         is_yes, is_alert = generator.random(1500) < 0.2, generator.random(1500) < generator.uniform(0.05, 0.95)
         confusion = [[np.sum(~is_yes & ~is_alert), np.sum(~is_yes & is_alert)]]
         confusion.append([np.sum(is_yes & ~is_alert), np.sum(is_yes & is_alert)])
-        called += bool(
-            KNOWS_NOTHING
-            & alarms_by_kind(confusion, "yes", has_targets=True).keys()
-        )
+        called += bool(KNOWS_NOTHING & alarms_by_kind(confusion, "yes", has_targets=True).keys())
     assert called >= 0.9 * 400
 
 

@@ -174,7 +174,8 @@ def test_metrics_of_confusion_matrices_are_covered(few_draws, supports, recalls)
 def test_metrics_of_many_classes_are_covered(few_draws, supports, recalls, errors_go_to):
     coverage = confusion_coverage(supports, recalls, errors_go_to, 300)
     del coverage["last_f1"]  # of one small class
-    assert_covered(coverage, 0.93)
+    # 0.94 with these few draws, 0.95 with all, less twice the deviation of 300 repeats.
+    assert_covered(coverage, 0.91)
 
 
 @pytest.mark.soak

@@ -79,6 +79,12 @@ def test_only_none_and_all_are_counted_as_0_and_as_all(share, expected):
     assert out_of(share) == expected
 
 
+@pytest.mark.parametrize(("rows", "scale"), [(20, "100"), (109, "100"), (1500, "1,000"), (20_000, "10,000")])
+def test_counts_are_no_finer_than_the_rows_that_were_counted(rows, scale):
+    assert out_of(0.9999, (0.98, 0.99995), rows)[0] == scale
+    assert out_of(0.0001, (0.00001, 0.002), 500) == ("100", "fewer than 1 (between fewer than 1 and fewer than 1)")
+
+
 def test_a_better_model_beats_the_baseline_by_a_difference_with_its_interval():
     sentence = comparison_sentence(
         entry("average_precision", 0.83, 0.62, 0.06), entry("recall_at_equal_alerts", 0.86, 0.64, 0.1)
