@@ -1,8 +1,8 @@
 """Alarms: accuracy that hides a low recall, classes that are never predicted, models no better than chance.
 
-An alarm is a test whose null hypothesis is a healthy model, so that few rows raise none: a score that is *not shown* to be
-good is an alarm only where the rows show that it is bad. The levels of the tests add up to 5 % for all alarms of a model
-together. `tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
+An alarm is a test whose null hypothesis is a healthy model, so that few rows raise none: a score that is *not shown* to
+be good is an alarm only where the rows show that it is bad. The levels of the tests add up to 5 % for all alarms of a
+model together. `tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
     `kind`: no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts, below_majority, or
-    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try. `label`: the label whose alerts
-    are useless.
+    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try. `label`: the label whose
+    alerts are useless.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"label"})

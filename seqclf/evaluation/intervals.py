@@ -229,7 +229,8 @@ def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: n
         limits.append(mean + change.max(axis=1) / classes * (-1 if worst else 1))
     # Classes without rows count as 0 in the mean, and two classes of one row may differ in their number of rows.
     shift = point - float(observed @ weight) / classes
-    return _limits(*(np.clip(draws + shift, 0, 1) for draws in limits), point)
+    low, high = (np.clip(draws + shift, 0, 1) for draws in limits)
+    return _limits(low, high, point)
 
 
 def _widened(drawn: np.ndarray, observed: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -272,7 +273,8 @@ def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.rando
         unbiased = observed + (rows + 1) / np.maximum(rows - 1, 1) * (observed - mean)
         widened = unbiased + _widened(drawn, mean, rows) - mean
         limits.append(np.clip((widened.sum(axis=1) + change) / classes, 0, 1))
-    return _limits(*limits, point)
+    low, high = limits
+    return _limits(low, high, point)
 
 
 def ranking_intervals(

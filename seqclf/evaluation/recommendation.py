@@ -15,7 +15,7 @@ from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 
 POWER = 0.8  # probability that the advised number of rows shows a difference
-# The half-width of an interval is 1.96 standard deviations. With the power of 0.8, a difference of 1.96 + 0.84 is shown.
+# The half-width of an interval is 1.96 standard deviations. With that power, a difference of 1.96 + 0.84 is shown.
 HALF_WIDTHS = (1.96 + 0.8416) / 1.96
 MAX_TIMES_THE_ROWS = 20  # more rows than that are no advice
 MIN_EPOCHS = 30  # as in conf/trainer/default.yaml

@@ -231,7 +231,7 @@ def evaluate_split(
 
 
 def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
-    """Labels that the decision predicts at another probability than argmax: those of its targets, or the positive one."""
+    """Labels whose threshold the decision moves: those of its targets, or the positive one."""
     labels = list(dict.fromkeys(guarantee.label for guarantee in decision.targets))
     return labels or ([] if positive is None or decision.rule == "argmax" else [positive])
 

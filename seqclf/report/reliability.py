@@ -17,8 +17,8 @@ class ReliabilityBin(NamedTuple):
     """Rows with a probability from `low` up to `high`.
 
     `expected`: the sum of their probabilities. `observed`: rows where the event happened. `share_low`, `share_high`:
-    the confidence interval of the share of such rows (Clopper and Pearson), which holds with a confidence of 95 % for all
-    bins together.
+    the confidence interval of the share of such rows (Clopper and Pearson), which holds with a confidence of 95 % for
+    all bins together.
     """
 
     low: float

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
+from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.intervals import Interval, PositiveIntervals
 from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.tokens_curve import TokensCurve
@@ -178,12 +179,23 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     intervals = None if metrics.intervals is None else metrics.intervals.positive
     of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall, positive.rows)
     recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
+    doubt = _doubt(metrics, intervals)
     if not positive.alerts:
-        return f"{flags} {recall}: it never predicts {label}."
+        return f"{flags} {recall}: it never predicts {label}.{doubt}"
     of_alerts, right = out_of(
         positive.precision or 0.0, None if intervals is None else intervals.precision, positive.alerts
     )
-    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right."
+    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right.{doubt}"
+
+
+def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
+    """A sentence where the rows are too few to tell a good ranking from chance, "" where an alarm says so."""
+    if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
+        return ""
+    if any(alarm.kind == CHANCE for alarm in metrics.alarms):
+        return ""
+    low, high = intervals.auroc
+    return f" These rows are too few to show that it is better than chance: its AUROC is {low:.3f} to {high:.3f}."
 
 
 def class_result(metrics: SplitMetrics) -> str:

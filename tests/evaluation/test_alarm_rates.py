@@ -47,7 +47,7 @@ def two_classes(generator, rows, prevalence, separation, recall=None):
 
 
 def many_classes(generator, rows, shares, recalls, chosen=None):
-    """Alarms of a model with these recalls, whose errors fall on all classes alike. `chosen`: labels it never leaves."""
+    """Alarms of a model with these recalls, whose errors fall on all classes. `chosen`: labels it never leaves."""
     classes = len(shares)
     labels = generator.choice(classes, rows, p=shares)
     others = (labels + generator.integers(1, classes, rows)) % classes

@@ -5,7 +5,7 @@ import pytest
 
 from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import _random_hits, find_alarms
-from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
 
@@ -151,3 +151,31 @@ def test_a_split_with_one_class_raises_no_alarm_unless_the_positive_one_is_missi
     assert alarms_by_kind([[0, 0], [0, 10]], "yes") == {}
     alarms = alarms_by_kind([[10, 0], [0, 0]], "yes")
     assert alarms["no_positive_rows"].text == "none of the 10 rows is yes: its recall is unknown"
+
+
+def three_labels(target=True, seed=0):
+    """Evaluation of a good model of three labels, where one outlier has set the threshold of the rarest."""
+    generator, names = np.random.default_rng(seed), ["ok", "warn", "fail"]
+    labels = generator.choice(3, 2000, p=[0.68, 0.3, 0.02])
+    logits = np.eye(3)[labels] * 8 + generator.normal(size=(2000, 3))
+    fail = Guarantee(rule="min_recall", label="fail", target=0.9, confidence=0.95, backed=False, rows=13, needed=29)
+    decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 7.8), targets=(fail,)) if target else Decision()
+    outputs = SplitOutputs(logits, labels, np.full(2000, 5), np.zeros(2000, bool))
+    return evaluate_split(outputs, names, None, decision, with_intervals=False)
+
+
+def test_a_threshold_of_one_label_of_many_that_ruins_the_model_is_an_alarm():
+    """There was no alarm for any label without a positive one."""
+    healthy, ruined = three_labels(target=False), three_labels()
+    assert healthy.accuracy > 0.99 and ruined.accuracy < 0.7 and ruined.precision_by_class["fail"] < 0.06
+    assert healthy.alarms == []
+    (alarm,) = ruined.alarms
+    assert (alarm.kind, alarm.label) == ("useless_alerts", "fail")
+    assert f"{ruined.accuracy:.1%}" in alarm.text and f"{healthy.accuracy:.1%} at argmax" in alarm.text
+
+
+def test_accuracy_given_up_for_rows_that_argmax_misses_is_no_alarm():
+    """Argmax finds few of the rare rows, and a third of all rows as alerts find nearly all of them."""
+    argmax = confusion_metrics(np.array([[9900, 0], [95, 5]]), ["no", "yes"])
+    metrics = confusion_metrics(np.array([[6900, 3000], [10, 90]]), ["no", "yes"])
+    assert find_alarms(metrics, ["no", "yes"], "yes", ["yes"], (0.85, 0.95), argmax) == []
