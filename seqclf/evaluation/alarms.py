@@ -1,9 +1,15 @@
-"""Alarms: accuracy that hides a low recall, classes that are never predicted, models no better than chance."""
+"""Alarms: accuracy that hides a low recall, classes that are never predicted, models no better than chance.
+
+An alarm is a test whose null hypothesis is a healthy model, so that few rows raise none: a score that is *not shown* to
+be good is an alarm only where the rows show that it is bad. The levels of the tests add up to 5 % for all alarms of a
+model together. `tests/evaluation/test_alarm_rates.py` simulates healthy and faulty models.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,14 +21,22 @@ HIGH_ACCURACY = 0.75  # accuracy from which on a low recall counts as hidden
 LOW_RECALL = 0.5  # recall below this share of the accuracy is low
 CONFIDENCE = 0.95
 ONE_SIDED = 1.645  # standard deviations, the normal quantile of that confidence
+# Low recalls, labels like chance, and all labels together are tested at this level. The interval of AUROC, which may
+# take the place of the last two, has one tail of 2.5 %.
+LEVEL = 0.0125
+# A model of two classes that is right in 60 % of the rows of each, the weakest that is still healthy:
+HEALTHY_ODDS = 2.25  # odds of an alert on a positive row, times those on another row
+HEALTHY_AGREEMENT = 0.2  # Cohen's kappa
+HEALTHY_AUROC = 0.62  # a little less than the 0.64 of normally distributed scores
 MAX_NAMED = 5
-MIN_ROWS = 5  # rows of a class that an alarm may be about, except the positive one
 LEARN_MORE = "more epochs (trainer.max_epochs), another learning rate (optimizer.lr) or another model"
 CHANCE = "no_better_than_chance"
 NOT_BETTER = "not_better_than_baseline"
 USELESS_ALERTS = "useless_alerts"
 NO_POSITIVE = "no_positive_rows"
 LITTLE_GAIN = 0.1  # of the way from the precision of random alerts to that of perfect ones
+GOOD_F1 = 0.7  # of a label at argmax, which a threshold may ruin
+RUINED_ACCURACY = 0.1  # lost by the thresholds
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
@@ -31,25 +45,31 @@ class Alarm(JsonResult):
     """An alarm about the metrics of a split.
 
     `kind`: no_positive_rows, never_predicted, no_better_than_chance, hidden_recall, useless_alerts, below_majority, or
-    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try.
+    not_better_than_baseline (see `recommendation.baseline_alarm`). `remedy`: what to try. `label`: the label whose
+    alerts are useless.
     """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"label"})
 
     kind: str
     text: str
     remedy: str
+    label: str | None = None
 
 
 def find_alarms(
     metrics: ConfusionMetrics,
     classes: list[str],
     positive: str | None,
-    has_targets: bool = False,
+    targets: Sequence[str] = (),
     auroc: Interval = None,
+    argmax: ConfusionMetrics | None = None,
 ) -> list[Alarm]:
     """Alarms about the metrics of a split, the gravest first.
 
-    `has_targets`: the decision has a target (conf/decision), so that accuracy may have been traded for recall. `auroc`:
-    interval of the AUROC of the positive label, None where it is not known.
+    `targets`: the labels whose thresholds the decision sets (conf/decision), so that accuracy may have been traded for
+    recall. `auroc`: interval of the AUROC of the positive label, None where it is not known. `argmax`: metrics of the
+    most probable labels, where the decision has targets.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -67,58 +87,89 @@ def find_alarms(
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
     remedy = _remedy(positive)
     alarms = []
-    # A class of very few rows may be missed by chance. The positive label is watched whatever its size.
-    large = [label for label in present if support[label] >= MIN_ROWS or label == positive]
-    never = [label for label in large if not predicted[label]]
+    low = _low_recalls(metrics, present)
+    never = [label for label in low if not predicted[label]]
     if never:
         missed = sum(support[label] for label in never)
         verb = "is" if len(never) == 1 else "are"
         text = f"{_join_labels(never)} {verb} never predicted: all {missed:,} such rows are missed"
         alarms.append(Alarm("never_predicted", text, remedy))
-    watched = [label for label in ([positive] if positive in present else large) if label not in never]
+    watched = [label for label in present if positive is None or label == positive or label in targets]
     # A random choice of as many rows has an expected recall equal to the share of rows that are predicted as the label.
-    chance = [
-        label
-        for label in watched
-        if support[label] >= MIN_ROWS and recall[label] <= predicted[label] / rows and predicted[label] < rows
-    ]
+    at_most_random = [label for label in watched if recall[label] <= predicted[label] / rows]
+    like_chance = _like_chance(metrics, classes, watched, {*at_most_random, *targets})
+    chance = [label for label in like_chance if label in at_most_random]
     if chance:
         details = "; ".join(
             f"recall of {label} {recall[label]:.1%}, while {predicted[label] / rows:.1%} of all rows are given it"
             for label in chance[:MAX_NAMED]
         )
         alarms.append(Alarm(CHANCE, f"no better than picking rows at random: {details}", LEARN_MORE))
-    elif (doubt := _like_chance(metrics, present, positive, auroc)) is not None:
+    elif (doubt := _knows_nothing(argmax or metrics, positive, auroc)) is not None:
         alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {doubt}", LEARN_MORE))
-    hidden = [label for label in watched if label not in chance and _is_hidden(metrics, label)]
-    if hidden:
+    hidden = [label for label in low if label in watched and label not in (*never, *chance)]
+    if hidden and metrics.accuracy >= HIGH_ACCURACY:
         details = "; ".join(f"{label} {recall[label]:.1%} of {support[label]:,}" for label in hidden[:MAX_NAMED])
         alarms.append(Alarm("hidden_recall", f"accuracy {metrics.accuracy:.1%} hides the recall of {details}", remedy))
-    if has_targets and positive is not None and not chance:
-        alarms += _useless_alerts(metrics, classes.index(positive), positive)
-    if not has_targets and (alarm := _below_majority(metrics, present, rows)) is not None:
+    for label in targets:
+        if label in watched and label not in chance:
+            alarms += _useless_alerts(metrics, classes, label, label in like_chance, argmax)
+    if not targets and (alarm := _below_majority(metrics, present, rows, bool(never))) is not None:
         alarms.append(alarm)
     return alarms
 
 
-def _like_chance(metrics: ConfusionMetrics, present: list[str], positive: str | None, auroc: Interval) -> str | None:
-    """Return why a model may know nothing of the labels, None if it is shown to know something.
+def _holm(p_values: np.ndarray) -> np.ndarray:
+    """True for the hypotheses that Holm's procedure rejects, at `LEVEL` for all together."""
+    order = np.argsort(p_values)
+    is_small = p_values[order] <= LEVEL / np.arange(len(p_values), 0, -1)
+    rejected = np.zeros(len(p_values), bool)
+    rejected[order] = np.logical_and.accumulate(is_small)
+    return rejected
 
-    A recall above its share of alerts is no proof: half of all random guesses are. With a positive label its ranking is
-    tested, as a threshold far from the middle leaves few errors to count. Else the hits are compared with those of the
-    same predictions in random order.
+
+def _low_recalls(metrics: ConfusionMetrics, present: list[str]) -> list[str]:
+    """Labels whose recall is lower than `LOW_RECALL` of the accuracy beyond chance (one-sided binomial tests)."""
+    from scipy.stats import binom
+
+    rows = np.array([metrics.support_by_class[label] for label in present])
+    recall = np.array([metrics.recall_by_class[label] for label in present], np.float64)
+    is_low = _holm(binom.cdf(np.rint(recall * rows), rows, LOW_RECALL * metrics.accuracy))
+    return [label for label, low in zip(present, is_low, strict=True) if low]
+
+
+def _like_chance(metrics: ConfusionMetrics, classes: list[str], watched: list[str], suspects: set[str]) -> list[str]:
+    """Suspects among the watched labels whose alerts are like random ones, and worse than those of a healthy model.
+
+    Fisher's exact test does not show that alerts and rows of the label are related, and the same test for the odds
+    ratio `HEALTHY_ODDS` shows that they are related less.
     """
-    support = metrics.support_by_class
-    if sum(support[label] >= MIN_ROWS for label in present) < 2:
-        return None
+    from scipy.stats import hypergeom, nchypergeom_fisher
+
+    confusion = np.array(metrics.confusion)
+    rows, p_values = int(confusion.sum()), np.ones(len(watched))
+    for place, label in enumerate(watched):
+        index = classes.index(label)
+        hits, positives, alerts = confusion[index, index], confusion[index].sum(), confusion[:, index].sum()
+        if label in suspects and hypergeom.sf(hits - 1, rows, positives, alerts) > 1 - CONFIDENCE:
+            p_values[place] = nchypergeom_fisher.cdf(hits, rows, positives, alerts, HEALTHY_ODDS)
+    return [label for label, rejected in zip(watched, _holm(p_values), strict=True) if rejected]
+
+
+def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Interval) -> str | None:
+    """Return why a model seems to know nothing of the labels, None if it may be a healthy one.
+
+    With a positive label its ranking is tested, as a threshold far from the middle leaves few errors to count. Else the
+    hits are compared with those of the same predictions in random order, and with those of a healthy model.
+    """
     if positive is not None:
-        if auroc is None or auroc[0] > 0.5:
+        if auroc is None or auroc[0] > 0.5 or auroc[1] >= HEALTHY_AUROC:
             return None
         return f"the interval of the AUROC of {positive} is {auroc[0]:.3f} to {auroc[1]:.3f}, and 0.5 is chance"
     confusion = np.array(metrics.confusion, np.float64)
     expected, deviation = _random_hits(confusion)
     hits, rows = int(np.trace(confusion)), int(confusion.sum())
-    if not deviation or hits - expected > ONE_SIDED * deviation:
+    if not deviation or hits - expected > ONE_SIDED * deviation or not _agrees_little(confusion):
         return None
     return f"{hits:,} of {rows:,} rows are right; about {expected:,.0f} would be with its predictions in random order"
 
@@ -132,49 +183,58 @@ def _random_hits(confusion: np.ndarray) -> tuple[float, float]:
     return float(pairs / rows), float(np.sqrt(variance)) if variance > 1e-9 else 0.0
 
 
-def _is_hidden(metrics: ConfusionMetrics, label: str) -> bool:
-    """True if a high accuracy hides a recall that is low beyond chance (one-sided binomial test)."""
-    from scipy.stats import binomtest
+def _agrees_little(confusion: np.ndarray) -> bool:
+    """True if Cohen's kappa is below that of a healthy model beyond chance (one-sided binomial test)."""
+    from scipy.stats import binom
 
-    recall, support = metrics.recall_by_class[label] or 0.0, metrics.support_by_class[label]
-    low = LOW_RECALL * metrics.accuracy
-    if metrics.accuracy < HIGH_ACCURACY or recall >= low:
-        return False
-    return bool(binomtest(round(recall * support), support, low, "less").pvalue < 1 - CONFIDENCE)
+    rows = confusion.sum()
+    by_chance = _random_hits(confusion)[0] / rows
+    healthy = by_chance + HEALTHY_AGREEMENT * (1 - by_chance)
+    return bool(binom.cdf(np.trace(confusion), rows, healthy) <= LEVEL)
 
 
-def _useless_alerts(metrics: ConfusionMetrics, index: int, positive: str) -> list[Alarm]:
-    """Alarm about a threshold whose alerts hold hardly more positive rows than as many random ones would.
+def _useless_alerts(
+    metrics: ConfusionMetrics, classes: list[str], label: str, by_chance: bool, argmax: ConfusionMetrics | None
+) -> list[Alarm]:
+    """Alarm about a threshold whose alerts hold hardly more rows of its label than as many random ones would.
 
-    Either chance explains the hits (hypergeometric test), or most rows are alerts and the precision gains little.
+    Either they are like random ones, `by_chance`, or the precision gains little though most rows are alerts, or though
+    argmax finds the label well and the thresholds cost much accuracy.
     """
-    from scipy.stats import hypergeom
-
-    confusion = np.array(metrics.confusion)
+    index, confusion = classes.index(label), np.array(metrics.confusion)
     rows, positives = int(confusion.sum()), int(confusion[index].sum())
     alerts, hits = int(confusion[:, index].sum()), int(confusion[index, index])
     if not hits:
         return []
     precision, base_rate = hits / alerts, positives / rows
-    gain = (precision - base_rate) / (1 - base_rate)
-    by_chance = hypergeom.sf(hits - 1, rows, positives, alerts) > 1 - CONFIDENCE
-    if not by_chance and (alerts <= rows / 2 or gain >= LITTLE_GAIN):
+    remedy = f"a lower target, correct labels, or more rows of {label} (the lowest scores among few set the threshold)"
+    gains_little = precision - base_rate < LITTLE_GAIN * (1 - base_rate)
+    if by_chance or (gains_little and alerts > rows / 2):
+        text = (
+            f"the alerts are hardly better than random ones: {alerts:,} of {rows:,} rows are alerts, of which "
+            f"{precision:.1%} are {label}, and {base_rate:.1%} of all rows are"
+        )
+        return [Alarm(USELESS_ALERTS, text, remedy, label)]
+    if argmax is None or not gains_little or argmax.accuracy - metrics.accuracy < RUINED_ACCURACY:
         return []
+    if (argmax.f1_by_class[label] or 0.0) < GOOD_F1:
+        return []  # accuracy is the price of rows that argmax misses
     text = (
-        f"the alerts are hardly better than random ones: {alerts:,} of {rows:,} rows are alerts, of which "
-        f"{precision:.1%} are {positive}, and {base_rate:.1%} of all rows are"
+        f"the threshold of {label} ruins the model: {precision:.1%} of the {alerts:,} rows given {label} are right "
+        f"({argmax.precision_by_class[label]:.1%} at argmax), at an accuracy of {metrics.accuracy:.1%} "
+        f"({argmax.accuracy:.1%} at argmax)"
     )
-    remedy = (
-        f"a lower target, correct labels, or more rows of {positive} (the lowest scores among few set the threshold)"
-    )
-    return [Alarm(USELESS_ALERTS, text, remedy)]
+    return [Alarm(USELESS_ALERTS, text, remedy, label)]
 
 
-def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int) -> Alarm | None:
+def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int, has_lost: bool) -> Alarm | None:
+    """Alarm about an accuracy no higher than that of a constant answer. `has_lost`: classes are never predicted."""
     largest = max(present, key=lambda label: metrics.support_by_class[label])
     share = metrics.support_by_class[largest] / rows
     # A model may give up accuracy for rare classes. Matthews' correlation shows that it has learned something.
     if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
+        return None
+    if not has_lost and not _agrees_little(np.array(metrics.confusion)):
         return None
     text = f"accuracy {metrics.accuracy:.1%} is no more than always saying {largest} would reach ({share:.1%})"
     return Alarm("below_majority", text, LEARN_MORE)

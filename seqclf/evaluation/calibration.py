@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from seqclf.system.json_result import JsonResult
 
+CHANCE_DRAWS = 200  # of the labels of a perfectly calibrated model
+MAX_NUMBERS = 4_000_000  # random numbers for these draws, which bounds their time
 BINS = 15  # as in Guo et al. 2017, so that values compare with published ones
 
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrationErrors(JsonResult):
-    """Expected calibration error of one split before and after temperature scaling."""
+    """Expected calibration error of one split before and after temperature scaling.
+
+    `before_by_chance`, `after_by_chance`: the error that these probabilities would show on as many rows if they were
+    right. None in files of earlier versions.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"before_by_chance", "after_by_chance"})
 
     before: float
     after: float
+    before_by_chance: float | None = None
+    after_by_chance: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,12 +59,38 @@ def calibration_error(labels: np.ndarray, probabilities: np.ndarray) -> float:
     0.3
     """
     confidence = probabilities.max(axis=1)
-    is_right = probabilities.argmax(axis=1) == labels
+    return _mean_gap(probabilities.argmax(axis=1) == labels, confidence, _bins(confidence))
+
+
+def calibration_error_by_chance(probabilities: np.ndarray, seed: int = 0) -> float:
+    """Mean calibration error of labels that are drawn with the `probabilities` (N, C), which are then right.
+
+    With few rows, a perfectly calibrated model also shows an error.
+
+    >>> rows = np.full((50, 2), 0.5)
+    >>> round(calibration_error_by_chance(rows), 2), round(calibration_error_by_chance(np.repeat(rows, 100, axis=0)), 3)
+    (0.06, 0.006)
+    """
+    generator = np.random.default_rng(seed)
+    confidence = probabilities.max(axis=1)
+    bin_of_row = _bins(confidence)
+    draws = int(np.clip(MAX_NUMBERS // max(1, len(confidence)), 4, CHANCE_DRAWS))
+    return float(
+        np.mean(
+            [_mean_gap(generator.random(len(confidence)) < confidence, confidence, bin_of_row) for _ in range(draws)]
+        )
+    )
+
+
+def _bins(confidence: np.ndarray) -> np.ndarray:
     # Bins include their upper end, as in the paper, so that a confidence of 1 is in the last one.
-    bin_of_row = np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+    return np.clip(np.ceil(confidence * BINS).astype(np.int64) - 1, 0, BINS - 1)
+
+
+def _mean_gap(is_right: np.ndarray, confidence: np.ndarray, bin_of_row: np.ndarray) -> float:
     # Rows times gap of each bin. Dividing their sum by all rows weights bins by size, and no bin is divided by zero.
     gaps = np.bincount(bin_of_row, weights=is_right - confidence, minlength=BINS)
-    return float(np.abs(gaps).sum() / max(1, len(labels)))
+    return float(np.abs(gaps).sum() / max(1, len(confidence)))
 
 
 def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:

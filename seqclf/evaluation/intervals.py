@@ -1,8 +1,9 @@
 """95 % confidence intervals: Clopper-Pearson for proportions, and its extension to other metrics.
 
 The lower limit of Clopper and Pearson's interval is a quantile of Beta(hits, misses + 1), the upper limit one of
-Beta(hits + 1, misses): the observed rows and one more at the worst, or best, possible value. Means of proportions and
-AUROC are drawn from the same distributions (Learned-Miller and Thomas 2020 do so for any bounded mean). A percentile
+Beta(hits + 1, misses): the observed rows and one more at the worst, or best, possible value. AUROC is drawn from the
+same distributions (Learned-Miller and Thomas 2020 do so for any bounded mean). Macro means have one more row in all, in
+the class where it matters most: one in each class would make them useless with many classes of few rows. A percentile
 bootstrap knows no row worse than those observed: where nearly all rows are right, its 95 % intervals cover 60 % or
 less. `tests/evaluation/test_coverage.py` simulates the coverage of every method.
 
@@ -35,6 +36,7 @@ CONFIDENCE = 0.95
 DRAWS = 2000
 MIN_DRAWS = 200
 MAX_NUMBERS = 2_000_000  # random numbers per metric, which bounds time and memory
+TINY = np.finfo(float).tiny
 MAX_LEVELS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
 
 Interval = tuple[float, float] | None
@@ -183,7 +185,7 @@ class _Rows(NamedTuple):
         )
 
 
-def proportion_interval(hits: float, rows: float) -> Interval:
+def proportion_interval(hits: float, rows: float, confidence: float = CONFIDENCE) -> Interval:
     """Interval of a proportion (Clopper and Pearson 1934), None without rows.
 
     The counts need not be whole numbers, which `scipy.stats.binomtest` would require.
@@ -196,7 +198,7 @@ def proportion_interval(hits: float, rows: float) -> Interval:
 
     if not rows:
         return None
-    tail = (1 - CONFIDENCE) / 2
+    tail = (1 - confidence) / 2
     low = beta.ppf(tail, hits, rows - hits + 1) if hits else 0.0
     high = beta.ppf(1 - tail, hits + 1, rows - hits) if hits < rows else 1.0
     return float(low), float(high)
@@ -208,43 +210,71 @@ def _f1_of_share(share: float) -> float:
 
 def mean_interval(hits: np.ndarray, rows: np.ndarray, point: float, generator: np.random.Generator) -> Interval:
     """Interval of the mean of the proportions `hits` / `rows` (C,) of disjoint rows. `point`: the observed mean."""
-    low, high = (
-        _draw_proportions(hits, rows, worst, draw_count(len(hits)), generator).mean(axis=1) for worst in (True, False)
-    )
+    classes = len(rows)
+    weight = np.ones(classes)
+    single = (rows > 0) & (rows <= 1)
+    if single.sum() > 1:
+        # One row shows no variance. Together these rows do, and their mean is that of their classes.
+        hits, rows, weight = (np.append(counts[~single], counts[single].sum()) for counts in (hits, rows, weight))
+    size = (draw_count(2 * len(rows)), len(rows))
+    observed = hits / np.maximum(rows, TINY)
+    limits = []
+    for worst in (True, False):
+        right, wrong = generator.standard_gamma(hits, size), generator.standard_gamma(rows - hits, size)
+        total = right + wrong
+        drawn = np.where(total > TINY, right / np.maximum(total, TINY), observed)
+        mean = (_widened(drawn, observed, rows) @ weight) / classes
+        one_more = generator.standard_exponential((size[0], 1))
+        change = weight * (drawn if worst else 1 - drawn) * one_more / (total + one_more)
+        limits.append(mean + change.max(axis=1) / classes * (-1 if worst else 1))
+    # Classes without rows count as 0 in the mean, and two classes of one row may differ in their number of rows.
+    shift = point - float(observed @ weight) / classes
+    low, high = (np.clip(draws + shift, 0, 1) for draws in limits)
     return _limits(low, high, point)
+
+
+def _widened(drawn: np.ndarray, observed: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return draws (R, C) of proportions with the variance of a mean of `rows` (C,).
+
+    Weights drawn at random vary by (n - 1) / (n + 1) of that variance only.
+    """
+    return observed + np.sqrt((rows + 1) / np.maximum(rows - 1, 1)) * (drawn - observed)
 
 
 def macro_f1_interval(counts: ConfusionCounts, point: float, generator: np.random.Generator) -> Interval:
     """Interval of macro F1. `point`: the observed value.
 
-    An error lowers the F1 of two classes, so complete confusion matrices are drawn: the share of each class, its
-    recall, and how its errors spread over the other classes.
+    An error lowers the F1 of two classes, so complete confusion matrices are drawn, and one more row in all: an error
+    between the two classes where it costs most, or a hit of the class where it helps most.
     """
-    low, high = (_draw_macro_f1(counts, worst, generator) for worst in (True, False))
-    return _limits(low, high, point)
-
-
-def _draw_macro_f1(counts: ConfusionCounts, worst: bool, generator: np.random.Generator) -> np.ndarray:
-    """Draws (R,) of macro F1. With `worst`, each class has one more error, equally likely as any other class."""
     from scipy import sparse
 
     classes, cells = len(counts.hits), len(counts.errors)
-    draws = draw_count(max(classes, cells))
-    recall = _draw_proportions(counts.hits, counts.support, worst, draws, generator)
-    share = generator.standard_gamma(counts.support + 0.5, (draws, classes))
-    share /= share.sum(axis=1, keepdims=True)
+    draws = draw_count(classes + cells)
     # Sparse sums over cells: a thousand classes have a million cells, nearly all of them empty.
-    sum_by_truth = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_truth)), (cells, classes))
-    sum_by_predicted = sparse.csr_matrix((np.ones(cells), (np.arange(cells), counts.error_predicted)), (cells, classes))
-    # Normalised gamma variables are Dirichlet distributed: how the errors of a class spread over the others.
-    errors = generator.standard_gamma(counts.errors, (draws, cells))
-    extra = generator.standard_exponential((draws, classes)) if worst else np.zeros((draws, classes))
-    missed_per_error = share * (1 - recall) / np.maximum(errors @ sum_by_truth + extra, np.finfo(float).tiny)
-    extra *= missed_per_error
-    extra_from_others = (extra.sum(axis=1, keepdims=True) - extra) / max(1, classes - 1)
-    wrongly_predicted = (errors * missed_per_error[:, counts.error_truth]) @ sum_by_predicted
-    predicted = share * recall + wrongly_predicted + extra_from_others
-    return (2 * share * recall / np.maximum(share + predicted, np.finfo(float).tiny)).mean(axis=1)
+    sum_by_class = sum(
+        sparse.csr_matrix((np.ones(cells), (np.arange(cells), side)), (cells, classes))
+        for side in (counts.error_truth, counts.error_predicted)
+    )
+    both = counts.support + counts.predicted
+    observed, rows = 2 * counts.hits / both, both - counts.hits
+    limits = []
+    for worst in (True, False):
+        hits = generator.standard_gamma(counts.hits, (draws, classes))
+        total = np.maximum(2 * hits + generator.standard_gamma(counts.errors, (draws, cells)) @ sum_by_class, TINY)
+        one_more = generator.standard_exponential((draws, 1))
+        drawn = 2 * hits / total
+        if worst:
+            change = -np.sort(drawn * one_more / (total + one_more), axis=1)[:, -2:].sum(axis=1)
+        else:
+            change = ((1 - drawn) * 2 * one_more / (total + 2 * one_more)).max(axis=1)
+        mean = drawn.mean(axis=0)
+        # On average, F1 of few rows is below that of many. The draws are below the observed F1 by as much.
+        unbiased = observed + (rows + 1) / np.maximum(rows - 1, 1) * (observed - mean)
+        widened = unbiased + _widened(drawn, mean, rows) - mean
+        limits.append(np.clip((widened.sum(axis=1) + change) / classes, 0, 1))
+    low, high = limits
+    return _limits(low, high, point)
 
 
 def ranking_intervals(
@@ -304,17 +334,6 @@ def _draw_auroc(counts: np.ndarray, worst: bool, generator: np.random.Generator)
     negatives, positives = weights.transpose(1, 0, 2)
     pairs = (negatives * (positives.cumsum(axis=1) - positives / 2)).sum(axis=1)
     return pairs / (positives.sum(axis=1) * negatives.sum(axis=1))
-
-
-def _draw_proportions(
-    hits: np.ndarray, rows: np.ndarray, worst: bool, draws: int, generator: np.random.Generator
-) -> np.ndarray:
-    """Draws (R, C) from Beta(hits, misses + 1) with `worst`, else from Beta(hits + 1, misses)."""
-    size = (draws, len(hits))
-    # A ratio of gamma variables is beta distributed, and a shape of 0 gives exactly 0.
-    right = generator.standard_gamma(hits + (not worst), size)
-    wrong = generator.standard_gamma(rows - hits + worst, size)
-    return right / (right + wrong)
 
 
 def draw_count(numbers: int) -> int:

@@ -14,6 +14,9 @@ from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 
+POWER = 0.8  # probability that the advised number of rows shows a difference
+# The half-width of an interval is 1.96 standard deviations. With that power, a difference of 1.96 + 0.84 is shown.
+HALF_WIDTHS = (1.96 + 0.8416) / 1.96
 MAX_TIMES_THE_ROWS = 20  # more rows than that are no advice
 MIN_EPOCHS = 30  # as in conf/trainer/default.yaml
 RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarely the right one
@@ -88,7 +91,10 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training:
         f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
     )
     if (needed := _rows_to_tell(first, rows)) is not None:
-        text += f"; about {needed:,} rows instead of {rows:,} would show a difference of this size"
+        text += (
+            f"; about {needed:,} rows instead of {rows:,} would show a difference of this size with a probability of "
+            f"{POWER:.0%}"
+        )
     if not first.can_be_shown:
         return Alarm(
             NOT_BETTER, text, f"more rows to judge it by: {rows:,} would not show that a perfect model is better"
@@ -98,11 +104,14 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training:
 
 
 def _rows_to_tell(comparison: MetricComparison, rows: int) -> int | None:
-    """About how many rows would show the observed difference, None if it is not positive or they are too many."""
+    """About how many rows would show a difference of the observed size with the probability `POWER`.
+
+    None if the difference is not positive, or if they are too many.
+    """
     if comparison.is_better or comparison.difference <= 0:
         return None
     # The width of an interval falls with the square root of the rows.
-    times = ((comparison.difference - comparison.low) / comparison.difference) ** 2
+    times = (HALF_WIDTHS * (comparison.difference - comparison.low) / comparison.difference) ** 2
     return _rounded_up(times * rows) if times <= MAX_TIMES_THE_ROWS else None
 
 
@@ -132,8 +141,8 @@ def _steps(
         yield from map(_train_again, untried_weights(training, decision)[:1])
     if kinds & {"no_better_than_chance", "below_majority"}:
         yield from _tries(training, split)
-    if USELESS_ALERTS in kinds:
-        yield from map(_raise_threshold, decision.targets[:1])
+    useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
+    yield from (_raise_threshold(guarantee) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
         yield from _steps_to_beat(baseline.comparison[0], baseline.rows, metrics, split, training)
     if metrics.alarms:
@@ -165,7 +174,7 @@ def _steps_to_beat(
     if needed is not None:
         yield (
             f"judge it on about {needed:,} rows of {split} instead of {rows:,}: as many would show a difference of "
-            "this size."
+            f"this size with a probability of {POWER:.0%}."
         )
     if compared.is_too_easy:
         yield (

@@ -11,14 +11,26 @@ import numpy as np
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
-from seqclf.evaluation.calibration import Calibration, CalibrationErrors, calibration_error, softmax
+from seqclf.evaluation.calibration import (
+    Calibration,
+    CalibrationErrors,
+    calibration_error,
+    calibration_error_by_chance,
+    softmax,
+)
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.group_scores import GroupScores, group_scores
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
-from seqclf.evaluation.metrics import ClassificationMetrics, ConfusionMetrics, classification_metrics
+from seqclf.evaluation.metrics import (
+    ClassificationMetrics,
+    ConfusionMetrics,
+    classification_metrics,
+    confusion_matrix,
+    confusion_metrics,
+)
 from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
 from seqclf.evaluation.target_results import TargetResult, target_results
 from seqclf.evaluation.tokens_curve import TokensCurve
@@ -217,13 +229,17 @@ def evaluate_split(
         decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only, group)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
+    targets, argmax = threshold_labels(decision, positive), None
+    if targets:
+        most_probable = predictions.probabilities.argmax(axis=1)
+        argmax = confusion_metrics(confusion_matrix(labels, most_probable, len(classes)), classes)
     return SplitMetrics(
         **vars(metrics),
         by_length=by_length,
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
         intervals=intervals,
         # With a target, a lower accuracy than that of the majority class is intended.
-        alarms=find_alarms(metrics, classes, positive, has_targets=decision.rule != "argmax", auroc=auroc),
+        alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax),
         majority=majority_metrics(metrics, len(labels)),
         groups=(
             None
@@ -240,6 +256,12 @@ def evaluate_split(
         targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,
     )
+
+
+def threshold_labels(decision: Decision, positive: str | None) -> list[str]:
+    """Labels whose threshold the decision moves: those of its targets, or the positive one."""
+    labels = list(dict.fromkeys(guarantee.label for guarantee in decision.targets))
+    return labels or ([] if positive is None or decision.rule == "argmax" else [positive])
 
 
 def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
@@ -261,10 +283,15 @@ def majority_metrics(metrics: ConfusionMetrics, rows: int) -> MajorityMetrics:
 
 
 def calibration_of(outputs: Mapping[str, SplitOutputs], temperature: float, applied: bool) -> Calibration:
-    """Calibration error of each split without and with `temperature`."""
+    """Calibration error of each split without and with `temperature`, and that of right probabilities."""
     errors = {}
     for split, rows in outputs.items():
         # A temperature of 1 leaves the logits as they are.
-        before, after = (calibration_error(rows.labels, softmax(rows.logits / scale)) for scale in (1.0, temperature))
-        errors[split] = CalibrationErrors(before=before, after=after)
+        before, after = (softmax(rows.logits / scale) for scale in (1.0, temperature))
+        errors[split] = CalibrationErrors(
+            before=calibration_error(rows.labels, before),
+            after=calibration_error(rows.labels, after),
+            before_by_chance=calibration_error_by_chance(before),
+            after_by_chance=calibration_error_by_chance(after),
+        )
     return Calibration(temperature=temperature, applied=applied, ece=errors)

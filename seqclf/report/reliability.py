@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from seqclf.evaluation.intervals import proportion_interval
+from seqclf.evaluation.intervals import CONFIDENCE, proportion_interval
 
 # Round numbers, close together near 0 and 1: the probabilities of a rare class, and of a good model, lie there.
 EDGES = (0, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.97, 0.99, 0.997, 0.999, 1)
@@ -17,7 +17,8 @@ class ReliabilityBin(NamedTuple):
     """Rows with a probability from `low` up to `high`.
 
     `expected`: the sum of their probabilities. `observed`: rows where the event happened. `share_low`, `share_high`:
-    the 95 % confidence interval of the share of such rows (Clopper and Pearson).
+    the confidence interval of the share of such rows (Clopper and Pearson), which holds with a confidence of 95 % for
+    all bins together.
     """
 
     low: float
@@ -48,20 +49,21 @@ def reliability_bins(happened: np.ndarray, probability: np.ndarray) -> list[Reli
     """Compare probabilities with what happened, in bins of at least `MIN_ROWS` rows.
 
     `happened`: (N,) bool. `probability`: (N,). Bins are joined by their number of rows alone. If the probabilities are
-    right, the share of a bin is therefore that of independent rows, and its interval contains the mean probability in
-    95 % of the cases or more: unequal probabilities only make the share vary less (Hoeffding 1956).
+    right, the share of a bin is therefore that of independent rows, and all intervals contain the mean probability of
+    their bin in 95 % of the cases or more (Bonferroni): unequal probabilities only make the share vary less (Hoeffding
+    1956).
 
     >>> bins = reliability_bins(np.repeat([False, True], [95, 5]), np.repeat([0.02, 0.4], [80, 20]))
     >>> [(part.low, part.high, part.rows, round(part.expected, 1), part.observed, part.bias) for part in bins]
     [(0, 0.03, 80, 1.6, 0, 0), (0.03, 1, 20, 8.0, 5, 0)]
     """
     counts = np.histogram(probability, EDGES)[0]
-    bins = []
-    for start, stop in _joined(counts.tolist()):
+    parts, bins = _joined(counts.tolist()), []
+    for start, stop in parts:
         low, high = EDGES[start], EDGES[stop]
         inside = (probability >= low) & ((probability < high) if stop < len(counts) else True)
         rows, observed = int(inside.sum()), int(happened[inside].sum())
-        limits = proportion_interval(observed, rows)
+        limits = proportion_interval(observed, rows, 1 - (1 - CONFIDENCE) / len(parts))
         if limits is not None:
             bins.append(ReliabilityBin(low, high, rows, float(probability[inside].sum()), observed, *limits))
     return bins

@@ -10,14 +10,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from seqclf.documents.formatting import percent, probability_text, score, shortened
+from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.intervals import Interval, PositiveIntervals
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
+
+SCALES = (100, 1000, 10_000)  # of counts in sentences
 
 # Guarantees of a decision as sentences.
 
@@ -198,12 +201,25 @@ def positive_result(metrics: SplitMetrics, split: str, decision: Decision) -> st
     threshold = decision.threshold_of(list(metrics.support_by_class).index(positive.label))
     flags = f"Flags a sequence as {label} from a probability of {probability_text(threshold)}."
     intervals = None if metrics.intervals is None else metrics.intervals.positive
-    of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall)
+    of_rows, hits = out_of(positive.recall or 0.0, None if intervals is None else intervals.recall, positive.rows)
     recall = f"Of {of_rows} sequences labelled {label} it finds {hits}"
+    doubt = _doubt(metrics, intervals)
     if not positive.alerts:
-        return f"{flags} {recall}: it never predicts {label}."
-    of_alerts, right = out_of(positive.precision or 0.0, None if intervals is None else intervals.precision)
-    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right."
+        return f"{flags} {recall}: it never predicts {label}.{doubt}"
+    of_alerts, right = out_of(
+        positive.precision or 0.0, None if intervals is None else intervals.precision, positive.alerts
+    )
+    return f"{flags} {recall}; of {of_alerts} alerts, {right} are right.{doubt}"
+
+
+def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
+    """A sentence where the rows are too few to tell a good ranking from chance, "" where an alarm says so."""
+    if intervals is None or intervals.auroc is None or intervals.auroc[0] > 0.5:
+        return ""
+    if any(alarm.kind == CHANCE for alarm in metrics.alarms):
+        return ""
+    low, high = intervals.auroc
+    return f" These rows are too few to show that it is better than chance: its AUROC is {low:.3f} to {high:.3f}."
 
 
 def class_result(metrics: SplitMetrics) -> str:
@@ -211,14 +227,15 @@ def class_result(metrics: SplitMetrics) -> str:
     recalls = {label: value for label, value in metrics.recall_by_class.items() if value is not None}
     worst = min(recalls, key=lambda label: recalls[label])
     intervals = metrics.intervals
-    of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy)
+    of_rows, right = out_of(metrics.accuracy, None if intervals is None else intervals.accuracy, metrics.rows)
     result = (
         f"Of {of_rows} sequences it classifies {right} correctly. Its macro recall over {len(recalls)} classes is "
         f"{metrics.recall:.3f}"
     )
     if recalls[worst] == 1:
         return f"{result}: it finds all sequences of each class."
-    of_class, hits = out_of(recalls[worst], None if intervals is None else intervals.recall_by_class[worst])
+    of_worst = None if intervals is None else intervals.recall_by_class[worst]
+    of_class, hits = out_of(recalls[worst], of_worst, metrics.support_by_class[worst])
     return f"{result}; it is weakest on {shortened(worst, MAX_LABEL_CHARACTERS)}: of {of_class} it finds {hits}."
 
 
@@ -249,26 +266,32 @@ def row_counts(metrics: SplitMetrics, split: str) -> str:
     return f"{rows}: {positive.rows:,} are labelled {label}, and {positive.alerts:,} are alerts."
 
 
-def out_of(share: float, interval: Interval = None) -> tuple[str, str]:
+def out_of(share: float, interval: Interval = None, rows: int | None = None) -> tuple[str, str]:
     """Return a round number and a share as a count out of it, with its interval.
 
+    `rows`: those that were counted. The number is at most as large, but at least 100, as more digits would be made up.
+
     >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
-    (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', '0.3'))
-    >>> out_of(1.0, (0.996, 1.0))
-    ('1,000', '1,000 (between 996 and 1,000)')
+    (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', 'fewer than 1'))
+    >>> out_of(1.0, (0.996, 1.0)), out_of(108 / 109, (0.95, 0.9998), rows=109)
+    (('1,000', '1,000 (between 996 and 1,000)'), ('100', '99 (between 95 and more than 99)'))
     """
-    # Only 0 and 1 themselves are counted as none and all, in the interval too.
-    inner = [value for value in (share, *(interval or ())) if value not in (0, 1)]
-    scale = next(
-        (scale for scale in (100, 1000, 10_000) if all(0 < round(value * scale) < scale for value in inner)), 10_000
-    )
-    rounded = round(share * scale)
-    exact = share in (0, 1) or 0 < rounded < scale
-    count = f"{rounded:,}" if exact else f"{share * scale:,.1f}"
-    if interval is None:
-        return f"{scale:,}", count
-    low, high = (round(limit * scale) for limit in interval)
-    return f"{scale:,}", f"{count} (between {low:,} and {high:,})"
+    scales = [scale for scale in SCALES if rows is None or scale <= max(rows, SCALES[0])]
+    values = (share, *(interval or ()))
+    scale = next((scale for scale in scales if all(_is_exact(value, scale) for value in values)), scales[-1])
+    count, *limits = (_count(value, scale) for value in values)
+    return f"{scale:,}", count + (" (between {} and {})".format(*limits) if limits else "")
+
+
+def _is_exact(share: float, scale: int) -> bool:
+    """True unless a share that is neither 0 nor 1 would be counted as none or all."""
+    return share in (0, 1) or 0 < round(share * scale) < scale
+
+
+def _count(share: float, scale: int) -> str:
+    if _is_exact(share, scale):
+        return f"{round(share * scale):,}"
+    return f"more than {scale - 1:,}" if share > 0.5 else "fewer than 1"
 
 
 def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None) -> str | None:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from seqclf.evaluation.calibration import calibration_error, fit_temperature, softmax
+from seqclf.evaluation.calibration import calibration_error, calibration_error_by_chance, fit_temperature, softmax
 
 
 @settings(max_examples=50)
@@ -42,3 +42,13 @@ def test_the_temperature_of_scaled_logits_is_their_scale(scale):
 def test_a_split_without_errors_does_not_make_the_model_certain():
     labels = np.array([0, 1, 1, 0])
     assert fit_temperature(np.eye(2, dtype=np.float32)[labels], labels) > 0.1
+
+
+def test_right_probabilities_show_the_error_that_is_expected_of_them():
+    generator = np.random.default_rng(0)
+    probabilities = softmax(generator.normal(size=(400, 3)) * 2)
+    expected = calibration_error_by_chance(probabilities)
+    assert expected == calibration_error_by_chance(probabilities), "the same in every run"
+    drawn = [(generator.random((400, 1)) > probabilities.cumsum(axis=1)).sum(axis=1) for _ in range(200)]
+    assert expected == pytest.approx(np.mean([calibration_error(labels, probabilities) for labels in drawn]), rel=0.05)
+    assert calibration_error_by_chance(np.repeat(probabilities, 100, axis=0)) < expected / 8

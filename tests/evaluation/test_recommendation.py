@@ -10,10 +10,17 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from seqclf.config.documentation import CONF
-from seqclf.evaluation.comparison import MetricComparison
+from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
-from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step, untried_overrides, untried_weights
+from seqclf.evaluation.recommendation import (
+    Training,
+    _rows_to_tell,
+    baseline_alarm,
+    next_step,
+    untried_overrides,
+    untried_weights,
+)
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 
 CLASSES = ["no", "yes"]
@@ -69,13 +76,46 @@ def test_a_class_that_is_never_predicted_comes_first():
 
 
 def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
-    """Four times the rows make the interval half as wide."""
-    expected = "judge it on about 800 rows of test instead of 200: as many would show a difference of this size."
+    """Four times the rows make the interval half as wide, which shows the difference in half of the samples only."""
+    expected = (
+        "judge it on about 1,700 rows of test instead of 200: as many would show a difference of this size with a "
+        "probability of 80%."
+    )
     assert step(baseline=compared(0.05, 0.1)) == expected
     alarm = baseline_alarm(compared(0.05, 0.1).comparison, 200, Training(settings=SETTINGS))
     assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
-    assert alarm.text.endswith("; about 800 rows instead of 200 would show a difference of this size")
+    assert alarm.text.endswith(
+        "; about 1,700 rows instead of 200 would show a difference of this size with a probability of 80%"
+    )
     assert alarm.remedy == "optimizer.lr=1e-3 or model=gru, compared by validation scores"
+
+
+def power_of_advice(rows, wins, losses, repeats):
+    """How often the advised rows show that the model is better, where it wins and loses these shares of the rows."""
+
+    def comparison(counts):
+        differences = np.repeat([1, -1, 0], counts)
+        low, high = mean_difference_limits(differences, np.random.default_rng(0))
+        mean = float(differences.mean())
+        return MetricComparison(metric="accuracy", model=0.5 + mean, baseline=0.5, difference=mean, low=low, high=high)
+
+    shares = np.array([wins, losses, 1 - wins - losses])
+    needed = _rows_to_tell(comparison(np.rint(rows * shares).astype(int)), rows)
+    generator = np.random.default_rng(0)
+    return sum(comparison(generator.multinomial(needed, shares)).is_better for _ in range(repeats)) / repeats
+
+
+def test_the_advised_rows_show_the_difference_in_four_of_five_samples():
+    """Rows that make the interval as wide as the difference show it in 0.49 of the samples."""
+    assert 0.75 <= power_of_advice(200, 0.13, 0.08, 200) <= 0.88
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("rows", "wins", "losses"), [(100, 0.2, 0.15), (200, 0.1, 0.07), (500, 0.05, 0.03), (1000, 0.3, 0.28)]
+)
+def test_advised_rows_show_differences_of_any_size(rows, wins, losses):
+    assert 0.76 <= power_of_advice(rows, wins, losses, 600) <= 0.9
 
 
 @pytest.mark.parametrize(("difference", "half_width"), [(-0.2, 0.05), (-0.01, 0.05), (0.001, 0.05), (0.0, 0.05)])
@@ -99,7 +139,7 @@ def test_two_nearly_perfect_models_raise_no_alarm_and_ask_for_no_training():
             "use the simpler model if it is enough, or judge both on more or harder rows than these 200 of test."
         )
     better = compared(0.01, 0.02, baseline_score=0.985)
-    assert step(baseline=better).startswith("judge it on about 800 rows of test instead of 200")
+    assert step(baseline=better).startswith("judge it on about 1,700 rows of test instead of 200")
     worse = compared(-0.03, 0.01, baseline_score=1.0)
     assert baseline_alarm(worse.comparison, 200, Training()).text.startswith("worse than")
 

@@ -16,9 +16,10 @@ from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
 from seqclf.data.storage.dataset import data_title
 from seqclf.data.storage.store import SplitCounts
+from seqclf.documents.formatting import score
 from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decision import Decision, choose_decision
+from seqclf.evaluation.decision import Decision, Guarantee, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.report.figures import MARGIN
@@ -26,7 +27,7 @@ from seqclf.report.mistakes import worst_mistakes
 from seqclf.report.page import write_report
 from seqclf.report.report import Report
 from seqclf.report.sections.data import MAX_WARNINGS
-from seqclf.report.sections.threshold import operating_points
+from seqclf.report.sections.threshold import ThresholdSection, operating_points
 from seqclf.report.verdict import verdict_of
 
 SETTINGS = {"min_recall": 0.8, "min_precision": None, "max_alerts": None, "cost": None, "confidence": 0.95}
@@ -425,6 +426,24 @@ def test_operating_points_equal_counts_over_all_rows():
         assert precision == (hits / is_alert.sum() if is_alert.any() else None)
         assert false_alarms == (is_alert & ~is_positive).sum() / (~is_positive).sum()
     assert points[0].recall == 1.0 and points[-1].alerts == 0.0
+
+
+def test_the_threshold_section_shows_what_a_target_changes_with_any_number_of_classes(tmp_path):
+    labels = ("calm", "odd", "loud")
+    goal = Guarantee(rule="min_recall", label="loud", target=0.9, confidence=0.95, backed=False, rows=9, needed=29)
+    decision = Decision(rule="min_recall", offsets=(0.0, 0.0, 5.0), targets=(goal,))
+    report = simulated_report(rows=500, labels=labels, positive=None, decision=decision)
+    section = ThresholdSection().build(report)
+    rows = {name: (before, after) for name, before, after in section.context["change"].rows}
+    assert rows["recall of loud"][0] < rows["recall of loud"][1]
+    assert rows["precision of loud"][0] > rows["precision of loud"][1]
+    accuracy = (report.evaluation.last.logits.argmax(axis=1) == report.labels).mean()
+    assert rows["accuracy"] == (score(accuracy), score(report.metrics.accuracy))
+    write_report(report, tmp_path / "report.html")
+    assert "rows given loud" in visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert (
+        ThresholdSection().build(simulated_report(rows=90, labels=labels, positive=None, decision=Decision())) is None
+    )
 
 
 @needs_chromium

@@ -81,6 +81,19 @@ def test_only_none_and_all_are_counted_as_0_and_as_all(share, expected):
     assert out_of(share) == expected
 
 
+def test_rows_that_are_too_few_to_show_more_than_chance_say_so_without_an_alarm():
+    few = split_metrics([[6, 2], [1, 1]], ("no", "fraud"), "fraud")
+    assert few.alarms == [] and few.intervals.positive.auroc[0] < 0.5
+    assert "too few to show that it is better than chance" in verdict_of(few, "test", Decision()).result
+    assert "better than chance" not in verdict_of(FRAUD, "test", Decision()).result
+
+
+@pytest.mark.parametrize(("rows", "scale"), [(20, "100"), (109, "100"), (1500, "1,000"), (20_000, "10,000")])
+def test_counts_are_no_finer_than_the_rows_that_were_counted(rows, scale):
+    assert out_of(0.9999, (0.98, 0.99995), rows)[0] == scale
+    assert out_of(0.0001, (0.00001, 0.002), 500) == ("100", "fewer than 1 (between fewer than 1 and fewer than 1)")
+
+
 def test_a_better_model_beats_the_baseline_by_a_difference_with_its_interval():
     sentence = comparison_sentence(
         entry("average_precision", 0.83, 0.62, 0.06), entry("recall_at_equal_alerts", 0.86, 0.64, 0.1)

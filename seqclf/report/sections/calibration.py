@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.documents.html import Section, Table
+from seqclf.evaluation.calibration import calibration_error_by_chance
 from seqclf.report.figures import CURVE_IN, reliability
 from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report
@@ -34,6 +35,7 @@ class CalibrationSection(ReportSection):
         context = {
             "positive": report.positive,
             "ece": report.metrics.ece,
+            "by_chance": calibration_error_by_chance(probabilities),
             "calibration": calibration,
             "errors": None if calibration is None else calibration.ece[report.split],
             "diagram": reliability(bins, CURVE_IN),

@@ -1,17 +1,20 @@
-"""Threshold slider of a report: recall, precision and alerts at every threshold, on two curves."""
+"""Threshold section of a report: the price of each target, and a slider over the thresholds of the positive label."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from seqclf.documents.formatting import probability_text
+from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
-from seqclf.documents.html import Section
-from seqclf.evaluation.metrics import PositiveMetrics
+from seqclf.documents.html import Section, Table
+from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics
+from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import CURVE_IN, MARGIN, precision_recall, roc
 from seqclf.report.report import Report
+from seqclf.report.score_table import score_columns
 from seqclf.report.section import ReportSection
 
 POINTS = 100  # quantiles of the scores, of the positive rows and of all rows
@@ -38,18 +41,21 @@ class OperatingPoint(NamedTuple):
 
 
 class ThresholdSection(ReportSection):
-    """Slider over the thresholds of the positive label."""
+    """What the thresholds of the decision change, and a slider over those of the positive label."""
 
     position: ClassVar[float] = 20
 
     def build(self, report: Report) -> Section | None:
-        """Return the slider at the threshold of the decision. None where a class has no row: no curve exists."""
+        """Return the section. None without targets and curves, which do not exist where a class has no row."""
+        targets = threshold_labels(report.evaluation.decision, report.positive)
+        change = change_table(report, targets) if targets else None
         positive, index = report.metrics.positive, report.positive_index
         if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
-            return None
+            return None if change is None else Section("run/threshold.html", {"change": change, "curves": ()})
         is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
         points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
         context = {
+            "change": change,
             "positive": report.positive,
             "last": len(points) - 1,
             "current": current,
@@ -58,6 +64,23 @@ class ThresholdSection(ReportSection):
             "state": _script_state(points),
         }
         return Section("run/threshold.html", context, script="run/threshold.js")
+
+
+def change_table(report: Report, targets: Sequence[str]) -> Table:
+    """Return accuracy, and recall and precision of the labels `targets`, at argmax and at the decision."""
+    confusion = confusion_matrix(report.labels, report.evaluation.probabilities.argmax(axis=1), len(report.classes))
+    argmax, decision = confusion_metrics(confusion, report.classes), report.metrics
+    both = (argmax, decision)
+    rows = [["accuracy", *(score_text(metrics.accuracy) for metrics in both)]]
+    for label in targets:
+        name, index = shortened(label, 20), report.classes.index(label)
+        rows += [
+            [f"recall of {name}", *(score_text(metrics.recall_by_class[label]) for metrics in both)],
+            [f"precision of {name}", *(score_text(metrics.precision_by_class[label]) for metrics in both)],
+            [f"rows given {name}", *(number(sum(row[index] for row in metrics.confusion)) for metrics in both)],
+        ]
+    columns = {"on " + report.split: "text", **score_columns(["most probable label", "decision"])}
+    return Table(columns, rows, caption="The most probable label, and the label that the decision gives")
 
 
 def operating_points(is_positive: np.ndarray, score: np.ndarray, threshold: float) -> tuple[list[OperatingPoint], int]:
