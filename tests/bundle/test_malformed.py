@@ -95,7 +95,7 @@ def test_a_mutated_decision_predicts_and_is_reported_or_is_refused(copy_bundle, 
     session = open_session(folder / "model.onnx", "cpu")
     monkeypatch.setattr(model, "open_session", lambda *_, **__: session)
     manifest = json.loads((folder / "manifest.json").read_text())
-    assert len(decision_report(Classifier(folder, device="cpu"))) == 4
+    assert len(decision_report(Classifier(folder, device="cpu"))) == 5
     refused = 0
     for mutation, changed in islice(mutations({"decision": manifest["decision"]}), 0, None, stride):
         write_signed(folder, {**manifest, **changed})

@@ -41,7 +41,7 @@ class OperatingPoint(NamedTuple):
 
 
 class ThresholdSection(ReportSection):
-    """What the thresholds of the decision change, and a slider over those of the positive label."""
+    """Price of the thresholds of the decision, and a slider over those of the positive label."""
 
     position: ClassVar[float] = 20
 
