@@ -7,7 +7,7 @@ model together. `tests/evaluation/test_alarm_rates.py` simulates healthy and fau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -37,6 +37,7 @@ NO_POSITIVE = "no_positive_rows"
 LITTLE_GAIN = 0.1  # of the way from the precision of random alerts to that of perfect ones
 GOOD_F1 = 0.7  # of a label at argmax, which a threshold may ruin
 RUINED_ACCURACY = 0.1  # lost by the thresholds
+UNBALANCED = 1.5  # rows of the largest class, times those of the smallest one
 NO_CORRELATION = 0.1  # Matthews' correlation below this is hardly better than a constant answer
 
 
@@ -85,7 +86,7 @@ def find_alarms(
     if len(present) < 2:
         return []
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
-    remedy = _remedy(positive)
+    remedy = _remedy(positive, is_unbalanced(support))
     alarms = []
     low = _low_recalls(metrics, present)
     never = [label for label in low if not predicted[label]]
@@ -240,7 +241,15 @@ def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int, ha
     return Alarm("below_majority", text, LEARN_MORE)
 
 
-def _remedy(positive: str | None) -> str:
+def is_unbalanced(support: Mapping[str, int]) -> bool:
+    """Return True if classes differ so much in their rows that weights change what is learned. `support`: by label."""
+    present = [rows for rows in support.values() if rows]
+    return bool(present) and max(present) > UNBALANCED * min(present)
+
+
+def _remedy(positive: str | None, unbalanced: bool) -> str:
+    if not unbalanced:
+        return LEARN_MORE
     if positive is not None:
         return "decision.min_recall=0.8, loss=balanced or batching=balanced"
     return "loss=balanced or batching=balanced, or a target: 'decision.min_recall={LABEL: 0.8}'"

@@ -6,13 +6,15 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
-from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm
+from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Alarm, is_unbalanced
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.thresholds import recall_holds
 
 POWER = 0.8  # probability that the advised number of rows shows a difference
 # The half-width of an interval is 1.96 standard deviations. With that power, a difference of 1.96 + 0.84 is shown.
@@ -23,6 +25,7 @@ RARE_SHARE = 0.2  # of positive rows, from which down the threshold 0.5 is rarel
 ADAM = ("Adam", "AdamW", "NAdam", "RAdam")  # optimizers that a learning rate of 1e-3 suits
 PLAIN_PATH = re.compile(r"[\w./:@%+-]+", re.ASCII)  # needs no quotes in a shell or for Hydra
 ROWS_OF_RULE = {"min_recall": "validation rows of {label}", "min_precision": "alerts among the validation rows"}
+UNITS_OF_RULE = {"group": "groups", "sequence": "different sequences"}
 HOLD_OUT_TEST = ("data.split.test=0.2", "so that rows which chose nothing about the model judge it")
 PREDICT = "seqclf predict bundle={bundle} input=new.parquet output=scores.parquet"
 
@@ -32,13 +35,25 @@ class Training:
     """Facts of a training that advice depends on, all unknown by default.
 
     `settings`: its config as plain values. `epochs`: those trained. `best_epoch`: the one that was exported, from 0.
-    `bundle`: path of the exported model.
+    `bundle`: path of the exported model. `predictions`: that of the file with all evaluated rows.
     """
 
     settings: Mapping[str, Any] = field(default_factory=dict)
     epochs: int | None = None
     best_epoch: int | None = None
     bundle: str | None = None
+    predictions: str | None = None
+
+    @property
+    def is_short(self) -> bool:
+        """True if training was cut short: it used up few epochs, or the last one was the best."""
+        most = self.settings.get("trainer", {}).get("max_epochs") or 0
+        return 0 < most == self.epochs and (most < MIN_EPOCHS or self.epochs == (self.best_epoch or 0) + 1)
+
+    @property
+    def rows_file(self) -> str:
+        """Where all evaluated rows are, as words."""
+        return self.predictions or "predictions.parquet"
 
 
 def untried_overrides(training: Training) -> list[str]:
@@ -50,14 +65,10 @@ def untried_overrides(training: Training) -> list[str]:
     """
     model = training.settings.get("model", {})
     most_epochs = training.settings.get("trainer", {}).get("max_epochs") or 0
-    # Training was cut short if it used up few epochs, or if the last one was the best.
-    is_short = 0 < most_epochs == training.epochs and (
-        most_epochs < MIN_EPOCHS or training.epochs == (training.best_epoch or 0) + 1
-    )
     optimizer = training.settings.get("optimizer", {})
     is_adam = str(optimizer.get("_target_", "AdamW")).rpartition(".")[2] in ADAM
     candidates = [
-        (f"trainer.max_epochs={max(MIN_EPOCHS, 2 * most_epochs)}", is_short),
+        (f"trainer.max_epochs={max(MIN_EPOCHS, 2 * most_epochs)}", training.is_short),
         ("optimizer.lr=1e-3", is_adam and optimizer.get("lr") != 1e-3),
         ("model=gru", model.get("cell") != "gru"),
         # A network need not have these keys.
@@ -67,18 +78,34 @@ def untried_overrides(training: Training) -> list[str]:
     return [override for override, is_untried in candidates if is_untried]
 
 
-def untried_weights(training: Training, decision: Decision) -> list[str]:
-    """Overrides that raise the recall of rare classes, without those that the run had."""
+def untried_weights(training: Training, decision: Decision, support: Mapping[str, int]) -> list[str]:
+    """Overrides that raise the recall of rare classes, without those that the run had. `support`: rows by label.
+
+    Weights and batches that balance the classes do the same, and nothing where classes have equally many rows.
+    """
+    is_weighted = training.settings.get("loss", {}).get("class_weights") == "balanced"
+    is_weighted |= bool(training.settings.get("batching", {}).get("balance"))
     candidates = [
-        ("loss=balanced", training.settings.get("loss", {}).get("class_weights") != "balanced"),
-        ("batching=balanced", not training.settings.get("batching", {}).get("balance")),
+        ("loss=balanced", not is_weighted and is_unbalanced(support)),
         ("decision.min_recall=0.8", decision.positive is not None and decision.rule == "argmax"),
     ]
     return [override for override, is_untried in candidates if is_untried]
 
 
-def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training: Training) -> Alarm | None:
-    """Alarm about a model that is worse than the baseline, or not shown to be better. `rows`: those compared.
+class Sampled(NamedTuple):
+    """What was sampled: a `number` of the `unit`, rows, or groups where rows come in groups."""
+
+    number: int
+    unit: str = "rows"
+
+    @classmethod
+    def of(cls, rows: int, groups: GroupScores | None) -> Sampled:
+        """Return the amount in a split of `rows` rows."""
+        return cls(rows) if groups is None or groups.unit != "group" else cls(groups.count, "groups")
+
+
+def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, training: Training) -> Alarm | None:
+    """Alarm about a model that is worse than the baseline, or not shown to be better. `sampled`: what was compared.
 
     None where both models are nearly perfect: the verdict then notes that these rows cannot tell them apart.
     """
@@ -90,14 +117,15 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], rows: int, training:
         f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
         f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
     )
-    if (needed := _rows_to_tell(first, rows)) is not None:
+    count, unit = sampled
+    if (needed := _rows_to_tell(first, count)) is not None:
         text += (
-            f"; about {needed:,} rows instead of {rows:,} would show a difference of this size with a probability of "
-            f"{POWER:.0%}"
+            f"; about {needed:,} {unit} instead of {count:,} would show a difference of this size with a probability "
+            f"of {POWER:.0%}"
         )
     if not first.can_be_shown:
         return Alarm(
-            NOT_BETTER, text, f"more rows to judge it by: {rows:,} would not show that a perfect model is better"
+            NOT_BETTER, text, f"more {unit} to judge it by: {count:,} would not show that a perfect model is better"
         )
     overrides = " or ".join(untried_overrides(training)[:2])
     return Alarm(NOT_BETTER, text, f"{overrides}, compared by validation scores" if overrides else "another model")
@@ -138,51 +166,60 @@ def _steps(
     if NO_POSITIVE in kinds and decision.positive is not None:
         yield f"get rows of {decision.positive}: {split} has none among {metrics.rows:,}, so its recall is unknown."
     if kinds & {"never_predicted", "hidden_recall"}:
-        yield from map(_train_again, untried_weights(training, decision)[:1])
-    if kinds & {"no_better_than_chance", "below_majority"}:
+        yield from map(_train_again, untried_weights(training, decision, metrics.support_by_class)[:1])
+    if kinds & {"never_predicted", "hidden_recall", "no_better_than_chance", "below_majority"}:
         yield from _tries(training, split)
     useless = {alarm.label for alarm in metrics.alarms if alarm.kind == USELESS_ALERTS}
-    yield from (_raise_threshold(guarantee) for guarantee in decision.targets if guarantee.label in useless)
+    yield from (_raise_threshold(guarantee, training) for guarantee in decision.targets if guarantee.label in useless)
     if baseline is not None and baseline.comparison and not baseline.comparison[0].is_better:
-        yield from _steps_to_beat(baseline.comparison[0], baseline.rows, metrics, split, training)
+        sampled = Sampled.of(baseline.rows, metrics.groups)
+        yield from _steps_to_beat(baseline.comparison[0], sampled, metrics, split, training)
     if metrics.alarms:
-        yield "look at the worst errors in the report: do the labels follow from the sequences?"
+        yield (
+            f"look at the rows of {training.rows_file} that are wrong with the highest probability: do the labels "
+            "follow from the sequences?"
+        )
     if metrics.used_for:
         yield _train_again(*HOLD_OUT_TEST)
     for guarantee in decision.targets:
         if guarantee.rule != "cost" and not guarantee.backed:
-            yield _back_promise(guarantee, training)
+            yield from _back_guarantee(guarantee, training, split)
     if training.settings and baseline is None:
         yield _train_again("baseline=true", "which compares it with a model that ignores the order")
     positive = metrics.positive
     if positive is not None and decision.rule == "argmax" and positive.rows < RARE_SHARE * metrics.rows:
         yield _train_again(
-            "decision.min_recall=0.8", f"which promises a recall of {positive.label} and sets the threshold"
+            "decision.min_recall=0.8", f"which guarantees a recall of {positive.label} and sets the threshold"
         )
     bundle = training.bundle if training.bundle and PLAIN_PATH.fullmatch(training.bundle) else "BUNDLE"
     yield f"use it with {PREDICT.format(bundle=bundle)}"
 
 
 def _steps_to_beat(
-    compared: MetricComparison, rows: int, metrics: SplitMetrics, split: str, training: Training
+    compared: MetricComparison, sampled: Sampled, metrics: SplitMetrics, split: str, training: Training
 ) -> Iterator[str]:
-    """Yield steps for a model that is not shown to beat the baseline on `rows` rows of a split."""
-    needed = _rows_to_tell(compared, rows)
+    """Yield steps for a model that is not shown to beat the baseline on the rows, or groups, of a split."""
+    # More rows show a difference that is there. They make no model better.
+    learns = compared.is_worse or (compared.difference <= 0 and compared.can_be_shown)
+    if (training.is_short or learns) and compared.model < 1:
+        yield from _tries(training, split)
+    count, unit = sampled
+    needed = _rows_to_tell(compared, count)
     needs_rows = needed is not None or not compared.can_be_shown
     if needs_rows and metrics.used_for:
         yield _train_again(*HOLD_OUT_TEST)
     if needed is not None:
         yield (
-            f"judge it on about {needed:,} rows of {split} instead of {rows:,}: as many would show a difference of "
+            f"judge it on about {needed:,} {unit} of {split} instead of {count:,}: as many would show a difference of "
             f"this size with a probability of {POWER:.0%}."
         )
     if compared.is_too_easy:
         yield (
-            f"use the simpler model if it is enough, or judge both on more or harder rows than these {rows:,} of "
+            f"use the simpler model if it is enough, or judge both on more or harder {unit} than these {count:,} of "
             f"{split}."
         )
     if not compared.can_be_shown:
-        yield f"judge it on more than {rows:,} rows of {split}: these would not show that a perfect model is better."
+        yield f"judge it on more than {count:,} {unit} of {split}: these would not show that a perfect model is better."
     yield from _tries(training, split)
 
 
@@ -197,30 +234,53 @@ def _train_again(override: str, reason: str | None = None) -> str:
     return f"train again with {override}" + ("." if reason is None else f", {reason}.")
 
 
-def _raise_threshold(guarantee: Guarantee) -> str:
-    """The step for a promise that is kept by alerts for nearly all rows."""
+def _raise_threshold(guarantee: Guarantee, training: Training) -> str:
+    """The step for a target that is met by alerts for nearly all rows."""
+    lower = ""
+    if guarantee.rule == "min_recall" and (target := _target_of_one_less(guarantee)) is not None:
+        lower = f", or set decision.min_recall={target:g}, which leaves out the lowest of them"
     return (
-        f"look at the rows of {guarantee.label} with the lowest scores: they set the threshold, among "
-        f"{guarantee.rows:,} validation rows. Correct wrong labels, get more such rows, or lower "
-        f"decision.{guarantee.rule}={guarantee.target:g}."
+        f"look at the rows of {guarantee.label} with the lowest probabilities in {training.rows_file} (split "
+        f"threshold): they set the threshold, among {guarantee.rows:,} rows. Correct wrong labels, get more such "
+        f"rows{lower}."
     )
 
 
-def _back_promise(guarantee: Guarantee, training: Training) -> str:
-    """The step that would make a guarantee hold."""
+def _target_of_one_less(guarantee: Guarantee) -> float | None:
+    """The highest recall, to two digits, for which one row less has to be found, None below a half."""
+    rows, confidence = guarantee.rows, guarantee.confidence
+    hits = next((k for k in range(1, rows + 1) if recall_holds(k, rows, guarantee.target, confidence)), rows)
+    percents = range(math.ceil(100 * guarantee.target) - 1, 49, -1)
+    holds = (percent for percent in percents if recall_holds(hits - 1, rows, percent / 100, confidence))
+    target = next(holds, None)
+    return None if target is None else target / 100
+
+
+def _back_guarantee(guarantee: Guarantee, training: Training, split: str) -> Iterator[str]:
+    """Yield steps that would make a guarantee hold."""
     key = f"decision.{guarantee.rule}"
     if guarantee.provisional:
-        return _train_again("decision.provisional=false decision.holdout=0.5", "so that held-out rows back the promise")
+        yield _train_again(
+            "decision.provisional=false decision.holdout=0.5", "so that held-out rows back the guarantee"
+        )
+        return
     if guarantee.conflict or not guarantee.needed or guarantee.needed <= guarantee.rows:
-        return f"lower {key}={guarantee.target:g}, or improve the model: it does not separate the classes well enough."
+        # It does not separate the classes well enough.
+        yield from _tries(training, split)
+        yield f"set a lower {key} than {guarantee.target:g}: the model does not separate the classes well enough."
+        return
     rows = ROWS_OF_RULE.get(guarantee.rule, "validation rows").format(label=guarantee.label)
+    if guarantee.unit is not None:
+        rows = f"{UNITS_OF_RULE[guarantee.unit]} of validation"
+        if guarantee.rule == "min_recall":
+            rows += f" with {guarantee.label}"
     holdout = training.settings.get("decision", {}).get("holdout")
     if holdout:
         now, needed = round(guarantee.rows / holdout), _rounded_up(guarantee.needed / holdout)
         share = f"; decision.holdout={holdout:g} sets the threshold on that share of them"
     else:
         now, needed, share = guarantee.rows, _rounded_up(guarantee.needed), ""
-    return f"get about {needed:,} {rows} instead of {now:,}, which would back {key}={guarantee.target:g}{share}."
+    yield f"get about {needed:,} {rows} instead of {now:,}, which would back {key}={guarantee.target:g}{share}."
 
 
 def _rounded_up(rows: float) -> int:

@@ -23,7 +23,7 @@ from seqclf.evaluation.comparison import RowPredictions, compare_models, decidin
 from seqclf.evaluation.decision import choose_decision, uses_holdout
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.readiness import reasons_against
-from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step
+from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineCandidate,
     BaselineMetrics,
@@ -139,6 +139,7 @@ def evaluate_and_export(
         epochs=len(history),
         best_epoch=best_epoch(history, task.trained_steps),
         bundle=None if bundle is None else str(bundle),
+        predictions=str(run / PREDICTIONS),
     )
     no_baseline = _no_baseline(config, dataset)
     baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
@@ -310,9 +311,11 @@ def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> 
 
 def _with_baseline_alarm(evaluation: Evaluation, baseline: BaselineMetrics | None, training: Training) -> Evaluation:
     """Return the evaluation with an alarm on the last split where the model does not beat the baseline."""
-    alarm = None if baseline is None else baseline_alarm(baseline.comparison, baseline.rows, training)
-    if alarm is None:
+    if baseline is None:
         return evaluation
     result = evaluation.metrics[evaluation.split]
+    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, result.groups), training)
+    if alarm is None:
+        return evaluation
     judged = replace(result, alarms=[*result.alarms, alarm])
     return replace(evaluation, metrics={**evaluation.metrics, evaluation.split: judged})

@@ -1,6 +1,7 @@
 """The next step follows from the facts of a run, and its overrides are new to the run and can be typed."""
 
 import dataclasses
+import re
 import shlex
 from dataclasses import replace
 
@@ -12,8 +13,10 @@ from omegaconf import OmegaConf
 from seqclf.config.documentation import CONF
 from seqclf.evaluation.comparison import MetricComparison, mean_difference_limits
 from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.recommendation import (
+    Sampled,
     Training,
     _rows_to_tell,
     baseline_alarm,
@@ -22,15 +25,18 @@ from seqclf.evaluation.recommendation import (
     untried_weights,
 )
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.evaluation.thresholds import recall_holds, threshold_for_recall
 
 CLASSES = ["no", "yes"]
+RARE = {"no": 95, "yes": 5}
 PROMISE = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=40, needed=None)
 
 
-def judged(recall=0.9, rows=200, positive="yes", used_for=None):
-    """Metrics of a split, half of it positive, on which the model finds a share of the positive rows."""
-    labels = np.repeat([0, 1], rows // 2)
-    found = np.arange(rows) % (rows // 2) < recall * rows // 2
+def judged(recall=0.9, rows=200, positive="yes", used_for=None, share=0.5):
+    """Metrics of a split, a `share` of it positive, on which the model finds a part of the positive rows."""
+    positives = int(share * rows)
+    labels = np.repeat([0, 1], [rows - positives, positives])
+    found = np.arange(rows) - (rows - positives) < recall * positives
     predicted = np.where(found, labels, 0)
     outputs = SplitOutputs(np.eye(2)[predicted] * 3.0, labels, np.full(rows, 5), np.zeros(rows, bool))
     return evaluate_split(outputs, CLASSES, positive, Decision(), with_intervals=False, used_for=used_for)
@@ -63,7 +69,7 @@ SETTINGS = {
 
 def step(metrics=None, decision=Decision(), baseline=BETTER, **training):  # noqa: B008
     metrics = judged() if metrics is None else metrics
-    return next_step(metrics, "test", decision, baseline, Training(settings=SETTINGS, **training))
+    return next_step(metrics, "test", decision, baseline, Training(**{"settings": SETTINGS, **training}))
 
 
 def test_a_good_model_is_to_be_used():
@@ -72,7 +78,30 @@ def test_a_good_model_is_to_be_used():
 
 
 def test_a_class_that_is_never_predicted_comes_first():
-    assert step(judged(recall=0.0), baseline=compared(-0.2, 0.05)) == "train again with loss=balanced."
+    rare = judged(recall=0.0, share=0.2)
+    assert step(rare, baseline=compared(-0.2, 0.05)) == "train again with loss=balanced."
+    weighted = {**SETTINGS, "loss": {"class_weights": "balanced"}}
+    assert next_step(rare, "test", Decision(positive="yes"), None, Training(settings=weighted)) == (
+        "train again with decision.min_recall=0.8."
+    )
+
+
+def test_balanced_classes_are_not_advised_to_be_balanced():
+    advice = step(judged(recall=0.0), baseline=compared(-0.2, 0.05), decision=Decision(rule="min_recall"))
+    assert advice.startswith("train again with optimizer.lr=1e-3")
+    assert "balanced" not in next(alarm.remedy for alarm in judged(recall=0.0).alarms)
+
+
+def test_a_model_that_stopped_early_is_trained_before_more_rows_are_asked_for():
+    short = step(baseline=compared(0.05, 0.1), epochs=2, settings={**SETTINGS, "trainer": {"max_epochs": 2}})
+    assert short.startswith("train again with trainer.max_epochs=30")
+
+
+def test_groups_are_asked_for_where_rows_come_in_groups():
+    groups = GroupScores(unit="group", count=12, effective=12.0)
+    assert step(replace(judged(), groups=groups), baseline=compared(0.05, 0.1)).startswith(
+        "judge it on about 99 groups of test instead of 12"
+    )
 
 
 def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
@@ -82,7 +111,7 @@ def test_a_difference_that_more_rows_would_show_asks_for_these_rows():
         "probability of 80%."
     )
     assert step(baseline=compared(0.05, 0.1)) == expected
-    alarm = baseline_alarm(compared(0.05, 0.1).comparison, 200, Training(settings=SETTINGS))
+    alarm = baseline_alarm(compared(0.05, 0.1).comparison, Sampled(200), Training(settings=SETTINGS))
     assert alarm.kind == "not_better_than_baseline" and alarm.text.startswith("not shown to be better than a model")
     assert alarm.text.endswith(
         "; about 1,700 rows instead of 200 would show a difference of this size with a probability of 80%"
@@ -134,14 +163,14 @@ def test_two_nearly_perfect_models_raise_no_alarm_and_ask_for_no_training():
     """No training can raise a perfect score, and choosing by test rows would spoil them."""
     for model in (1.0, 0.99, 0.97):
         perfect = compared(model - 1.0, 0.04, baseline_score=1.0)
-        assert baseline_alarm(perfect.comparison, 200, Training(settings=SETTINGS)) is None
+        assert baseline_alarm(perfect.comparison, Sampled(200), Training(settings=SETTINGS)) is None
         assert step(baseline=perfect) == (
             "use the simpler model if it is enough, or judge both on more or harder rows than these 200 of test."
         )
     better = compared(0.01, 0.02, baseline_score=0.985)
     assert step(baseline=better).startswith("judge it on about 1,700 rows of test instead of 200")
     worse = compared(-0.03, 0.01, baseline_score=1.0)
-    assert baseline_alarm(worse.comparison, 200, Training()).text.startswith("worse than")
+    assert baseline_alarm(worse.comparison, Sampled(200), Training()).text.startswith("worse than")
 
 
 def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again():
@@ -149,7 +178,7 @@ def test_a_perfect_model_on_few_rows_is_judged_on_more_instead_of_trained_again(
     assert step(baseline=few) == (
         "judge it on more than 200 rows of test: these would not show that a perfect model is better."
     )
-    alarm = baseline_alarm(few.comparison, 200, Training(settings=SETTINGS))
+    alarm = baseline_alarm(few.comparison, Sampled(200), Training(settings=SETTINGS))
     assert alarm.remedy == "more rows to judge it by: 200 would not show that a perfect model is better"
 
 
@@ -184,11 +213,11 @@ def test_a_tree_lstm_is_not_advised_a_pooling():
 
 
 def test_a_worse_model_and_one_that_is_not_shown_to_be_better_are_worded_differently():
-    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, 200, Training()) for d in (-0.2, -0.01))
+    worse, unclear = (baseline_alarm(compared(d, 0.05).comparison, Sampled(200), Training()) for d in (-0.2, -0.01))
     assert worse.text.startswith("worse than a model that ignores the order: average precision 0.300 against 0.500")
     assert unclear.text.startswith("not shown to be better than")
-    assert baseline_alarm(BETTER.comparison, 200, Training()) is None
-    assert baseline_alarm([], 200, Training()) is None, "nothing to compare"
+    assert baseline_alarm(BETTER.comparison, Sampled(200), Training()) is None
+    assert baseline_alarm([], Sampled(200), Training()) is None, "nothing to compare"
 
 
 def test_a_promise_without_enough_rows_asks_for_validation_rows():
@@ -198,7 +227,7 @@ def test_a_promise_without_enough_rows_asks_for_validation_rows():
     assert step(decision=decision).startswith(expected)
     assert step(decision=replace(decision, targets=(PROMISE,))).startswith("use it")
     unseparated = replace(decision, targets=(replace(promise, needed=5),))
-    assert step(decision=unseparated).startswith("lower decision.min_recall=0.8, or improve the model")
+    assert step(decision=unseparated).startswith("train again with optimizer.lr=1e-3")
 
 
 def test_a_kept_promise_that_floods_asks_for_the_lowest_scores():
@@ -207,8 +236,19 @@ def test_a_kept_promise_that_floods_asks_for_the_lowest_scores():
     decision = Decision(rule="min_recall", positive="yes", threshold=0.01, positive_index=1, targets=(PROMISE,))
     metrics = evaluate_split(outputs, CLASSES, "yes", decision, with_intervals=False)
     assert "useless_alerts" in {alarm.kind for alarm in metrics.alarms}
-    expected = "look at the rows of yes with the lowest scores: they set the threshold, among 40 validation rows"
-    assert step(metrics, decision=decision).startswith(expected)
+    advice = step(metrics, decision=decision, predictions="runs/a/predictions.parquet")
+    assert advice.startswith("look at the rows of yes with the lowest probabilities in runs/a/predictions.parquet")
+    lower = float(re.search(r"decision\.min_recall=(0\.\d+)", advice)[1])
+    scores = np.arange(40.0)
+    truth = scores >= 0
+    # Typed as printed, it leaves the row out that set the threshold.
+    before, after = (threshold_for_recall(scores, truth, target, 0.95) for target in (0.8, lower))
+    hits = [int((scores >= threshold.value).sum()) for threshold in (before, after)]
+    assert after.backed and lower < 0.8 and _hits_needed(40, lower) == _hits_needed(40, 0.8) - 1, hits
+
+
+def _hits_needed(rows, target):
+    return next(hits for hits in range(1, rows + 1) if recall_holds(hits, rows, target, 0.95))
 
 
 def test_a_split_without_a_positive_row_asks_for_some():
@@ -233,10 +273,10 @@ def test_overrides_are_new_to_the_run_and_can_be_typed():
     with initialize_config_dir(str(CONF), version_base="1.3"):
         default = OmegaConf.to_container(compose("train"), resolve=False)
         training = Training(settings=default, epochs=30, best_epoch=29)
-        overrides = [*untried_overrides(training), *untried_weights(training, Decision(positive="yes"))]
-        assert len(overrides) == 8
+        overrides = [*untried_overrides(training), *untried_weights(training, Decision(positive="yes"), RARE)]
+        assert len(overrides) == 7
         assert [word for override in overrides for word in shlex.split(override)] == overrides
         assert not set("".join(overrides)) & set("*?[]{}~!$"), "special in bash or zsh"
         changed = Training(settings=OmegaConf.to_container(compose("train", overrides), resolve=False))
     assert changed.settings["trainer"]["max_epochs"] == 2 * default["trainer"]["max_epochs"]
-    assert untried_overrides(changed) == untried_weights(changed, Decision()) == []
+    assert untried_overrides(changed) == untried_weights(changed, Decision(), RARE) == []
