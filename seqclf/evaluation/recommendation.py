@@ -93,7 +93,7 @@ def untried_weights(training: Training, decision: Decision, support: Mapping[str
 
 
 class Sampled(NamedTuple):
-    """What was sampled: a `number` of the `unit`, rows, or groups where rows come in groups."""
+    """Amount that was sampled: a `number` of the `unit`, rows, or groups where rows come in groups."""
 
     number: int
     unit: str = "rows"

@@ -21,6 +21,7 @@ from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetR
 from seqclf.evaluation.tokens_curve import TokensCurve
 
 SCALES = (100, 1000, 10_000)  # of counts in sentences
+MAX_WIDTH = 60  # of the interval of such a count
 
 # Guarantees of a decision as sentences.
 
@@ -269,14 +270,17 @@ def row_counts(metrics: SplitMetrics, split: str) -> str:
 def out_of(share: float, interval: Interval = None, rows: int | None = None) -> tuple[str, str]:
     """Return a round number and a share as a count out of it, with its interval.
 
-    `rows`: those that were counted. The number is at most as large, but at least 100, as more digits would be made up.
+    `rows`: those that were counted. The number is at most as large, but at least 100, and larger than that only where
+    the interval is narrow, as more digits would be made up.
 
     >>> out_of(0.862, (0.79, 0.91)), out_of(0.9971), out_of(0.00003)
     (('100', '86 (between 79 and 91)'), ('1,000', '997'), ('10,000', 'fewer than 1'))
     >>> out_of(1.0, (0.996, 1.0)), out_of(108 / 109, (0.95, 0.9998), rows=109)
     (('1,000', '1,000 (between 996 and 1,000)'), ('100', '99 (between 95 and more than 99)'))
     """
-    scales = [scale for scale in SCALES if rows is None or scale <= max(rows, SCALES[0])]
+    width = 0.0 if interval is None else interval[1] - interval[0]
+    fitting = [scale for scale in SCALES if (rows is None or scale <= rows) and width * scale <= MAX_WIDTH]
+    scales = fitting or [SCALES[0]]
     values = (share, *(interval or ()))
     scale = next((scale for scale in scales if all(_is_exact(value, scale) for value in values)), scales[-1])
     count, *limits = (_count(value, scale) for value in values)

@@ -90,7 +90,8 @@ def test_rows_that_are_too_few_to_show_more_than_chance_say_so_without_an_alarm(
 
 @pytest.mark.parametrize(("rows", "scale"), [(20, "100"), (109, "100"), (1500, "1,000"), (20_000, "10,000")])
 def test_counts_are_no_finer_than_the_rows_that_were_counted(rows, scale):
-    assert out_of(0.9999, (0.98, 0.99995), rows)[0] == scale
+    assert out_of(0.9999, (0.9985, 0.99995), rows)[0] == scale
+    assert out_of(0.974, (0.88, 0.999), rows)[0] == "100", "as wide as that of few rows"
     assert out_of(0.0001, (0.00001, 0.002), 500) == ("100", "fewer than 1 (between fewer than 1 and fewer than 1)")
 
 
