@@ -52,7 +52,7 @@ class Training:
 
     @property
     def rows_file(self) -> str:
-        """Where all evaluated rows are, as words."""
+        """Path of the file with all evaluated rows."""
         return self.predictions or "predictions.parquet"
 
 
