@@ -24,6 +24,7 @@ BETWEEN_GROUPS = (
     "independent ones, as far as they are right or wrong together. There is no interval where a class lies in one "
     "group, or nearly so."
 )
+MAX_GROUPS = 5  # that the terminal names
 MIN_LABEL_CHARACTERS = 4  # in the table of scores, however narrow the terminal is
 MAX_LABEL_CHARACTERS = 20  # in the name of a metric and in the heading of the majority class
 
@@ -170,11 +171,10 @@ def show_verdict(
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
     console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
     if result.groups is not None:
-        console.print(group_sentence(result.groups), soft_wrap=True)
-        if result.groups.worst:
-            _, rows = group_rows(result.groups, None if result.positive is None else result.positive.label)
-            worst = ", ".join(f"{name} {value}" for name, value, *_ in rows[:MAX_CLASSES])
-            console.print(f"{split}, by group, the lowest first: {worst}", soft_wrap=True)
+        _, rows = group_rows(result.groups, None if result.positive is None else result.positive.label)
+        worst = ", ".join(f"{name} {float(value):.3f}" for name, value, *_ in rows[:MAX_GROUPS])
+        named = f" The lowest: {worst}." if worst else ""
+        console.print(f"{group_sentence(result.groups)}{named}", soft_wrap=True)
     for alarm in result.alarms:
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
     if verdict.next_step is not None:

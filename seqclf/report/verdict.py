@@ -332,9 +332,13 @@ def _candidates(baseline: BaselineMetrics) -> list[str]:
     """A sentence about the order-blind models that were tried, with their scores, so that none is hidden."""
     if len(baseline.candidates) < 2:
         return []
+    chosen, *others = sorted(baseline.candidates, key=lambda entry: entry.model != baseline.model)
     metric = metric_title(baseline.comparison[0].metric)
-    scores = ", ".join(f"{entry.model} {entry.validation:.3f} and {entry.last:.3f}" for entry in baseline.candidates)
-    return [f"Validation chose that model: {metric} on validation and on {baseline.split} of {scores}."]
+    rest = " and ".join(f"{entry.model} ({entry.validation:.3f}, {entry.last:.3f})" for entry in others)
+    return [
+        f"Of the models that ignore it, validation chose {chosen.model} ({metric} {chosen.validation:.3f} there, "
+        f"{chosen.last:.3f} on {baseline.split}) over {rest}."
+    ]
 
 
 def _other_comparisons(
