@@ -10,7 +10,7 @@ from seqclf.batching.options import BatchingOptions
 from seqclf.config.options import CommandOptions, Count, FullText, Text
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
-from seqclf.evaluation.options import ThresholdOption
+from seqclf.evaluation.options import DecisionOptions, ThresholdOption
 from seqclf.training.options import CheckpointFile
 
 Device = Literal["auto", "cpu", "cuda"]
@@ -68,5 +68,6 @@ class DescribeConfig(CommandOptions):
 
     data: DataOptions
     batching: BatchingOptions
+    decision: DecisionOptions
     output: Text | None
     baseline: bool

@@ -47,12 +47,14 @@ def output_paths(output: str | None) -> tuple[Path | None, Path | None]:
 def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> JsonObject:
     import json
     import time
+    from dataclasses import replace
 
     from seqclf.bundle.row_writers import check_output_path
     from seqclf.data.prepare import prepare
     from seqclf.documents.terminal import console
     from seqclf.runs.overview import show_dataset
     from seqclf.survey.document import write_page
+    from seqclf.survey.guarantees import survey_guarantees
     from seqclf.survey.survey import survey_content, survey_dataset
     from seqclf.survey.tables import show_survey
     from seqclf.system import progress
@@ -65,7 +67,8 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
     dataset = prepare(config.data)
     show_dataset(dataset, config.data.fields)
     survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=config.baseline)
-    survey = survey_content(survey, dataset)
+    guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
+    survey = replace(survey_content(survey, dataset), guarantees=guarantees)
     show_survey(survey)
     with progress.stage("writing the page"):
         if data:

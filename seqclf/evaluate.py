@@ -61,7 +61,7 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     # A threshold refers to the positive label, which the data options may set.
     classifier.decision = override_threshold(classifier.decision, config.threshold, positive, classifier.classes)
     outputs, mistakes, refused, share_read = predict_labelled(
-        classifier, source, options.label, label_table, explain=report is not None
+        classifier, source, options.label, label_table, group=options.group, explain=report is not None
     )
     if refused:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
@@ -99,6 +99,7 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
     """Return where the rows, and the labels where they have a separate file, are read from."""
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import require_files
+    from seqclf.data.schema.casts import GROUP, RowKey
 
     source = options.source("test")
     if source is None:
@@ -109,7 +110,8 @@ def _sources(classifier: Classifier, options: DataOptions) -> tuple[Source, Labe
         return source, None
     require_files(labels)
     keys = classifier.schema.group_by or (str(options.id),)
-    return source, LabelTable(labels, keys, options.label, None, None)
+    groups = [] if options.group is None else [RowKey(GROUP, "data.group", options.group)]
+    return source, LabelTable(labels, keys, options.label, groups)
 
 
 def _write_report(

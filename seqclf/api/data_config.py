@@ -130,7 +130,8 @@ def _composed(sources: Mapping[str, Any], label: Any, overrides: Sequence[str]) 
 
 def _named_columns(data: DataOptions) -> set[str]:
     """Columns that the options name. Levels of a pandas index that they name become columns."""
-    names = {data.label, data.id, data.split.column, *data.group_by, *data.order_by, *map(str, data.fields or {})}
+    columns = (data.label, data.id, data.group, data.split.column)
+    names = {*columns, *data.group_by, *data.order_by, *map(str, data.fields or {})}
     return {name for name in names if name is not None}
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 from seqclf.errors import InputError
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.system.json_result import JsonObject
-from seqclf.system.run_folder import DEBUG_RESULT
+from seqclf.system.run_folder import DEBUG_RESULT, PREDICTIONS
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
 
     from seqclf.bundle.runtime import Classifier
 
@@ -28,6 +29,7 @@ class Run:
     ```python
     run = seqclf.Run("runs/fraud/2026-05-01_10-00-00")
     run.metrics["test"]["recall"]   # the content of metrics.json
+    run.predictions.to_pandas()     # of the rows of validation and test
     run.predict(frame)              # with the bundle of the run
     ```
 
@@ -59,6 +61,16 @@ class Run:
         if not path.is_file():
             raise InputError(path, "missing, so the run did not end", "train again, or resume its last checkpoint")
         return json.loads(path.read_text(encoding="utf-8"))
+
+    @property
+    def predictions(self) -> pa.Table:
+        """Content of predictions.parquet, a row for each evaluated row. Raises InputError where there is none."""
+        import pyarrow.parquet as pq
+
+        path = self.folder / PREDICTIONS
+        if not path.is_file():
+            raise InputError(path, "is missing, so the run did not end or an older version trained it", "train again")
+        return pq.read_table(path, memory_map=True)
 
     @cached_property
     def classifier(self) -> Classifier:

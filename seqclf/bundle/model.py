@@ -24,6 +24,7 @@ from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.sources import Source, require_files
+from seqclf.data.schema.casts import GROUP, RowKey
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Label, Schema, require_columns, typed_labels
 from seqclf.data.stage_rows import labelled
@@ -169,15 +170,19 @@ class BundleModel:
         return () if self.schema.label is None else (self.schema.label,)
 
     def predict_source(
-        self, source: Source, label: str | None = None, table: LabelTable | None = None
+        self,
+        source: Source,
+        label: str | None = None,
+        table: LabelTable | None = None,
+        group: str | None = None,
     ) -> Iterator[tuple[SourceRows, Predictions]]:
         """Read the files of a source in windows of `WINDOW_ROWS` rows, and predict each window.
 
-        `label`: a column to read along as `label`. `table`: a label table to join by id instead. Raises InputError if
-        the source is SQL.
+        `label`, `group`: columns to read along as `label`, and as GROUP and GROUP_NAME of `schema.casts`. `table`: a
+        label table to join by id instead. Raises InputError if the source is SQL.
         """
         title = f"predicting {source.short_name}"
-        for rows in self.read_source(source, label, table, title=title, unit="rows", window_rows=WINDOW_ROWS):
+        for rows in self.read_source(source, label, table, group, title=title, unit="rows", window_rows=WINDOW_ROWS):
             yield rows, self.predict_columns(rows.columns)
 
     def read_source(
@@ -185,6 +190,7 @@ class BundleModel:
         source: Source,
         label: str | None = None,
         table: LabelTable | None = None,
+        group: str | None = None,
         *,
         title: str,
         unit: str,
@@ -209,12 +215,17 @@ class BundleModel:
                     else "the bundle was trained without data.id"
                 )
                 raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
+            in_table = table is not None and bool(table.row_keys)
+            keys = {}
+            if group is not None and not in_table:
+                required.append(("data.group", group))
+                keys = RowKey(GROUP, "data.group", group).sql(types)
             require_columns(required, types, str(source))
             schema = replace(schema, label=label, id=id)
             total = None if schema.group_by else estimate_rows(reader)
             with progress.stage(title, total=total, unit=unit) as current:
                 read = 0
-                for rows in reader.read(schema, rows=window_rows):
+                for rows in reader.read(schema, keys, window_rows):
                     yield rows if table is None else labelled(rows, table)
                     read += rows.columns.num_rows
                     current.completed = read  # what advanced it meanwhile does not count refused rows

@@ -14,6 +14,7 @@ from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.reading.label_table import LabelTable
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
+from seqclf.data.schema.casts import GROUP_NAME
 from seqclf.data.schema.schema import label_codes
 from seqclf.errors import InputError
 from seqclf.evaluation.results import MAX_MISTAKES, SplitOutputs
@@ -47,19 +48,28 @@ class _Mistake(NamedTuple):
 
 
 def predict_labelled(
-    classifier: Classifier, source: Source, label: str, table: LabelTable | None, *, explain: bool = False
+    classifier: Classifier,
+    source: Source,
+    label: str,
+    table: LabelTable | None,
+    *,
+    group: str | None = None,
+    explain: bool = False,
 ) -> LabelledPredictions:
     """Predict the rows of a source whose label the bundle knows.
 
-    `label`: the column of the label. `table`: a label table to join by id instead. `explain`: explain the mistakes.
+    `label`: the column of the label. `table`: a label table to join by id instead. `group`: the column of what the rows
+    belong to. `explain`: explain the mistakes.
     Raises InputError if no row can be used.
     """
     labels: list[int] = []
     logits, lengths, refused = [], [], []
     mistakes: list[_Mistake] = []
+    group_names: list[str | None] = []
     tokens_read, tokens = 0, 0
-    for batch, predictions in classifier.predict_source(source, label if table is None else None, table):
+    for batch, predictions in classifier.predict_source(source, label if table is None else None, table, group):
         wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
+        names = None if group is None else batch.columns.column(GROUP_NAME)
         row_labels = batch.columns.column("label").to_pylist()
         codes = label_codes(batch.columns.column("label"), classifier.classes).tolist()
         for row, (row_label, code, error) in enumerate(zip(row_labels, codes, predictions.errors, strict=True)):
@@ -75,6 +85,8 @@ def predict_labelled(
             labels.append(code)
             logits.append(predictions.logits[row])
             lengths.append(predictions.lengths[row])
+            if names is not None:
+                group_names.append(names[row].as_py())
         if predictions.tokens_read is not None:
             tokens_read += int(predictions.tokens_read.sum())
             tokens += int(classifier.kept_lengths(predictions).sum())
@@ -91,10 +103,25 @@ def predict_labelled(
         raise no_rows(source)
     original_lengths, limit = np.array(lengths), classifier.schema.max_length
     truncated = np.zeros(len(original_lengths), bool) if limit is None else original_lengths > limit
-    outputs = SplitOutputs(np.stack(logits), np.array(labels), original_lengths, truncated)
+    outputs = SplitOutputs(
+        np.stack(logits),
+        np.array(labels),
+        original_lengths,
+        truncated,
+        *([] if group is None else _groups(group_names)),
+    )
     explainer = BriefExplainer(classifier) if explain else None
     described = {mistake.position: _described(classifier, mistake, explainer) for mistake in mistakes}
     return LabelledPredictions(outputs, described, refused, tokens_read / tokens if classifier.may_halt else None)
+
+
+def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:
+    """Return keys (N,) of the groups, of which a row without a name is one of its own, and the names."""
+    array = pa.array(names, pa.string())
+    codes = np.array(array.dictionary_encode().indices.fill_null(-1))
+    missing = codes < 0
+    codes[missing] = len(names) + np.arange(int(missing.sum()))
+    return codes, array
 
 
 def _described(classifier: Classifier, mistake: _Mistake, explain: BriefExplainer | None) -> DescribedRow:

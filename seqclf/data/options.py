@@ -74,6 +74,7 @@ class DataOptions(Options):
     label: Annotated[Text, BeforeValidator(require_label)]
     positive: Text | None
     id: Text | None
+    group: Text | None
     group_by: Texts
     order_by: Texts
     order_format: Annotated[Text, AfterValidator(require_order_format)] | None
@@ -104,12 +105,29 @@ class DataOptions(Options):
         return parse_options(cls, options, "data")
 
     @model_validator(mode="after")
+    def _read_old_group(self) -> DataOptions:
+        """Take `split.column` as `group`, as it was spelled before that key was, unless rows are split by time."""
+        column, by = self.split.column, self.split.by
+        if column is None or by == "time":
+            return self
+        if self.group is None:
+            split = self.split.model_copy(update={"column": None})
+            return self.model_copy(update={"group": column, "split": split})
+        if by in ("group", "fold") and self.group != column:
+            raise InputError(
+                f"data.split.column={column}",
+                f"is not the column of the groups, data.group={self.group}",
+                f"remove one of the two: data.split.by={by} reads data.group",
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_split(self) -> DataOptions:
         """Compare keys that depend on each other."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
         shares = self.split.shares(self.splits_with_file())
-        assignment.check(self.split.by, self.split.column, shares, self.split.seed)
+        assignment.check(self.split.by, self.split.column, self.group, shares, self.split.seed)
         if self.split.by == "fold":
             assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
         if shares.get("validation") == 0:

@@ -118,7 +118,7 @@ def build_dataset(
 
     `check_fields`: see `prepare`.
     """
-    policy = SplitPolicy.from_options(options.split, sources)
+    policy = SplitPolicy.from_options(options.split, options.group, sources)
     quarantine = Quarantine(options.on_bad_row, options.max_bad_share)
     label_table = _open_label_table(options, policy)
     with ExitStack() as stack:
@@ -188,32 +188,31 @@ def _collect_all(
     label_table: LabelTable | None,
 ) -> dict[str, Staged]:
     """Check the columns of every source, then stage the rows of each in a file in `scratch`."""
-    key_sql = None if label_table is not None and label_table.has_key else policy.key_sql
+    of_labels = [] if label_table is None else label_table.row_keys
+    row_keys = [key for key in policy.row_keys if key not in of_labels]
     source_schema = schema if label_table is None else replace(schema, label=None)
     for name, reader in readers.items():
-        needs_key = name == "train" and key_sql is not None
-        check_columns(reader, source_schema, [("data.split.column", str(policy.column))] if needs_key else [])
+        needed = row_keys if name == "train" else []
+        check_columns(reader, source_schema, [(key.option, key.column) for key in needed])
     staged = {}
     for name, reader in readers.items():
-        # A file of its own may lack the column of groups or times. Where it has it, its rows are compared by it.
-        split_key = key_sql if name == "train" or policy.column in reader.column_types else None
+        # A file of its own may lack the column of groups or times, whose values are null then.
+        keys = {column: sql for key in row_keys for column, sql in key.sql(reader.column_types).items()}
         path = scratch / f"{name}.arrow"
         # Reports show texts of evaluation rows only.
         keep_texts = name != "train" or policy.divides_train
-        staged[name] = collect(
-            reader, schema, encoders, quarantine, path, split_key, label_table, keep_texts=keep_texts
-        )
+        staged[name] = collect(reader, schema, encoders, quarantine, path, keys, label_table, keep_texts=keep_texts)
         reader.close()  # frees DuckDB's memory and spilled rows for the next source
     return staged
 
 
 def _open_label_table(options: DataOptions, policy: SplitPolicy) -> LabelTable | None:
-    """Read `data.labels`, if it is set. It may hold `data.split.column` too."""
+    """Read `data.labels`, if it is set. It may hold `data.group` and `data.split.column` too."""
     source = options.source("labels")
     if source is None:
         return None
     id_columns = options.group_by or (str(options.id),)
-    return LabelTable(source, id_columns, options.label, policy.key_sql, policy.column)
+    return LabelTable(source, id_columns, options.label, policy.row_keys)
 
 
 def _build_schema(options: DataOptions, reader: SourceReader, label_table: LabelTable | None) -> Schema:
@@ -237,9 +236,9 @@ def _build_schema(options: DataOptions, reader: SourceReader, label_table: Label
 
 
 def _split_columns(options: DataOptions) -> list[str]:
-    """Return the column that decides on splits: no field, unless it is named as one or sorts the events."""
-    column = options.split.column
-    return [] if column is None or column in options.order_by else [column]
+    """Return the columns of groups and times: no fields, unless they are named as such or sort the events."""
+    columns = (options.group, options.split.column)
+    return [column for column in columns if column is not None and column not in options.order_by]
 
 
 def _require_classes(labels: pa.ChunkedArray, where: str) -> None:

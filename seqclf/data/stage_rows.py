@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.row_estimate import estimate_rows
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import ID, KEY, KEY_END, LABEL, ROW
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.rows import Refusal, SourceRows, as_text, ids_or_null
 from seqclf.data.schema.schema import Schema, require_columns
@@ -72,14 +73,14 @@ def collect(
     encoders: Mapping[str, FieldEncoder],
     quarantine: Quarantine,
     path: Path,
-    split_key: str | None,
+    keys: Mapping[str, str],
     label_table: LabelTable | None,
     *,
     keep_texts: bool = False,
 ) -> Staged:
     """Read all rows of a source, and stage the good ones in a new file at `path`.
 
-    `split_key`: SQL of the value that decides on a row's split. `keep_texts`: stage original texts too (see
+    `keys`: SQL of the time and group of a row, by canonical column. `keep_texts`: stage original texts too (see
     `storage.store.text_columns`). Raises InputError if no row, or too few, can be used.
     """
     staging = _Staging(schema, encoders, path, keep_texts)
@@ -89,7 +90,7 @@ def collect(
             f"reading {reader.source.short_name}", total=estimate_rows(reader), unit=reader.row_unit(schema)
         ) as reading,
         # Closed explicitly: the thread that reads ahead must end before another one uses the reader, or closes it.
-        closing(prefetched(reader.read(read_schema, split_key))) as stream,
+        closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:
             quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
@@ -137,8 +138,7 @@ class _Staging:
         self._labels: list[pa.Array] = []
         self._ids: list[pa.Array] = []
         self._content_keys: list[np.ndarray] = []
-        self._split_keys: list[np.ndarray] = []
-        self._split_ends: list[np.ndarray] = []
+        self._keys: defaultdict[str, list[np.ndarray]] = defaultdict(list)  # times and groups, by canonical column
 
     def add(self, rows: SourceRows) -> list[Refusal]:
         """Stage the good rows, and return the refusals of the others."""
@@ -160,24 +160,25 @@ class _Staging:
         if self.schema.id is not None or self.schema.group_by:
             self._ids.append(ids_or_null(staged.column(ID)))
         self._content_keys.append(sequence_keys(staged, self.encoders))
-        if KEY in columns.schema.names:
-            key = columns.column(KEY)
-            # A time stays NaN where it is missing.
-            filled = key if pa.types.is_floating(key.type) else pc.fill_null(key, NO_KEY)
-            self._split_keys.append(filled.to_numpy(zero_copy_only=False))
-        if KEY_END in columns.schema.names:
-            self._split_ends.append(columns.column(KEY_END).to_numpy(zero_copy_only=False))
+        for name in (TIME, TIME_END, GROUP):
+            if name in columns.schema.names:
+                values = columns.column(name)
+                # A missing time becomes NaN.
+                filled = pc.fill_null(values, NO_KEY) if name == GROUP else values
+                self._keys[name].append(filled.to_numpy(zero_copy_only=False))
         return refusals
 
     def split_inputs(self) -> SplitInputs:
         ids = pa.chunked_array(self._ids, pa.string()) if self._ids else None
+        keys = {name: np.concatenate(parts) for name, parts in self._keys.items()}
         return SplitInputs(
             pa.chunked_array(self._labels, pa.string()),
             ids,
             np.concatenate(self._content_keys),
-            np.concatenate(self._split_keys) if self._split_keys else None,
-            ids is None or _counts_rows(ids, self.rows),
-            np.concatenate(self._split_ends) if self._split_ends else None,
+            ids_count_rows=ids is None or _counts_rows(ids, self.rows),
+            times=keys.get(TIME),
+            time_ends=keys.get(TIME_END),
+            groups=keys.get(GROUP),
         )
 
     def _numbers_of_files(self, rows: SourceRows) -> np.ndarray:
@@ -208,16 +209,16 @@ class _Staging:
             ROW: row,
             FILE: pa.array(file_numbers),
         }
+        if GROUP_NAME in columns.schema.names:
+            staged[GROUP_NAME] = columns.column(GROUP_NAME)
         return pa.record_batch(staged)
 
 
 def labelled(rows: SourceRows, table: LabelTable) -> SourceRows:
-    """Add the label of each row, looked up by its id, and its split key if the table has one."""
+    """Add the label of each row, looked up by its id, and its time and group if the table has them."""
     labels, keys = table.look_up(as_text(rows.columns.column(ID)))
     columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
-    columns[LABEL] = labels
-    if keys is not None:
-        columns[KEY] = keys
+    columns |= {LABEL: labels, **keys}
     return rows._replace(columns=pa.record_batch(columns))
 
 

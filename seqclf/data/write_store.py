@@ -17,7 +17,7 @@ from seqclf.data.encoding.encoders import encode_staged
 from seqclf.data.encoding.row_checks import EMPTY_REASON, too_long_reason
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.ragged import Ragged, take
-from seqclf.data.schema.casts import ID, LABEL, ROW
+from seqclf.data.schema.casts import GROUP_NAME, ID, LABEL, ROW
 from seqclf.data.schema.quarantine import Quarantine
 from seqclf.data.schema.rows import Refusal
 from seqclf.data.schema.schema import Schema, label_codes
@@ -34,8 +34,8 @@ class EncodedBatch(NamedTuple):
     """Encoded rows of a record batch of N staged rows.
 
     `labels`: (N,) int64 class codes, -1 for a label that never occurs in train. `original_lengths`: (N,) lengths before
-    truncation, 0 for a text without known tokens. `splits`: (N,) position in SPLITS, -1 for none. `groups`: (N,) int64,
-    equal for rows that stay in one split, or None.
+    truncation, 0 for a text without known tokens. `splits`: (N,) position in SPLITS, -1 for none. `groups`: those of a
+    `Split`.
     """
 
     staged: pa.RecordBatch
@@ -79,8 +79,8 @@ class StoreWriter:
     ) -> tuple[dict[str, dict[str, str]], dict[str, SplitCounts]]:
         """Write every split. Return the digests of its arrays and the counts of its rows, by split.
 
-        `splits`: by source, (N,) position in SPLITS of each row, -1 for none. `groups`: by source, (N,) int64, equal
-        for rows that stay in one split, or None.
+        `splits`: by source, (N,) position in SPLITS of each row, -1 for none. `groups`: by source, those of a
+        `Split`.
         """
         digests: dict[str, dict[str, str]] = {}
         for origin, source in staged.items():
@@ -212,6 +212,7 @@ class _Part:
             batch.original_lengths[rows] if has_limit else None,
             None if batch.groups is None else batch.groups[rows],
             None if texts is None else texts.take(indices),
+            batch.staged.column(GROUP_NAME).take(indices) if GROUP_NAME in batch.staged.schema.names else None,
         )
         # Arrays are hashed as they grow, so digests do not depend on the size of batches.
         for name, values in {"lengths": sequences.lengths, "labels": labels, **sequences.fields}.items():

@@ -1,7 +1,8 @@
 """Comparison of the model with the order-blind baseline on the same rows: differences with 95 % confidence intervals.
 
-A score that depends on no threshold decides: average precision with two classes, macro AUROC with more. Recall and
-accuracy follow from a decision too, and class weights alone, or a threshold, would change them.
+A score that depends on no threshold decides: average precision of the positive label, or its mean over the classes
+where there is none. Recall and accuracy follow from a decision too, and class weights alone, or a threshold, would
+change them. AUROC is so near 1 for most models of many classes that it tells few of them apart.
 
 Both models are right and wrong on much the same rows, so they are compared row by row: a row on which they agree says
 nothing about the difference, which may be certain although the intervals of the two scores overlap. All intervals
@@ -13,7 +14,7 @@ random, and one more at the worst, or best, possible value.
   class where it costs most. One more row in every class would make the interval of 30 classes twice as wide.
 - Average precision, and recall at an equal number of alerts: computed anew from the weighted rows of both models, and
   one more positive row that only one of them finds.
-- Macro AUROC: the mean of the influences of the rows on the difference, which are weighted, and one more row in the
+- Mean average precision over classes: normal, by the influences of the rows on the difference, and one more row in the
   class where it costs most.
 
 Where rows come in groups, all counts are divided by the design effect of the difference (see `design_effect.py`). Where
@@ -35,7 +36,6 @@ import numpy as np
 from seqclf.evaluation.design_effect import (
     MIN_KISH,
     WORST_OF_DIFFERENCE,
-    auroc_influence,
     average_precision_influence,
     design_effect,
     effective_groups,
@@ -70,8 +70,8 @@ class RowPredictions(NamedTuple):
 class MetricComparison(JsonResult):
     """A metric of the model and of the baseline on the same rows, and the 95 % interval of their difference.
 
-    `metric`: `average_precision`, `auroc` (the macro mean), `recall_at_equal_alerts`, `accuracy`, or `recall` (the
-    macro mean). Where rows come in groups and `too_few_groups` decide the metric, nothing is known: -1 to 1.
+    `metric`: `average_precision`, `recall_at_equal_alerts`, `accuracy`, or `recall` (the macro mean). Where rows come
+    in groups and `too_few_groups` decide the metric, nothing is known: -1 to 1.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"too_few_groups"})
@@ -105,11 +105,9 @@ class MetricComparison(JsonResult):
         return not self.is_worse and not self.can_be_shown and min(self.model, self.baseline) >= NEARLY_PERFECT
 
 
-def deciding_metric(positive: object | None, monitor: str) -> str:
-    """Return the metric that decides between two models. `positive`: the positive label, None without one."""
-    if monitor == "accuracy":
-        return monitor
-    return "auroc" if positive is None else "average_precision"
+def deciding_metric(monitor: str) -> str:
+    """Return the metric that decides between two models. `monitor`: the one that chose the epoch."""
+    return monitor if monitor == "accuracy" else "average_precision"
 
 
 def compare_models(
@@ -126,15 +124,15 @@ def compare_models(
     `labels`: (N,) class numbers. `positive`: number of the positive class, None without one. `monitor`: the metric that
     chose the epoch. `group`: (N,) codes of the groups of the rows, None where each row stands alone.
 
-    With a positive class average precision decides, and else macro AUROC, since they depend on the threshold of neither
-    model. Recall at equal alerts says the same in rows: the recall of the baseline when it alerts on as many rows as
-    the model does. Accuracy decides where it chose the epoch.
+    Average precision decides, since it depends on the threshold of neither model; accuracy, where it chose the epoch.
+    Recall at equal alerts says the same in rows: the recall of the baseline when it alerts on as many rows as the model
+    does.
 
     >>> labels = np.array([0, 1, 2] * 20)
     >>> constant = RowPredictions(np.zeros(60, np.int64), np.zeros((60, 3)))
     >>> first, second, _ = compare_models(labels, RowPredictions(labels, np.eye(3)[labels]), constant)
     >>> first.metric, round(first.difference, 3), first.is_better
-    ('auroc', 0.5, True)
+    ('average_precision', 0.667, True)
     """
     pair = _Pair(labels.astype(np.int64), model, baseline, group, np.random.default_rng(seed))
     comparisons = [*pair.macro_scores()] if positive is None else [*pair.rankings(positive)]
@@ -190,26 +188,27 @@ class _Pair(NamedTuple):
         return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
 
     def macro_scores(self) -> Iterator[MetricComparison]:
-        """Compare macro AUROC, where it is defined, and macro recall."""
+        """Compare the mean average precision over the classes, where it is defined, and macro recall."""
         codes = np.unique(self.labels)
         if len(codes) > 1:
-            yield self.macro_auroc(codes)
+            yield self.mean_average_precision(codes)
         yield self.macro_recall()
 
-    def macro_auroc(self, codes: np.ndarray) -> MetricComparison:
-        """Compare the mean AUROC over the classes `codes`, each against the rest."""
+    def mean_average_precision(self, codes: np.ndarray) -> MetricComparison:
+        """Compare the mean average precision over the classes `codes`, each against the rest."""
         assert self.model.scores is not None and self.baseline.scores is not None, "to be ranked"
         points, influence, most = np.zeros(2), np.zeros(len(self.labels)), []
         for code in codes:
             is_class = self.labels == code
             (of_model, by_model), (of_baseline, by_baseline) = (
-                auroc_influence(is_class, scores[:, code]) for scores in (self.model.scores, self.baseline.scores)
+                average_precision_influence(is_class, scores[:, code])
+                for scores in (self.model.scores, self.baseline.scores)
             )
             points += np.array([of_model, of_baseline]) / len(codes)
             influence += (by_model - by_baseline) / len(codes)
             most.append((of_model - of_baseline, min(is_class.sum(), (~is_class).sum())))
         if self.are_few(*(self.labels == code for code in codes)):
-            return _unknown("auroc", points.tolist())
+            return _unknown("average_precision", points.tolist())
         effect = 1.0
         if self.group is not None:
             share = 1 / np.bincount(self.labels)[self.labels]
@@ -222,7 +221,7 @@ class _Pair(NamedTuple):
             for sign in (1, -1)
         )
         difference = float(points[0] - points[1])
-        return _comparison("auroc", points.tolist(), (difference - half - worst, difference + half + best))
+        return _comparison("average_precision", points.tolist(), (difference - half - worst, difference + half + best))
 
     def rankings(self, positive: int) -> Iterator[MetricComparison]:
         """Compare average precision, and recall at the number of alerts of the model, where they are defined."""

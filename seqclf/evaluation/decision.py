@@ -17,6 +17,7 @@ from seqclf.system.json_result import JsonResult
 RULES = ("min_recall", "min_precision", "max_alerts", "cost")
 GUARANTEED_RULES = ("min_recall", "min_precision", "max_alerts")  # their thresholds are set on held-out rows
 ROUNDS = 20  # over the thresholds of several classes, until none moves
+SEED = 0  # of the row that is drawn from each group
 CERTAIN = 1e-12  # distance from 0 and 1 that a margin is computed with
 
 
@@ -26,10 +27,12 @@ class Guarantee(JsonResult):
 
     With `backed`, new data with at least `rows` such rows keep the `target` with the probability `confidence`.
     Otherwise `needed` is the number of held-out rows that would back it, None if unknown. `conflict`: the targets of
-    several labels exclude each other. `provisional`: the threshold was set on rows that also chose the model.
+    several labels exclude each other. `provisional`: the threshold was set on rows that also chose the model. `unit`:
+    of what new data is counted, and what `rows` and `needed` count: None for rows, "group" or "sequence" where one row
+    is drawn from each group, or from each distinct sequence.
     """
 
-    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"conflict", "provisional"})
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"conflict", "provisional", "unit"})
 
     rule: str
     label: str
@@ -40,6 +43,7 @@ class Guarantee(JsonResult):
     needed: int | None
     conflict: bool | None = None
     provisional: bool | None = None
+    unit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -152,10 +156,14 @@ def choose_decision(
     labels: np.ndarray,
     classes: Sequence[str],
     positive: str | None,
+    group: np.ndarray | None = None,
+    unit: str = "group",
 ) -> Decision:
     """Decision that keeps the targets of `settings` (conf/decision) on new data.
 
     `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `runs.fit.hold_out`).
+    `group`: (N,) codes of their groups, None where each row stands alone: a guarantee counts independent units, so one
+    row of each group counts, for a recall one that has the label. `unit`: see `Guarantee`.
 
     Where the rows are too few to back a target, the decision is the most careful that they allow, and the guarantee
     says `backed: False` and how many rows are `needed`. Where the rows did choose the model (`holdout` of 0,
@@ -172,20 +180,40 @@ def choose_decision(
     if positive is None:
         # The union bound (Bonferroni) needs no independence between the classes.
         confidence_each = 1 - (1 - confidence) / max(1, len(targets))
-        offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each)
+        offsets, guarantees = _choose_offsets(rule, targets, scaled, labels, classes, confidence_each, group)
         guarantees = tuple(replace(guarantee, confidence=confidence) for guarantee in guarantees)
         decision = replace(argmax, rule=rule, offsets=offsets, targets=guarantees)
     else:
         index, target = classes.index(positive), targets[positive]
-        threshold = THRESHOLDS[rule](_margin(scaled, index), labels == index, target, confidence)
+        rows = _counted(rule, labels == index, group)
+        threshold = THRESHOLDS[rule](_margin(scaled, index)[rows], labels[rows] == index, target, confidence)
         guarantee = _guarantee(rule, positive, target, confidence, threshold)
         decision = argmax.with_margin(rule, classes, threshold.value, positive)
         decision = replace(decision, targets=(guarantee,))
+    marks: dict[str, Any] = {}
+    if group is not None and rule in GUARANTEED_RULES:
+        marks["unit"] = unit
     if rule in GUARANTEED_RULES and not uses_holdout(settings, rule):
-        decision = replace(
-            decision, targets=tuple(replace(target, backed=False, provisional=True) for target in decision.targets)
-        )
-    return decision
+        marks |= {"backed": False, "provisional": True}
+    return replace(decision, targets=tuple(replace(target, **marks) for target in decision.targets))
+
+
+def _counted(rule: str, is_label: np.ndarray, group: np.ndarray | None) -> np.ndarray:
+    """Return (N,) bool: rows that set a threshold. `is_label`, `group`: (N,), see `choose_decision`."""
+    counted = np.ones(len(is_label), bool)
+    if group is None or rule not in GUARANTEED_RULES:
+        return counted
+    drawn = is_label if rule == "min_recall" else counted
+    return one_of_each(np.flatnonzero(drawn), group) | ~drawn
+
+
+def one_of_each(rows: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """Return (N,) bool: a random row of each group among `rows`. Equal arguments give equal rows."""
+    shuffled = np.random.default_rng(SEED).permutation(rows)
+    _, first = np.unique(group[shuffled], return_index=True)
+    chosen = np.zeros(len(group), bool)
+    chosen[shuffled[first]] = True
+    return chosen
 
 
 def _guarantee(rule: str, label: str, target: float, confidence: float, threshold: Threshold) -> Guarantee:
@@ -248,6 +276,7 @@ def _choose_offsets(
     labels: np.ndarray,
     classes: Sequence[str],
     confidence: float,
+    group: np.ndarray | None,
 ) -> tuple[tuple[float, ...], tuple[Guarantee, ...]]:
     """Offsets of several classes that keep the target of each label, and their guarantees.
 
@@ -255,13 +284,15 @@ def _choose_offsets(
     with two classes. The thresholds are set in turn until none moves.
     """
     offsets = np.zeros(len(classes))
+    counted = {label: _counted(rule, labels == classes.index(label), group) for label in targets}
     thresholds: dict[str, Threshold] = {}
     for _ in range(ROUNDS):
         before = offsets.copy()
         for label, target in targets.items():
             index = classes.index(label)
             scores = _margin(scaled + offsets, index) - offsets[index]
-            thresholds[label] = THRESHOLDS[rule](scores, labels == index, target, confidence)
+            rows = counted[label]
+            thresholds[label] = THRESHOLDS[rule](scores[rows], labels[rows] == index, target, confidence)
             offsets[index] = -thresholds[label].value
         # Convergence is not guaranteed. After a cycle of `ROUNDS` the check below judges the last thresholds.
         if np.allclose(offsets, before, atol=1e-9):
@@ -269,7 +300,8 @@ def _choose_offsets(
     predicted = (scaled + offsets).argmax(axis=1)
     guarantees = []
     for label, target in targets.items():
-        is_predicted, is_label = predicted == classes.index(label), labels == classes.index(label)
+        index, counts = classes.index(label), counted[label]
+        is_predicted, is_label = (predicted == index) & counts, (labels == index) & counts
         rows = is_label if rule == "min_recall" else is_predicted
         # Checked once more: the other thresholds may have moved since this one was set.
         holds = HOLDS[rule](int((is_predicted & is_label).sum()), int(rows.sum()), target, confidence)

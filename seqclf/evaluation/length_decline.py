@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from seqclf.evaluation.design_effect import WORST_OF_DIFFERENCE, design_effect
 from seqclf.system.json_result import JsonResult
 
 CONFIDENCE = 0.95  # probability that no range of lengths is named where the length does not matter
@@ -39,18 +40,20 @@ def find_length_decline(
     lengths: np.ndarray,
     buckets: Sequence[tuple[int, int]],
     only: int | None = None,
+    group: np.ndarray | None = None,
 ) -> LengthDecline | None:
     """Return the range of the longest sequences whose recall is lowest beyond chance, None if there is none.
 
     Each range from the start of a bucket (but the first) to the longest sequence is compared with all shorter
-    sequences. Recalls are compared within classes, so that a class that is both longer and harder does not count. The
-    interval assumes independent rows.
+    sequences. Recalls are compared within classes, so that a class that is both longer and harder does not count. Where
+    rows come in groups, their counts are divided by a design effect.
 
     Args:
         labels, predicted: (N,) class numbers.
         lengths: (N,) tokens.
         buckets: ranges of lengths, both ends included, from short to long (see `slices.length_buckets`).
         only: the number of the class whose recall matters; None: all classes.
+        group: (N,) codes of the groups of the rows, None where each row stands alone.
 
     Example:
         >>> labels, lengths = np.zeros(200, int), np.repeat([5, 50], 100)
@@ -72,22 +75,31 @@ def find_length_decline(
     declines = [
         decline
         for start in starts
-        if (decline := _compare(labels, predicted, lengths, start, only, z)) is not None and decline.difference_high < 0
+        if (decline := _compare(labels, predicted, lengths, start, only, z, group)) is not None
+        and decline.difference_high < 0
     ]
     return min(declines, key=lambda decline: decline.difference_high, default=None)
 
 
 def _compare(
-    labels: np.ndarray, predicted: np.ndarray, lengths: np.ndarray, start: int, only: int | None, z: float
+    labels: np.ndarray,
+    predicted: np.ndarray,
+    lengths: np.ndarray,
+    start: int,
+    only: int | None,
+    z: float,
+    group: np.ndarray | None,
 ) -> LengthDecline | None:
     """Compare the rows from `start` tokens on with the shorter ones, None where too few share a class."""
     is_long = lengths >= start
     classes = int(labels.max()) + 1
     rows, hits = (
-        np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)])
+        np.stack([np.bincount(labels[side & chosen], minlength=classes) for side in (is_long, ~is_long)]).astype(float)
         for chosen in (np.ones(len(labels), bool), labels == predicted)
     )  # each (2, C): long and shorter sequences
-    shared = (rows > 0).all(axis=0) & (np.arange(classes) == only if only is not None else True)
+    shared = np.asarray((rows > 0).all(axis=0))
+    if only is not None:
+        shared &= np.arange(classes) == only
     rows, hits = rows[:, shared], hits[:, shared]
     if not rows.size or rows.sum(axis=1).min() < MIN_ROWS:
         return None
@@ -95,6 +107,9 @@ def _compare(
     weights = rows.prod(axis=0) / rows.sum(axis=0)
     weights = weights / weights.sum()
     shares = hits / rows
+    if group is not None:
+        effect = _difference_effect(labels == predicted, labels, is_long, shared, rows, shares, weights, group)
+        rows, hits = rows / effect, hits / effect
     recall, shorter = (shares @ weights).tolist()
     centre = (hits + z**2 / 2) / (rows + z**2)
     half = z * np.sqrt(shares * (1 - shares) * rows + z**2 / 4) / (rows + z**2)
@@ -111,3 +126,28 @@ def _compare(
         difference_low=difference - float(np.sqrt(below[0].sum() + above[1].sum())),
         difference_high=difference + float(np.sqrt(above[0].sum() + below[1].sum())),
     )
+
+
+def _difference_effect(
+    right: np.ndarray,
+    labels: np.ndarray,
+    is_long: np.ndarray,
+    shared: np.ndarray,
+    rows: np.ndarray,
+    shares: np.ndarray,
+    weights: np.ndarray,
+    group: np.ndarray,
+) -> float:
+    """Return the design effect of the difference of the recalls of long and of shorter sequences.
+
+    `right`, `labels`, `is_long`, `group`: (N,). `shared`: (C,) bool, the K classes that are compared. `rows`, `shares`:
+    (2, K) of long and of shorter sequences. `weights`: (K,).
+    """
+    counted = shared[labels]
+    place, side = (np.cumsum(shared) - 1)[labels[counted]], (~is_long[counted]).astype(np.int64)
+    share = weights[place] / rows[side, place]
+    influence = (right[counted] - shares[side, place]) * share * np.where(side == 0, 1, -1)
+    groups = int(group.max()) + 1
+    by_side = np.bincount(group[counted] * 2 + side, share, groups * 2).reshape(groups, 2)
+    # Both sides of a group may be hard or easy, independently of each other at worst.
+    return design_effect(influence, share**2, group[counted], (by_side**2).sum(axis=1), WORST_OF_DIFFERENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from seqclf.evaluation.calibration import (
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.group_scores import GroupScores, group_scores
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
 from seqclf.evaluation.metrics import (
@@ -31,8 +32,12 @@ from seqclf.evaluation.metrics import (
     confusion_metrics,
 )
 from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
+from seqclf.evaluation.target_results import TargetResult, target_results
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_MISTAKES = 20  # shown in a report
 
@@ -41,7 +46,8 @@ class SplitOutputs(NamedTuple):
     """Rows of a split that a model was run on.
 
     `logits`: (N, C). `labels`, `lengths` (tokens before truncation): (N,) int64. `truncated`: (N,) bool. `groups`: (N,)
-    keys, equal for rows of one group, None where each row stands alone.
+    keys, equal for rows of one group, None where each row stands alone. `group_names`: (N,) of `data.group`, null where
+    a row has none; None where the groups are equal sequences.
     """
 
     logits: np.ndarray
@@ -49,6 +55,7 @@ class SplitOutputs(NamedTuple):
     lengths: np.ndarray
     truncated: np.ndarray
     groups: np.ndarray | None = None
+    group_names: pa.Array | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,13 +74,17 @@ class MajorityMetrics(JsonResult):
 class SplitMetrics(ClassificationMetrics):
     """Metrics of a split with their slices, intervals and alarms: a block of metrics.json.
 
-    `length_decline`: the longest sequences, where their recall is lower than that of shorter ones beyond chance.
-    `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they flatter it.
+    `groups`: those of the rows, None where each row stands alone. `length_decline`: the longest sequences, where their
+    recall is lower than that of shorter ones beyond chance. `targets`: what became of those of the decision, None
+    without any. `used_for`: choices that these rows made about the model (epoch, threshold, temperature), so that they
+    flatter it.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = ClassificationMetrics.OMIT_NONE | {
+        "groups",
         "intervals",
         "length_decline",
+        "targets",
         "used_for",
     }
 
@@ -82,7 +93,9 @@ class SplitMetrics(ClassificationMetrics):
     intervals: MetricIntervals | None = None
     alarms: list[Alarm]
     majority: MajorityMetrics
+    groups: GroupScores | None = None
     length_decline: LengthDecline | None = None
+    targets: list[TargetResult] | None = None
     used_for: list[str] | None = None
 
 
@@ -143,8 +156,9 @@ class RunMetrics:
 
     `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
     the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share. `no_baseline`: why
-    there is no baseline. `next_step`: the most useful thing to do next, as a sentence. `halting`: accuracy against
-    tokens read, for a network that may halt before the end of a sequence.
+    there is no baseline. `not_yet`: reasons against the use of the model (see `readiness`). `next_step`: the most
+    useful thing to do next, as a sentence. `halting`: accuracy against tokens read, for a network that may halt before
+    the end of a sequence.
     """
 
     splits: Mapping[str, SplitMetrics]
@@ -157,6 +171,7 @@ class RunMetrics:
     leaks: LeakReport
     holdout_rows: int
     trained_steps: int
+    not_yet: list[str] = field(default_factory=list)
     halting: TokensCurve | None = None
 
     def to_dict(self) -> JsonObject:
@@ -165,6 +180,7 @@ class RunMetrics:
             **{split: metrics.to_dict() for split, metrics in self.splits.items()},
             **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
             **({} if self.no_baseline is None else {"no_baseline": self.no_baseline}),
+            "not_yet": self.not_yet,
             "next": self.next_step,
             "decision": self.decision.to_dict(),
             **({} if self.halting is None else {"halting": self.halting.to_dict()}),
@@ -205,12 +221,12 @@ def evaluate_split(
     )
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
     by_length = slices_by_length(predictions, outputs.lengths)
+    group = group_codes(outputs.groups)
     intervals = decline = None
     if with_intervals:
         only = None if positive is None else classes.index(positive)
         buckets = [(part.low, part.high) for part in by_length]
-        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only)
-        group = group_codes(outputs.groups)
+        decline = find_length_decline(labels, predictions.predicted, outputs.lengths, buckets, only, group)
         intervals = metric_intervals(labels, predictions.predicted, predictions.probabilities, classes, positive, group)
     auroc = None if intervals is None or intervals.positive is None else intervals.positive.auroc
     targets, argmax = threshold_labels(decision, positive), None
@@ -225,7 +241,19 @@ def evaluate_split(
         # With a target, a lower accuracy than that of the majority class is intended.
         alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax),
         majority=majority_metrics(metrics, len(labels)),
+        groups=(
+            None
+            if group is None
+            else group_scores(
+                labels,
+                predictions.predicted,
+                group,
+                outputs.group_names,
+                None if positive is None else classes.index(positive),
+            )
+        ),
         length_decline=decline,
+        targets=target_results(decision, labels, predictions.predicted, classes, group) or None,
         used_for=used_for,
     )
 

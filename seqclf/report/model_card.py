@@ -15,7 +15,7 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
-from seqclf.report.score_table import BETWEEN, score_table
+from seqclf.report.score_table import between_note, group_rows, group_sentence, score_table
 from seqclf.report.verdict import verdict_of
 
 MAX_FIELDS = 40
@@ -100,15 +100,28 @@ def _verdict(
     judged = metrics[split]
     baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
     decision = Decision.from_dict(manifest["decision"])
-    verdict = verdict_of(judged, split, decision, baseline, run_metrics.get("no_baseline"), run_metrics.get("next"))
+    verdict = verdict_of(
+        judged,
+        split,
+        decision,
+        baseline,
+        run_metrics.get("no_baseline"),
+        run_metrics.get("next"),
+        run_metrics.get("not_yet"),
+    )
     parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
         parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
     headings, rows = score_table(metrics, baseline)
     parts += [_plain(verdict.counts), _table(["", *headings], rows)]
-    if judged.intervals is not None:
-        parts.append(BETWEEN)
+    if (note := between_note(judged)) is not None:
+        parts.append(note)
+    if judged.groups is not None:
+        parts.append(group_sentence(judged.groups))
+        if judged.groups.worst:
+            headings, rows = group_rows(judged.groups, positive)
+            parts.append(_table(headings, rows))
     by_length = [
         [f"{part.low} to {part.high}", part.rows, score((part.positive or part).recall)] for part in judged.by_length
     ]

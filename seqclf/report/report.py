@@ -24,10 +24,11 @@ class Report:
     """Everything that a report shows.
 
     `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported. Epochs count from 0 here, as in
-    metrics.csv. `no_baseline` and `next_step`: see `RunMetrics`. `created`: time of the report. `sources`: where the
-    rows of each split come from. `counts`: rows and refusals of the splits, as the data was prepared. `holdout_rows`:
-    validation rows that only set the threshold, and are in no split. `bundle`: folder of the bundle that was evaluated.
-    `halting`: accuracy against tokens read, for a network that may halt before the end of a sequence.
+    metrics.csv. `no_baseline`, `not_yet` and `next_step`: see `RunMetrics`, None where the split alone tells.
+    `created`: time of the report. `sources`: where the rows of each split come from. `counts`: rows and refusals of the
+    splits, as the data was prepared. `holdout_rows`: validation rows that only set the threshold, and are in no split.
+    `bundle`: folder of the bundle that was evaluated. `halting`: accuracy against tokens read, for a network that may
+    halt before the end of a sequence.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Report:
     baseline: BaselineMetrics | None = None
     no_baseline: str | None = None
     next_step: str | None = None
+    not_yet: list[str] | None = None
     calibration: Calibration | None = None
     history: Sequence[Mapping[str, Any]] = ()
     best_epoch: int | None = None
@@ -65,7 +67,13 @@ class Report:
     def verdict(self) -> Verdict:
         """The verdict in sentences."""
         return verdict_of(
-            self.metrics, self.split, self.evaluation.decision, self.baseline, self.no_baseline, self.next_step
+            self.metrics,
+            self.split,
+            self.evaluation.decision,
+            self.baseline,
+            self.no_baseline,
+            self.next_step,
+            self.not_yet,
         )
 
     @property

@@ -9,6 +9,7 @@ from rich.cells import cell_len, set_cell_size
 
 from seqclf.documents.formatting import NO_VALUE, score, shortened
 from seqclf.documents.terminal import MAX_CLASSES, console
+from seqclf.evaluation.group_scores import GroupScores
 from seqclf.evaluation.intervals import Interval
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
@@ -17,6 +18,11 @@ from seqclf.report.verdict import Verdict
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
     "scores, also where no row went wrong, and are therefore wide where rows are few."
+)
+BETWEEN_GROUPS = (
+    "Between: 95% confidence intervals of the scores on new groups of this kind. Rows of one group count for less than "
+    "independent ones, as far as they are right or wrong together. There is no interval where a class lies in one "
+    "group, or nearly so."
 )
 MIN_LABEL_CHARACTERS = 4  # in the table of scores, however narrow the terminal is
 MAX_LABEL_CHARACTERS = 20  # in the name of a metric and in the heading of the majority class
@@ -75,6 +81,37 @@ def score_table(
     return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
 
 
+def between_note(metrics: SplitMetrics) -> str | None:
+    """Return what the intervals in the table of scores say, None without any."""
+    if metrics.intervals is None:
+        return None
+    return BETWEEN if metrics.groups is None else BETWEEN_GROUPS
+
+
+def group_sentence(groups: GroupScores) -> str:
+    """Return how many groups were sampled, and whether they are few."""
+    if groups.unit == "sequence":
+        return f"Equal sequences count as one: {groups.count:,} are different."
+    few = "; so few that the intervals say little" if groups.are_few else ""
+    equal = "" if groups.effective > 0.9 * groups.count else f", as many as {groups.effective:,.1f} of equal size"
+    return f"The rows come in {groups.count:,} groups (data.group){equal}{few}."
+
+
+def group_rows(groups: GroupScores, label: str | None) -> tuple[list[str], list[list[str]]]:
+    """Return headings and rows of the table of the worst groups. `label`: the positive one, shortened."""
+
+    def share(hits: int | None, rows: int | None) -> str:
+        return NO_VALUE if not rows or hits is None else score(hits / rows)
+
+    headings = ["group", "accuracy", "rows"]
+    rows = [[shortened(entry.group, 40), share(entry.hits, entry.rows), f"{entry.rows:,}"] for entry in groups.worst]
+    if label is not None:
+        headings[1:1] = [metric_title("recall", label), f"rows of {label}"]
+        for cells, entry in zip(rows, groups.worst, strict=True):
+            cells[1:1] = [share(entry.positive_hits, entry.positive_rows), f"{entry.positive_rows or 0:,}"]
+    return headings, rows
+
+
 def score_columns(headings: Sequence[str]) -> dict[str, str]:
     """Kinds of the columns of a page's table of scores. An interval stays on one line."""
     return {heading: "number interval" if heading == "between" else "number" for heading in headings}
@@ -119,7 +156,8 @@ def show_verdict(
     `baseline`: the order-blind model on the last split.
     """
     console.print("Verdict", style="bold")
-    for sentence in (verdict.result, verdict.comparison, verdict.promise):
+    console.print(verdict.use, style="bold", soft_wrap=True)
+    for sentence in (verdict.result, verdict.comparison, verdict.guarantee):
         if sentence is not None:
             console.print(sentence, soft_wrap=True)
     if verdict.caution is not None:
@@ -131,6 +169,12 @@ def show_verdict(
     recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
     console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
+    if result.groups is not None:
+        console.print(group_sentence(result.groups), soft_wrap=True)
+        if result.groups.worst:
+            _, rows = group_rows(result.groups, None if result.positive is None else result.positive.label)
+            worst = ", ".join(f"{name} {value}" for name, value, *_ in rows[:MAX_CLASSES])
+            console.print(f"{split}, by group, the lowest first: {worst}", soft_wrap=True)
     for alarm in result.alarms:
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
     if verdict.next_step is not None:

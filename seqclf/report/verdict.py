@@ -1,7 +1,7 @@
 """The verdict on a model in sentences: the same ones on the terminal, in reports and in the model card.
 
-They say what the model does, how far to trust that, whether it beats the order-blind baseline, whether the promise of
-its decision holds, and what to do next.
+They say whether to use the model and what it does, how far to trust that, whether it beats the order-blind baseline,
+whether the guarantee of its decision holds, and what to do next.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import Interval, PositiveIntervals
-from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
+from seqclf.evaluation.metrics import metric_title
+from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 
 SCALES = (100, 1000, 10_000)  # of counts in sentences
@@ -33,35 +35,54 @@ COUNTED = {  # rows that a guarantee rests on
     "min_precision": "alerts",
     "max_alerts": "rows",
 }
+UNITS = {  # what is counted where one row is drawn from each, and the rows that are drawn
+    ("group", "min_recall"): ("groups with {label}", "one row of {label} drawn from each group"),
+    ("group", "min_precision"): ("groups with an alert", "one row drawn from each group"),
+    ("group", "max_alerts"): ("groups", "one row drawn from each group"),
+    ("sequence", "min_recall"): ("different sequences of {label}", "each counted once"),
+    ("sequence", "min_precision"): ("different sequences with an alert", "each counted once"),
+    ("sequence", "max_alerts"): ("different sequences", "each counted once"),
+}
+STATUS = {
+    MET: "met",
+    WITHIN_CHANCE: "below the target, which chance explains",
+    BROKEN: "BROKEN, which chance does not explain",
+    None: "unknown",
+}
 
 
-def promise(decision: Decision, metrics: ClassificationMetrics, split: str) -> str | None:
-    """A sentence for each target of a decision: what backs it, and what the metrics of a split come to.
+def guarantees(decision: Decision, metrics: SplitMetrics, split: str) -> str | None:
+    """A sentence for each target of a decision: what backs it, and what became of it on a split.
 
     None for a decision without targets.
     """
-    sentences = []
+    sentences, results = [], {(entry.rule, entry.label): entry for entry in metrics.targets or ()}
     for guarantee in decision.targets:
         target = TARGETS[guarantee.rule].format(label=guarantee.label, target=guarantee.target)
         if guarantee.rule == "cost":
             sentences.append(f"Its threshold has {target}, on {guarantee.rows:,} validation rows.")
             continue
         evidence = _evidence(guarantee, joint=len(decision.targets) > 1)
-        opening = "Promise kept" if guarantee.backed else "Promise NOT backed"
-        sentences.append(f"{opening}: {target} ({evidence}); on {split} {_achieved(guarantee, metrics)}.")
+        opening = "Guarantee" if guarantee.backed else "Guarantee NOT backed"
+        achieved = _achieved(results.get((guarantee.rule, guarantee.label)))
+        sentences.append(f"{opening}: {target} ({evidence}); on {split} {achieved}.")
     return " ".join(sentences) or None
 
 
 def _evidence(guarantee: Guarantee, joint: bool) -> str:
     """Why a target is guaranteed, or why not. `joint`: it is one of several."""
-    rows = COUNTED[guarantee.rule].format(label=guarantee.label)
+    rows, drawn = COUNTED[guarantee.rule], None
+    if guarantee.unit is not None:
+        rows, drawn = UNITS[guarantee.unit, guarantee.rule]
+    rows = rows.format(label=guarantee.label)
     if guarantee.conflict:
         return "it cannot hold together with the others"
     if guarantee.provisional:
         return "its threshold is set on rows that also chose the model"
     if guarantee.backed:
         together = ", together with the others" if joint else ""
-        return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more"
+        of_each = "" if drawn is None else f", {drawn.format(label=guarantee.label)}"
+        return f"{guarantee.confidence:.0%} sure{together}, on {guarantee.rows:,} new {rows} or more{of_each}"
     hint = ""
     if guarantee.needed:
         enough = guarantee.needed <= guarantee.rows
@@ -71,17 +92,13 @@ def _evidence(guarantee: Guarantee, joint: bool) -> str:
     return f"{guarantee.rows:,} held-out {rows} are too few{hint}"
 
 
-def _achieved(guarantee: Guarantee, metrics: ClassificationMetrics) -> str:
-    """The metric that a rule is about."""
-    label = guarantee.label
-    if guarantee.rule == "min_recall":
-        value = metrics.recall_by_class[label]
-    elif guarantee.rule == "min_precision":
-        value = metrics.precision_by_class[label]
-    else:
-        column = list(metrics.support_by_class).index(label)
-        value = sum(row[column] for row in metrics.confusion) / metrics.rows
-    return "unknown" if value is None else f"{value:.1%}"
+def _achieved(result: TargetResult | None) -> str:
+    """The share that a target is about, and what became of it."""
+    if result is None or result.value is None:
+        return STATUS[None]
+    if result.status == MET:
+        return f"{result.value:.1%}, met"
+    return f"{result.value:.1%} ({result.low:.1%} to {result.high:.1%}), {STATUS[result.status]}"
 
 
 IGNORES_ORDER = "a model that ignores the order"
@@ -92,16 +109,18 @@ NEXT = "Next: "
 class Verdict(NamedTuple):
     """Sentences of a verdict. Those that do not apply are None.
 
+    `use`: whether to use the model, and what speaks against it, from the rules of the alarms.
     `lengths`: the longest sequences, where the recall falls with the length. `caution`: the rows also made choices
-    about the model. `promise`: whether the targets of the decision are backed. `counts`: the rows that the verdict
+    about the model. `guarantee`: whether the targets of the decision are backed. `counts`: the rows that the verdict
     rests on, a sentence of its own for tables.
     """
 
+    use: str
     result: str
     lengths: str | None
     caution: str | None
     comparison: str | None
-    promise: str | None
+    guarantee: str | None
     next_step: str | None
     counts: str
 
@@ -112,11 +131,11 @@ class Verdict(NamedTuple):
 
     @property
     def answers(self) -> dict[str, str]:
-        """All sentences but the result, by the question that each answers."""
+        """All sentences but the first two, by the question that each answers."""
         answers = {
             "Does it beat the baseline?": self.comparison,
             "Does the length matter?": self.lengths,
-            "Does the promise hold?": self.promise,
+            "Does the guarantee hold?": self.guarantee,
             "Are the scores independent?": self.caution,
             "What to do next?": None if self.next_step is None else capitalized(self.next_step.removeprefix(NEXT)),
         }
@@ -135,18 +154,23 @@ def verdict_of(
     baseline: BaselineMetrics | None = None,
     no_baseline: str | None = None,
     next_step: str | None = None,
+    not_yet: Sequence[str] | None = None,
 ) -> Verdict:
     """Return the verdict on a model that is judged by the metrics of a split.
 
-    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`.
+    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`. `not_yet`: what speaks
+    against its use, by default what the split alone tells (see `evaluation.readiness`).
     """
+    if not_yet is None:
+        not_yet = reasons_against(metrics, decision, split)
     result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
+        use=f"Use it: not yet, because {'; '.join(not_yet)}." if not_yet else "Use it: yes.",
         result=result,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
         comparison=comparison_result(baseline, no_baseline),
-        promise=promise(decision, metrics, split),
+        guarantee=guarantees(decision, metrics, split),
         next_step=None if next_step is None else NEXT + next_step,
         counts=row_counts(metrics, split),
     )
@@ -233,6 +257,8 @@ def length_result(metrics: SplitMetrics) -> str | None:
 def row_counts(metrics: SplitMetrics, split: str) -> str:
     """The rows that the metrics rest on."""
     rows = f"The {split} split has {metrics.rows:,} sequences"
+    if metrics.groups is not None and metrics.groups.unit == "group":
+        rows += f" in {metrics.groups.count:,} groups"
     positive = metrics.positive
     if positive is None:
         return f"{rows} of {sum(count > 0 for count in metrics.support_by_class.values())} classes."
@@ -277,6 +303,11 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
     first, *others = baseline.comparison
     other = f"{IGNORES_ORDER} ({baseline.model})"
     metric = metric_title(first.metric)
+    if first.too_few_groups:
+        return (
+            f"It is not judged against {other}: a class lies in one group, or nearly so ({metric} {first.model:.3f} "
+            f"against {first.baseline:.3f})."
+        )
     low, high = f"{first.low:.3f}", f"{first.high:.3f}"
     if first.is_better:
         verdict = f"It beats {other} by {first.difference:.3f} {metric} ({low} to {high})."

@@ -14,6 +14,7 @@ import torch
 
 from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.config.targets import Config
+from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -21,6 +22,7 @@ from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import choose_decision, uses_holdout
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.recommendation import Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineCandidate,
@@ -37,10 +39,12 @@ from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.report.verdict import halting_sentence, verdict_of
 from seqclf.runs.export import write_bundle
+from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
 from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
+from seqclf.system.run_folder import PREDICTIONS
 from seqclf.training.loggers.run_logger import FinishedRun, RunLogger
 from seqclf.training.module import SequenceTask
 from seqclf.training.options import TrainConfig
@@ -100,11 +104,12 @@ THRESHOLD = "threshold"  # name of the split of held-out validation rows
 class RunVerdict(NamedTuple):
     """Metrics of the `split` that a run is judged by, its bundle and the largest error of the exported model.
 
-    The last two are None without an export.
+    The last two are None without an export. `not_yet`: reasons against the use of the model.
     """
 
     split: str
     metrics: SplitMetrics
+    not_yet: list[str]
     bundle: Path | None
     parity: float | None
 
@@ -121,7 +126,7 @@ def evaluate_and_export(
     *,
     prints_verdict: bool,
 ) -> RunVerdict:
-    """Evaluate a task, export it, and write metrics.json, report and logs.
+    """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
     `prints_verdict`: print the scores and what they mean.
     """
@@ -139,6 +144,7 @@ def evaluate_and_export(
     baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
     evaluation = _with_baseline_alarm(evaluation, baseline, training)
     result = evaluation.metrics[split]
+    not_yet = reasons_against(result, evaluation.decision, split, is_apart=dataset.leaks.is_apart(split))
     temperature = fit_temperature(held_out.logits, held_out.labels)
     metrics = RunMetrics(
         splits=evaluation.metrics,
@@ -146,6 +152,7 @@ def evaluate_and_export(
         calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
         baseline=baseline,
         no_baseline=no_baseline,
+        not_yet=not_yet,
         next_step=next_step(result, split, evaluation.decision, baseline, training),
         data=dataset.report,
         leaks=dataset.leaks,
@@ -155,7 +162,7 @@ def evaluate_and_export(
     )
     write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
     if prints_verdict:
-        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step)
+        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step, not_yet)
         show_verdict(verdict, evaluation.metrics, baseline)
         if halting is not None:
             console.print(halting_sentence(halting, split))
@@ -163,6 +170,11 @@ def evaluate_and_export(
     if bundle is not None:
         parity = write_bundle(task, bundle, metrics.to_dict()).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
+    with progress.stage("writing the predictions"):
+        evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
+        evaluated |= {THRESHOLD: held_out} if THRESHOLD in batches.splits else {}
+        labels = typed_labels(dataset.classes, dataset.schema.label_type)
+        write_predictions(run / PREDICTIONS, batches.splits, evaluated, evaluation.decision, dataset.classes, labels)
     with progress.stage("explaining the worst errors"):
         mistakes = run_mistakes(dataset, evaluation, bundle)
     report_file: Path | None = run / "report.html"
@@ -187,7 +199,7 @@ def evaluate_and_export(
                 bundle=bundle,
             )
         )
-    return RunVerdict(split, result, bundle, parity)
+    return RunVerdict(split, result, not_yet, bundle, parity)
 
 
 def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
@@ -216,7 +228,15 @@ def _evaluate(
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     settings = config.decision.model_dump()
     with progress.stage("choosing the decision threshold"):
-        decision = choose_decision(settings, held_out.logits, held_out.labels, dataset.classes, dataset.positive)
+        decision = choose_decision(
+            settings,
+            held_out.logits,
+            held_out.labels,
+            dataset.classes,
+            dataset.positive,
+            group_codes(held_out.groups),
+            "sequence" if held_out.group_names is None else "group",
+        )
     used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting threshold"] if halts else [])]}
     metrics = {
         split: evaluate_split(
@@ -241,7 +261,8 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
         return SplitOutputs(np.empty((0, classes), np.float32), rows.labels, lengths, np.empty(0, bool))
     with progress.stage(f"evaluating on {split}", total=len(rows.labels), unit="rows"):
         labels, logits = predict_logits(task, batches.evaluation_loader(split))
-    return SplitOutputs(logits, labels, lengths, truncated=lengths > rows.sequences.lengths, groups=rows.groups)
+    truncated = lengths > rows.sequences.lengths
+    return SplitOutputs(logits, labels, lengths, truncated, rows.groups, rows.group_names)
 
 
 def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
@@ -271,7 +292,7 @@ def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> 
     model = RowPredictions(evaluation.predicted[rows], evaluation.probabilities[rows])
     group = group_codes(None if outputs.groups is None else outputs.groups[rows])
     # Validation chooses, by the metric that decides: test would flatter the chosen model, another metric this one.
-    metric = deciding_metric(dataset.positive, config.monitor)
+    metric = deciding_metric(config.monitor)
     chosen, on_validation, on_last = (
         scores.best_model(metric),
         *(scores.values(metric, name) for name in (scores.judge, split)),

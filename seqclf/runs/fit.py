@@ -21,18 +21,18 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config, package_of, targets
-from seqclf.data.splitting.assignment import assign
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, subset
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.decision import parse_rule, uses_holdout
+from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
-from seqclf.system.run_folder import is_resumed, run_outputs
+from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
 from seqclf.training.check_targets import build_callbacks
@@ -50,17 +50,13 @@ from seqclf.training.structure_schedule import StructureSchedule
 
 # Holdout: validation rows for the threshold of a guarantee, used for neither the epoch nor the settings.
 
-# Not the seed of the run: a search compares runs of different seeds, which must hold out the same rows.
-SEED = 0
-
 
 def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[Dataset, Split | None]:
     """Return the dataset without the validation rows that are held out, and those rows.
 
     `settings`: of conf/decision. `rule`: the decision rule. The rows are a stratified share, and the only row of a
-    class stays in validation. A group that `data.split.by` keeps together contributes one row, and its other rows are
-    not used: a guarantee counts independent rows, and those of a group are not. The rows are None if the rule
-    guarantees nothing or the share is 0. They are None for a provisional decision (`settings["provisional"]`) too,
+    class stays in validation, and groups stay together. The rows are None if the rule guarantees nothing or the share
+    is 0. They are None for a provisional decision (`settings["provisional"]`) too,
     which leaves the same rows out of validation but does not see them.
     """
     if not uses_holdout({**settings, "provisional": False}, rule):
@@ -68,24 +64,8 @@ def hold_out(dataset: Dataset, settings: Mapping[str, Any], rule: str) -> tuple[
     validation = dataset.splits["validation"]
     held_out = holdout_rows(validation.labels, settings["holdout"], validation.groups)
     remaining = subset(validation, np.flatnonzero(~held_out))
-    rows = np.flatnonzero(held_out)
-    if validation.groups is not None:
-        rows = one_of_each(rows, validation.groups)
-    holdout = None if settings["provisional"] else subset(validation, rows)
+    holdout = None if settings["provisional"] else subset(validation, np.flatnonzero(held_out))
     return replace(dataset, splits={**dataset.splits, "validation": remaining}), holdout
-
-
-def holdout_rows(labels: np.ndarray, share: float, groups: np.ndarray | None = None) -> np.ndarray:
-    """Return (N,) bool, True for held-out rows, with groups kept together. Equal arguments give equal rows."""
-    shares = {"validation": 1 - share, "threshold": share}
-    return assign(labels, shares, "random" if groups is None else "group", groups, SEED) == 1
-
-
-def one_of_each(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return a random row of each group among `rows`, ascending."""
-    shuffled = np.random.default_rng(SEED).permutation(rows)
-    _, first = np.unique(groups[shuffled], return_index=True)
-    return np.sort(shuffled[first])
 
 
 # The callback of a debug choice that watches a usual training.
@@ -107,8 +87,9 @@ class TrainResult(JsonResult):
     """The JSON line of `train`.
 
     `split`: the one that the model is judged by, with its main metrics. `independent`: its rows chose nothing about the
-    model, and share no group and no time with the splits before. `bundle` and `parity`, the largest error of the
-    exported model, are None without an export.
+    model, and share no group and no time with the splits before. `use`: nothing speaks against using it (the alarms,
+    the guarantee, the rows). `bundle` and `parity`, the largest error of the exported model, are None without an
+    export.
     """
 
     run: str
@@ -116,6 +97,7 @@ class TrainResult(JsonResult):
     bundle: str | None
     split: str
     independent: bool
+    use: bool
     loss: float
     accuracy: float
     recall: float
@@ -219,6 +201,7 @@ def train(
         bundle=None if verdict.bundle is None else str(verdict.bundle),
         split=verdict.split,
         independent=not verdict.metrics.used_for and dataset.leaks.is_apart(verdict.split),
+        use=not verdict.not_yet,
         **{name: round(getattr(verdict.metrics, name), 6) for name in MAIN_METRICS},
         parity=verdict.parity,
         train_s=round(trained_s, 2),
@@ -334,7 +317,7 @@ def _open_run(config: Config, dataset: Dataset, run: Path, task: SequenceTask, t
 def clear_run_folder(config: Config, dataset: Dataset, run: Path) -> None:
     """Delete stale outputs of an earlier run, and write what is known before training."""
     resumed = is_resumed(run, config["checkpoint"])
-    stale = ("metrics.json", "report.html", "bundle") if resumed else run_outputs(run)
+    stale = RESULTS if resumed else run_outputs(run)
     for name in ("quarantine.jsonl", *stale):
         if (run / name).is_dir():
             shutil.rmtree(run / name)

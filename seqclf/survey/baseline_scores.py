@@ -43,9 +43,10 @@ class BaselineScores(JsonResult):
 
     def values(self, metric: str, split: str) -> dict[str, float]:
         """Return a metric of each model on a split, 0 where it is not defined. `metric`: see `deciding_metric`."""
+        is_of_label = metric == "average_precision"  # of the positive label, if there is one
         blocks = {name: by_split[split] for name, by_split in self.models.items()}
         return {
-            name: float(getattr(block.positive if metric == "average_precision" else block, metric, None) or 0.0)
+            name: float(getattr((block.positive if is_of_label else None) or block, metric) or 0.0)
             for name, block in blocks.items()
         }
 
@@ -130,7 +131,7 @@ def _score_baseline(dataset: Dataset) -> ScoredBaseline:
         {name: _predictions(by_split[last].astype(precision)) for name, by_split in fitted.items()},
     )
     scores = BaselineScores(model="", models=models)
-    best = scores.best_model(deciding_metric(dataset.positive, monitor=""))
+    best = scores.best_model(deciding_metric(monitor=""))
     return ScoredBaseline(replace(scores, model=best), rows)
 
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from seqclf.documents.formatting import NO_VALUE, number, plain_number
+from seqclf.documents.formatting import NO_VALUE, label_text, number, plain_number
 from seqclf.evaluation.metrics import ClassificationMetrics, metric_title
 from seqclf.survey.class_counts import ClassCounts
 from seqclf.survey.fields import ChannelSpread
+from seqclf.survey.guarantees import GuaranteeSurvey
 from seqclf.survey.lengths import LimitTrial
 from seqclf.survey.survey import DatasetSurvey
 
 MAJORITY = "majority class"
 SPREAD_HEADINGS = ("range", "within", "p95/p5", "between")  # of the cells of `spread_cells`
+UNITS = {"row": "rows", "group": "groups", "sequence": "different sequences"}
 POSITIVE_METRICS = ("recall", "average_precision", "auroc")
 
 
@@ -31,6 +33,42 @@ def imbalance(survey: DatasetSurvey) -> float | None:
 def last_split(survey: DatasetSurvey) -> str:
     """Return the name of the split that the baseline is judged by."""
     return list(survey.rows)[-1]
+
+
+def guarantee_sentence(guarantees: GuaranteeSurvey) -> str:
+    """Say how many held-out rows of a label a guaranteed recall needs."""
+    needed = [f"{count} for {recall}" for recall, count in guarantees.needed.items() if count]
+    return (
+        f"to guarantee the recall of a class (decision.min_recall, {100 * guarantees.confidence:g}% sure), validation "
+        f"must hold out enough of its {UNITS[guarantees.unit]}: {', '.join(needed)}"
+    )
+
+
+def guarantee_rows(survey: DatasetSurvey) -> list[list[str]]:
+    """Return label, held-out units and whether they are enough for each recall: of two labels those of the positive."""
+    if survey.guarantees is None:
+        return []
+    needed = survey.guarantees.needed
+    return [
+        [
+            label_text(entry.label, 40),
+            number(entry.held_out),
+            *(
+                "enough" if backed else _lacking(needed[recall], entry.held_out)
+                for recall, backed in entry.backed.items()
+            ),
+        ]
+        for entry in survey.guarantees.labels
+        if survey.positive in (None, entry.label)
+    ]
+
+
+def guarantee_headings(guarantees: GuaranteeSurvey) -> list[str]:
+    return ["class", f"held-out {UNITS[guarantees.unit]}", *(f"for {recall}" for recall in guarantees.needed)]
+
+
+def _lacking(needed: int | None, held_out: int) -> str:
+    return "too few" if needed is None else f"{needed - held_out} too few"
 
 
 def truncation_text(survey: DatasetSurvey) -> str:

@@ -174,6 +174,7 @@ def write_page(survey: DatasetSurvey, path: Path) -> None:
         "warnings": warning_lines(survey.warnings, MAX_WARNINGS),
         "imbalance": content.imbalance(survey),
         "class_table": _class_table(survey),
+        **_guarantee_context(survey),
         "padding": survey.batches,
         "padding_table": _padding_table(survey),
         "is_cut": any(survey.truncation.cut_rows.values()),
@@ -209,6 +210,19 @@ def _class_table(survey: DatasetSurvey) -> Table:
         rows.append([label, bar(counts.share / largest_share), percent(counts.share), *rows_by_split])
     columns = {"class": "text", "": "bar", "share": "number", **dict.fromkeys(splits, "number")}
     return Table(columns, limited_rows(rows, MAX_ROWS))
+
+
+def _guarantee_context(survey: DatasetSurvey) -> dict[str, Any]:
+    if survey.guarantees is None:
+        return {"guarantee_table": None}
+    first, *others = content.guarantee_headings(survey.guarantees)
+    rows = limited_rows(content.guarantee_rows(survey), MAX_ROWS)
+    sentence = content.guarantee_sentence(survey.guarantees)
+    return {
+        "guarantee_table": Table({first: "text", **dict.fromkeys(others, "number")}, rows),
+        "guarantee_sentence": sentence[0].upper() + sentence[1:],
+        "holdout": survey.guarantees.holdout,
+    }
 
 
 def _length_context(survey: DatasetSurvey) -> dict[str, Any]:
@@ -383,4 +397,8 @@ def _baseline_context(survey: DatasetSurvey) -> dict[str, Any]:
 def _split_table(survey: DatasetSurvey) -> Table:
     headings = {"used": "rows", "refused": "refused", "truncated": "cut", "tokens": "tokens"}
     rows = [[split, *(number(getattr(counts, key)) for key in headings)] for split, counts in survey.rows.items()]
-    return Table({"split": "text", **dict.fromkeys(headings.values(), "number")}, rows)
+    columns = {"split": "text", **dict.fromkeys(headings.values(), "number")}
+    if survey.groups is not None:
+        columns["groups"] = "number"
+        rows = [[*row, number(count)] for row, count in zip(rows, survey.groups.values(), strict=True)]
+    return Table(columns, rows)

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,10 +21,11 @@ from seqclf.data.schema.cell_types import MISSING_WORDS
 from seqclf.data.schema.schema import Field
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.dataset import Dataset, data_title
-from seqclf.data.storage.store import SplitCounts
+from seqclf.data.storage.store import Split, SplitCounts
 from seqclf.survey.baseline_scores import BaselineScores, score_baseline, score_single_fields
 from seqclf.survey.class_counts import ClassCounts, count_classes
 from seqclf.survey.fields import FieldStatistics, measure_field
+from seqclf.survey.guarantees import GuaranteeSurvey
 from seqclf.survey.lengths import (
     LengthStatistics,
     PaddingSurvey,
@@ -253,11 +255,12 @@ MAX_WARNINGS, MAX_WARNING_CHARACTERS = 10, 200  # of the summary; the data file 
 class DatasetSurvey:
     """Everything that `describe` shows of a dataset.
 
-    `rows`: counts by split. `ignored`: columns that no field reads. `leaks`: counts of what splits share. `columns`:
-    target leakage of the ignored columns. `tokens` and `values`: by field, rates of its values, or the distributions of
-    its channels. `single_field_recall`: the result of `score_single_fields`. `baseline` and
-    `single_field_recall` are None, and `columns` is empty, in a survey without a baseline. `warnings`: one line for
-    each problem.
+    `rows`: counts by split. `groups`: number of different groups by split, None without `data.group`. `ignored`:
+    columns that no field reads. `leaks`: counts of what splits share. `columns`: target leakage of the ignored columns.
+    `tokens` and `values`: by field, rates of its values, or the distributions of its channels. `single_field_recall`:
+    the result of `score_single_fields`. `baseline` and `single_field_recall` are None, and `columns` is empty, in a
+    survey without a baseline. `guarantees`: None unless `describe` makes the survey. `warnings`: one line for each
+    problem.
     """
 
     name: str
@@ -275,6 +278,8 @@ class DatasetSurvey:
     single_field_recall: dict[str, float] | None = None
     warnings: list[str] = field(default_factory=list)
     examples: list[ExampleRow] = field(default_factory=list)
+    groups: dict[str, int] | None = None
+    guarantees: GuaranteeSurvey | None = None
     tokens: dict[str, TokenRates] = field(default_factory=dict)
     values: dict[str, dict[str, ValueDistribution]] = field(default_factory=dict)
 
@@ -286,6 +291,7 @@ class DatasetSurvey:
             "classes": len(self.classes),
             "positive": self.positive,
             "rows": {split: counts.used for split, counts in self.rows.items()},
+            **({} if self.groups is None else {"groups": self.groups}),
             "refused": sum(counts.refused for counts in self.rows.values()),
             "tokens": sum(counts.tokens for counts in self.rows.values()),
             "lengths": {name: round(getattr(lengths, name), 1) for name in ("min", "p50", "p95", "max")},
@@ -301,6 +307,7 @@ class DatasetSurvey:
             "classes": [counts.to_dict() for counts in self.classes],
             "positive": self.positive,
             "rows": {split: counts.to_dict() for split, counts in self.rows.items()},
+            **({} if self.groups is None else {"groups": self.groups}),
             "lengths": self.lengths.to_dict(),
             "truncation": self.truncation.to_dict(),
             "batches": self.batches.to_dict(),
@@ -310,6 +317,7 @@ class DatasetSurvey:
             "columns": [leakage.to_dict() for leakage in self.columns],
             "baseline": None if self.baseline is None else self.baseline.to_dict(),
             **alone,
+            **({} if self.guarantees is None else {"guarantees": self.guarantees.to_dict()}),
             "warnings": self.warnings,
             "examples": [row.to_dict() for row in self.examples],
             "tokens": {name: rates.to_dict() for name, rates in self.tokens.items()},
@@ -333,6 +341,16 @@ def survey_content(survey: DatasetSurvey, dataset: Dataset) -> DatasetSurvey:
     return replace(survey, examples=example_rows(dataset), tokens=tokens, values=values)
 
 
+def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
+    """Return the number of different groups by split, None without `data.group`."""
+    counts = {
+        name: len(np.unique(split.groups))
+        for name, split in splits.items()
+        if split.groups is not None and split.group_names is not None
+    }
+    return counts or None
+
+
 def survey_dataset(
     dataset: Dataset, options: DataOptions, batching: Mapping[str, Any], *, baseline: bool
 ) -> DatasetSurvey:
@@ -346,6 +364,7 @@ def survey_dataset(
         classes=count_classes(labels, dataset.classes),
         positive=dataset.positive,
         rows=dataset.report,
+        groups=count_groups(dataset.splits),
         lengths=measure_lengths(dataset),
         truncation=survey_truncation(dataset),
         batches=survey_padding(dataset, batching),

@@ -26,6 +26,7 @@ from seqclf.survey.survey import DatasetSurvey
 
 MAX_CHANNELS = 14  # lines of values
 MAX_TYPICAL_CLASSES = 10  # classes
+MAX_GUARANTEES = 5  # classes
 EXAMPLE_CHARACTERS = 90
 PERCENTILES = ("p5", "p50", "p95", "max")
 
@@ -33,6 +34,7 @@ PERCENTILES = ("p5", "p50", "p95", "max")
 def show_survey(survey: DatasetSurvey) -> None:
     """Print classes with their lengths, padding, fields and baseline, then the warnings."""
     _show_classes(survey)
+    _show_guarantees(survey)
     _show_padding_and_truncation(survey)
     _show_fields(survey)
     _show_spread(survey)
@@ -71,6 +73,8 @@ def _show_classes(survey: DatasetSurvey) -> None:
     first, left_out, last = head_and_tail(content.by_size(survey), MAX_CLASSES - 1)  # one line is that of all classes
     totals = [number(survey.rows[split].used) for split in splits]
     rows = [["all", *totals, "100%", *(number(getattr(lengths.all_rows, name)) for name in PERCENTILES)]]
+    if survey.groups is not None:
+        rows.append(["groups", *map(number, survey.groups.values())])
     rows += map(class_row, first)
     if left_out:
         rows.append([f"… {left_out:,} more"])
@@ -83,6 +87,16 @@ def _show_classes(survey: DatasetSurvey) -> None:
         ordered = sorted(survey.classes, key=lambda counts: -counts.rows["train"])
         largest, smallest = (label_text(counts.label, 40) for counts in (ordered[0], ordered[-1]))
         _print_line(f"'{largest}' has {number(ratio)} training rows for each of '{smallest}'")
+
+
+def _show_guarantees(survey: DatasetSurvey) -> None:
+    """Print the labels with the fewest held-out rows, and whether these are enough for a guarantee."""
+    if survey.guarantees is None:
+        return
+    rows = content.guarantee_rows(survey)
+    more = [[f"… {len(rows) - MAX_GUARANTEES:,} more"]] if len(rows) > MAX_GUARANTEES else []
+    _print_line(f"{content.guarantee_sentence(survey.guarantees)}:")
+    _print_table(content.guarantee_headings(survey.guarantees), [*rows[:MAX_GUARANTEES], *more])
 
 
 def _show_padding_and_truncation(survey: DatasetSurvey) -> None:

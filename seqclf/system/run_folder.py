@@ -17,7 +17,9 @@ LOCK = ".seqclf.lock"  # not a name that another program has in its folder
 MAX_HOLDER_BYTES = 512  # of the line in a lock that names its process
 BEFORE_TRAINING = ("config.yaml", "quarantine.jsonl")  # the files of a run folder before its first epoch
 DEBUG_RESULT = "debug.json"  # of a run that only looked at a model
-OUTPUTS = ("metrics.json", "metrics.csv", "report.html", "walkthrough.html", "bundle", "tensorboard", DEBUG_RESULT)
+PREDICTIONS = "predictions.parquet"  # of the evaluated rows
+RESULTS = ("metrics.json", PREDICTIONS, "report.html", "bundle")  # of the checkpoint that a run evaluated last
+OUTPUTS = (*RESULTS, "metrics.csv", "walkthrough.html", "tensorboard", DEBUG_RESULT)
 # Set by the launchers of distributed runs: torchrun, Lightning, SLURM, LSF and MPI.
 RANKS = ("LOCAL_RANK", "NODE_RANK", "GROUP_RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK", "OMPI_COMM_WORLD_RANK")
 

@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -27,7 +28,8 @@ from .conftest import FAST, make_frame
 
 def test_a_run_holds_what_the_command_writes(run):
     names = {path.name for path in run.folder.iterdir()}
-    assert {"config.yaml", "metrics.json", "metrics.csv", "report.html", "bundle", "checkpoints"} <= names
+    assert {"config.yaml", "metrics.json", "metrics.csv", "predictions.parquet", "report.html"} <= names
+    assert {"bundle", "checkpoints"} <= names
     assert run.metrics["test"]["rows"] == 20 and run.metrics["test"]["positive"]["label"] == "fraud"
 
 
@@ -234,3 +236,16 @@ def test_a_dry_run_is_a_run_without_scores(frame, tmp_path):
         run.metrics  # noqa: B018
     with pytest.raises(InputError, match=r"has no bundle; export one: seqclf export checkpoint="):
         run.predict([["food"]])
+
+
+@pytest.mark.parametrize(
+    ("settings", "unit"), [(["data.split.by=distinct"], "sequence"), (["data.group=card"], "group")]
+)
+def test_a_guarantee_names_what_is_counted(tmp_path, settings, unit):
+    frame = make_frame(60)
+    frame = pd.concat([frame, frame])
+    settings = [*settings, "decision.min_recall=0.8", "data.positive=fraud", "export=false"]
+    run = seqclf.fit(frame, label="label", overrides=[*FAST, *settings], folder=tmp_path / "run")
+    assert [target["unit"] for target in run.metrics["decision"]["targets"]] == [unit]
+    assert run.predictions["group"].null_count == (len(run.predictions) if unit == "sequence" else 0)
+    assert set(run.predictions["split"].unique().to_pylist()) == {"validation", "threshold"}

@@ -3,9 +3,13 @@
 import html
 import re
 
+import duckdb
 import numpy as np
 import polars as pl
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
+from support.doc_pages import DOCS, blocks
 
 import seqclf
 from seqclf import InputError
@@ -52,3 +56,42 @@ def test_a_notebook_shows_the_report_in_a_frame(run):
 def test_a_run_without_a_report_shows_its_line(run, tmp_path):
     (tmp_path / "config.yaml").write_text("{}")
     assert seqclf.Run(tmp_path)._repr_html_().startswith("<code>Run(")
+
+
+def test_the_predictions_of_a_run_are_those_that_its_metrics_count(run):
+    table = pl.from_arrow(run.predictions)
+    assert dict(table.group_by("split").len().iter_rows()) == {
+        split: run.metrics[split]["rows"] for split in ("validation", "test")
+    }
+    test = table.filter(split="test")
+    assert (test["label"] == test["prediction"]).mean() == pytest.approx(run.metrics["test"]["accuracy"])
+    alerts = test.filter("alert")
+    assert set(alerts["prediction"]) <= {"fraud"} and len(alerts) == (test["prediction"] == "fraud").sum()
+    frame = make_frame(20, seed=1)
+    assert test["id"].to_list() == frame["card"].tolist() and test["label"].to_list() == frame["label"].tolist()
+    np.testing.assert_allclose(test.select("^probability_.*$").to_numpy(), run.predict_proba(frame), atol=1e-4)
+
+
+def test_the_documented_queries_find_false_alerts_and_weak_groups(run, tmp_path):
+    path, table = tmp_path / "p.parquet", run.predictions
+    wrong = pc.and_(table["alert"], pc.equal(table["label"], "fair"))
+    table = table.set_column(1, "group", pc.binary_join_element_wise("g", pc.utf8_slice_codeunits(table["id"], -1), ""))
+    pq.write_table(table, path)
+    (block,) = [block for block in blocks(DOCS / "report.md") if "predictions.parquet" in block.text]
+    queries = [part.split('"""')[0] for part in block.text.split('f"""')[1:]]
+    alerts, groups = (
+        duckdb.sql(query.replace("{rows}", f"'{path}'").replace("'yes'", "'fraud'")).fetchall() for query in queries
+    )
+    in_test = pc.equal(table["split"], "test")
+    assert {row[0] for row in alerts} == set(table.filter(pc.and_(wrong, in_test))["id"].to_pylist())
+    positives = table.filter(pc.and_(in_test, pc.equal(table["label"], "fraud")))
+    assert sum(row[1] for row in groups) == len(positives)
+    assert sum(row[1] * row[2] for row in groups) == pytest.approx(pc.sum(positives["alert"]).as_py())
+    assert [row[2] for row in groups] == sorted(row[2] for row in groups)
+
+
+def test_a_run_without_predictions_says_so(tmp_path):
+    (tmp_path / "config.yaml").write_text("")
+    with pytest.raises(InputError) as raised:
+        _ = seqclf.Run(tmp_path).predictions
+    assert raised.value.where == str(tmp_path / "predictions.parquet")

@@ -31,6 +31,22 @@ def test_labels_become_class_numbers_and_predictions_are_those_without_labels(ex
     )
 
 
+def test_groups_are_read_along(exported, classifier, tmp_path):
+    sequences = exported("events").sequences[:5]
+    rows = [
+        {"events": tokens, "label": "k0", "who": who}
+        for tokens, who in zip(sequences, ["b", "a", None, "b", ""], strict=True)
+    ]
+    source = write_rows(tmp_path / "t.jsonl", rows)
+    outputs = predict_labelled(classifier("events"), source, "label", None, group="who").outputs
+    assert outputs.group_names.to_pylist() == ["b", "a", None, "b", None]
+    assert len(set(outputs.groups.tolist())) == 4 and outputs.groups[0] == outputs.groups[3]
+    assert predict_labelled(classifier("events"), source, "label", None).outputs.groups is None
+    with pytest.raises(InputError) as caught:
+        predict_labelled(classifier("events"), source, "label", None, group="whom")
+    assert "whom" in str(caught.value)
+
+
 def test_a_refused_row_is_reported_with_file_row_and_reason(exported, classifier, tmp_path):
     tokens = exported("events").sequences[0]
     rows = [
@@ -57,7 +73,7 @@ def test_a_source_without_usable_rows_is_refused(exported, classifier, tmp_path)
 
 def test_a_label_table_needs_a_bundle_with_ids(exported, classifier, tmp_path):
     rows = [{"events": exported("events").sequences[0], "id": 7}]
-    table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label", None, None)
+    table = LabelTable(write_rows(tmp_path / "labels.jsonl", [{"id": 7, "label": "k1"}]), ("id",), "label")
     with pytest.raises(InputError, match=r"t.jsonl: the bundle was trained without data.id, by which the labels of"):
         predict_labelled(classifier("events"), write_rows(tmp_path / "t.jsonl", rows), "label", table)
 

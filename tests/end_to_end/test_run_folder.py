@@ -27,6 +27,7 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "config.yaml",
         "metrics.json",
         "metrics.csv",
+        "predictions.parquet",
         "quarantine.jsonl",
         "report.html",
         "checkpoints/best.ckpt",

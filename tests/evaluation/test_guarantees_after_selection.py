@@ -5,7 +5,7 @@ import pytest
 from support.binary_scores import CLASSES, SETTINGS, sample_scores, two_class_logits
 
 from seqclf.evaluation.decision import choose_decision
-from seqclf.runs.fit import holdout_rows
+from seqclf.evaluation.holdout import holdout_rows
 
 
 def simulated_epochs(generator, labels, epochs):

@@ -78,3 +78,22 @@ def test_verdict_and_metrics_name_the_range_and_its_rows():
         outputs._replace(lengths=np.full(2000, 3)), ["a", "b", "c"], None, Decision(), with_intervals=True
     )
     assert "length_decline" not in level.to_dict() and verdict_of(level, "test", Decision()).lengths is None
+
+
+def share_of_false_declines(ignore_groups, repeats=200):
+    """Share of draws in which a range is named, where groups differ in their lengths and in their recall by chance."""
+    generator, named = np.random.default_rng(0), 0
+    group = np.repeat(np.arange(30), 30)
+    for _ in range(repeats):
+        lengths = (generator.integers(5, 60, 30)[group] + generator.integers(0, 5, 900)).astype(np.int64)
+        labels = generator.integers(0, 2, 900)
+        right = generator.random(900) < generator.beta(2, 0.5, 30)[group]
+        predicted = np.where(right, labels, 1 - labels)
+        groups = None if ignore_groups else group
+        named += find_length_decline(labels, predicted, lengths, length_buckets(lengths), group=groups) is not None
+    return named / repeats
+
+
+def test_groups_that_differ_in_length_show_no_decline():
+    assert share_of_false_declines(ignore_groups=False) <= 0.05 + 2.5 * np.sqrt(0.05 * 0.95 / 200)
+    assert share_of_false_declines(ignore_groups=True) > 0.3, "else the simulation shows nothing"

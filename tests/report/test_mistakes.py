@@ -13,7 +13,9 @@ from seqclf.report.sections.mistakes import LONG_TEXT, SHORT_TEXT, MistakesSecti
 def page_of(**changes):
     table = TokenTable([0, 1], {"shop": ["fuel", "cafe"]}, 2, [])
     mistake = Mistake("7", "yes", "no", 0.01, 2, "fuel | cafe", {}, table)._replace(**changes)
-    return render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake]))).markup
+    return render_section(
+        MistakesSection().build(SimpleNamespace(split="test", mistakes=[mistake], bundle=None))
+    ).markup
 
 
 def paragraphs(page, css_class):
@@ -115,7 +117,7 @@ def test_an_explained_text_shows_its_tokens_below():
 def test_the_page_says_how_many_errors_are_explained():
     table = TokenTable([0], {"shop": ["fuel"]}, 1, [])
     mistakes = [Mistake("7", "yes", "no", 0.01, 1, "fuel", {}, table, values) for values in ([1.0], None)]
-    page = render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes))).markup
+    page = render_section(MistakesSection().build(SimpleNamespace(split="test", mistakes=mistakes, bundle=None))).markup
     assert "1 of the 2 errors are explained" in page
 
 
@@ -143,3 +145,9 @@ def test_tokens_that_were_not_read_are_pale_and_have_no_number():
     assert '<span class="unread" style="--share: 0%" title="not read">cafe</span>' in page
     assert "+0.50" in page and ">not read<" in page and "was not read, pale" in page
     assert "not read" not in page_of(contributions=[0.5, 0.0])
+
+
+def test_the_page_of_a_run_names_the_file_of_all_rows_and_that_of_a_bundle_does_not():
+    assert "predictions.parquet" in page_of()
+    report = SimpleNamespace(split="test", mistakes=[], bundle="runs/a/bundle")
+    assert "predictions.parquet" not in render_section(MistakesSection().build(report)).markup

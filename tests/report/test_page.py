@@ -232,9 +232,9 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
 def test_the_page_opens_with_the_verdict_as_a_sentence(reports, pages):
     page = visible_text((pages / "two_classes.html").read_text(encoding="utf-8"))
     metrics = reports["two_classes.html"].metrics.positive
-    assert page.startswith("cards cards Flags a sequence as yes from a probability of ")
+    assert page.startswith("cards cards Use it: yes. Flags a sequence as yes from a probability of ")
     assert f"Of 100 sequences labelled yes it finds {round(100 * metrics.recall)} (between " in page
-    assert "Promise kept: at least 80.0% of yes found (95% sure, on" in page
+    assert "Guarantee: at least 80.0% of yes found (95% sure, on" in page
     assert "Settle this before you use the model" not in page
     assert "order-blind (logistic regression)" in page and "always no" in page
     assert "epoch 3 &amp; so on" in page

@@ -92,6 +92,7 @@ def test_the_built_in_sections_stand_in_their_order():
         "epochs",
         "confusion",
         "classes",
+        "groups",
         "lengths",
         "calibration",
         "mistakes",

@@ -1,6 +1,7 @@
 """The sentences of the verdict: results out of 100, the comparison with the baseline, promise and next step."""
 
 import dataclasses
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import out_of, verdict_of
 
 
@@ -141,17 +143,32 @@ def test_a_missing_baseline_is_said_with_its_reason():
     assert verdict.comparison == "It was not compared with a model that ignores the order: baseline=false."
 
 
-@pytest.mark.parametrize(("backed", "opening"), [(True, "Promise kept: "), (False, "Promise NOT backed: ")])
+@pytest.mark.parametrize(("backed", "opening"), [(True, "Guarantee: "), (False, "Guarantee NOT backed: ")])
 def test_a_promise_says_if_it_is_backed(backed, opening):
     promise = Guarantee(
         rule="min_recall", label="fraud", target=0.8, confidence=0.95, backed=backed, rows=40, needed=60
     )
     decision = Decision(rule="min_recall", positive="fraud", targets=(promise,))
-    sentence = verdict_of(FRAUD, "test", decision).promise
-    assert sentence.startswith(f"{opening}at least 80.0% of fraud found (") and sentence.endswith("on test 86.0%.")
-    assert verdict_of(FRAUD, "test", Decision()).promise is None
+    result = TargetResult(rule="min_recall", label="fraud", target=0.8, units=100, value=0.86, status="met")
+    sentence = verdict_of(replace(FRAUD, targets=[result]), "test", decision).guarantee
+    assert sentence.startswith(f"{opening}at least 80.0% of fraud found (") and sentence.endswith("on test 86.0%, met.")
+    assert verdict_of(FRAUD, "test", Decision()).guarantee is None
+
+
+@pytest.mark.parametrize("unit", [None, "group", "sequence"])
+@pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts"])
+def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
+    promise = Guarantee(
+        rule=rule, label="fraud", target=0.8, confidence=0.95, backed=True, rows=40, needed=None, unit=unit
+    )
+    result = TargetResult(
+        rule=rule, label="fraud", target=0.8, units=60, value=0.385, low=0.25, high=0.5, status="broken"
+    )
+    decision = Decision(rule=rule, positive="fraud", targets=(promise,))
+    sentence = verdict_of(replace(FRAUD, targets=[result]), "test", decision).guarantee
+    assert "38.5% (25.0% to 50.0%), BROKEN" in sentence and ("drawn from each" in sentence) == (unit == "group")
 
 
 def test_the_text_is_all_sentences_in_order():
     verdict = verdict_of(FRAUD, "test", Decision(), no_baseline="baseline=false", next_step="use it.")
-    assert verdict.text == f"{verdict.result} {verdict.comparison} Next: use it."
+    assert verdict.text == f"{verdict.use} {verdict.result} {verdict.comparison} Next: use it."

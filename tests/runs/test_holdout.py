@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.decision import choose_decision
-from seqclf.runs.fit import hold_out, holdout_rows, one_of_each
+from seqclf.evaluation.decision import Decision, Guarantee, choose_decision, one_of_each
+from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.holdout import holdout_rows
+from seqclf.evaluation.target_results import target_results
+from seqclf.runs.fit import hold_out
+from seqclf.survey.guarantees import survey_guarantees
 
 SETTINGS = {
     "min_recall": 0.8,
@@ -30,7 +34,7 @@ def test_groups_are_not_divided_and_count_once(rows):
     held_out = holdout_rows(labels, 0.5, groups)
     assert not set(groups[held_out]) & set(groups[~held_out])
     representatives = one_of_each(np.flatnonzero(held_out), groups)
-    assert sorted(groups[representatives]) == sorted(set(groups[held_out])) and held_out[representatives].all()
+    assert sorted(groups[representatives]) == sorted(set(groups[held_out])) and not (representatives & ~held_out).any()
 
 
 def broken_share(grouped, repeats):
@@ -39,12 +43,13 @@ def broken_share(grouped, repeats):
     groups = np.repeat(np.arange(1000), COPIES)
     labels = np.repeat((np.arange(1000) < 100).astype(int), COPIES)
     held_out = holdout_rows(labels, 0.5, groups if grouped else None)
-    rows = one_of_each(np.flatnonzero(held_out), groups) if grouped else np.flatnonzero(held_out)
+    rows = np.flatnonzero(held_out)
+    group = groups[rows] if grouped else None
     broken = 0
     for _ in range(repeats):
         margins = (generator.normal(size=1000) + 1.5 * (np.arange(1000) < 100))[groups]
         logits = np.stack([np.zeros(len(rows)), margins[rows]], axis=1)
-        decision = choose_decision(SETTINGS, logits, labels[rows], ["no", "yes"], "yes")
+        decision = choose_decision(SETTINGS, logits, labels[rows], ["no", "yes"], "yes", group)
         assert decision.targets[0].backed
         new = generator.normal(size=decision.targets[0].rows // (1 if grouped else COPIES)) + 1.5
         broken += decision.choose(np.stack([np.zeros(len(new)), new], axis=1)).mean() < 0.8
@@ -58,15 +63,130 @@ def test_a_guarantee_counts_groups_not_their_copies():
     assert broken_share(grouped=False, repeats=repeats) > limit, "else the simulation shows nothing"
 
 
-@pytest.mark.parametrize(("by", "column"), [("distinct", None), ("group", "who")])
-def test_groups_of_the_split_are_held_out_together(options, tmp_path, by, column):
+@pytest.mark.parametrize(
+    ("by", "group"), [("distinct", None), ("group", "who"), ("random", "who"), ("time", "who"), ("fold", "who")]
+)
+def test_groups_are_held_out_together(options, tmp_path, by, group):
     path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
     who = generator.integers(0, 60, 600)
     table = {"x": [[int(one), 1, 2] for one in who], "who": [f"p{one}" for one in who], "label": ["no", "yes"] * 300}
+    table["when"] = generator.random(600)
     pq.write_table(pa.table(table), path)
-    split = {"by": by, "column": column, "test": 0.2}
-    dataset = prepare(options(train=path, label="label", positive="yes", fields={"x": "category"}, split=split))
+    split = {"by": by, "column": "when" if by == "time" else None, "test": 0.2}
+    keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": group}
+    dataset = prepare(options(**keys, split=split))
     remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
     groups_of = [set(who[part.row_numbers - 1]) for part in (remaining.splits["validation"], held_out)]
     assert groups_of[0] and groups_of[1] and not groups_of[0] & groups_of[1]
-    assert len(held_out.labels) == len(groups_of[1]), "one row of each group"
+    assert len(held_out.labels) == np.isin(who[held_out.row_numbers - 1], list(groups_of[1])).sum()
+
+
+SIZES = (2,) * 7 + (30,)
+
+
+def hard_groups(generator, groups, sizes):
+    """Margins of positive and negative rows, labels and group. Large groups are harder than small ones."""
+    size = generator.choice(sizes, groups)
+    group = np.repeat(np.arange(groups), size)
+    labels = (generator.random(len(group)) < 0.3).astype(int)
+    effect = 1.5 * generator.normal(size=groups) - (size == max(sizes))
+    return labels * (2 + effect[group]) + 0.7 * generator.normal(size=len(group)), labels, group
+
+
+def share_of_broken_targets(by_group, repeats=150):
+    """Share of backed recall targets that new groups miss: of one positive row drawn from each, or of all rows."""
+    generator, broken, backed = np.random.default_rng(0), 0, 0
+    for _ in range(repeats):
+        margin, labels, group = hard_groups(generator, 60, SIZES)
+        logits = np.stack([np.zeros(len(margin)), margin], axis=1)
+        decision = choose_decision(SETTINGS, logits, labels, ["no", "yes"], "yes", group if by_group else None)
+        (target,) = decision.targets
+        backed += target.backed
+        new, truth, new_group = hard_groups(generator, 200, SIZES)
+        found = decision.choose(np.stack([np.zeros(len(new)), new], axis=1)) == 1
+        if by_group:
+            assert target.unit == "group" and target.rows < 60
+            chosen = one_of_each(np.flatnonzero(truth), new_group)
+            found, truth = found[chosen], truth[chosen]
+        broken += target.backed and found[truth == 1].mean() < target.target
+    return broken / backed
+
+
+def test_a_guarantee_of_rows_does_not_hold_for_new_groups_and_that_of_groups_does():
+    assert share_of_broken_targets(by_group=True) <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 150)
+    assert share_of_broken_targets(by_group=False) > 0.15, "else the simulation shows nothing"
+
+
+@pytest.mark.parametrize("rule", ["min_recall", "min_precision", "max_alerts"])
+@pytest.mark.parametrize("by_group", [True, False])
+def test_a_target_is_judged_in_the_unit_of_its_guarantee(rule, by_group):
+    group = np.array([0, 0, 0, 0, 1, 1])
+    labels, predicted = np.ones(6, int), np.array([1, 1, 1, 1, 0, 0])
+    target = Guarantee(
+        rule=rule,
+        label="yes",
+        target=0.6,
+        confidence=0.95,
+        backed=True,
+        rows=20,
+        needed=None,
+        unit="group" if by_group else None,
+    )
+    (result,) = target_results(Decision(targets=(target,)), labels, predicted, ["no", "yes"], group)
+    shares = {"min_recall": (0.5, 4 / 6), "min_precision": (1, 1), "max_alerts": (0.5, 4 / 6)}
+    assert result.value == pytest.approx(shares[rule][not by_group])
+    missed = {("min_recall", True): "within_chance", ("max_alerts", False): "within_chance"}
+    assert result.status == missed.get((rule, by_group), "met")
+
+
+def test_a_target_that_chance_does_not_explain_is_broken():
+    labels, predicted = np.ones(200, int), (np.arange(200) < 77).astype(int)  # 38.5 %
+    target = Guarantee(rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=20, needed=None)
+    (result,) = target_results(Decision(targets=(target,)), labels, predicted, ["no", "yes"])
+    assert result.status == "broken" and result.high < 0.5
+    (unknown,) = target_results(Decision(targets=(target,)), labels * 0, predicted, ["no", "yes"])
+    assert unknown.status is None and unknown.to_dict().keys() == {"rule", "label", "target", "units"}
+
+
+@pytest.mark.parametrize("by", ["random", "time", "group"])
+def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
+    path = tmp_path / "t.parquet"
+    table = {"x": [[1, 2]] * 200, "who": [None] * 200, "when": list(range(200)), "label": ["no", "yes"] * 100}
+    pq.write_table(pa.table({**table, "who": pa.array(table["who"], pa.string())}), path)
+    keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": "who"}
+    split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
+    dataset = prepare(options(**keys, split=split))
+    remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
+    assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
+    assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["a", "b", "c"]])
+@pytest.mark.parametrize(("by", "group"), [("random", None), ("distinct", None), ("group", "who"), ("time", "who")])
+def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, labels):
+    path, generator = tmp_path / "t.parquet", np.random.default_rng(0)
+    who = generator.integers(0, 150, 900)
+    weights = [0.9, *[0.1 / (len(labels) - 1)] * (len(labels) - 1)]
+    table = {"x": [[int(one), 1, 2] for one in who], "who": [f"p{one}" for one in who]}
+    table |= {"label": generator.choice(labels, 900, p=weights).tolist(), "when": generator.random(900)}
+    pq.write_table(pa.table(table), path)
+    split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
+    dataset = prepare(options(train=path, label="label", fields={"x": "category"}, group=group, split=split))
+    for holdout, confidence in ((0.5, 0.95), (0.7, 0.9)):
+        survey = survey_guarantees(dataset, holdout, confidence)
+        assert survey.unit == {"random": "row", "distinct": "sequence"}.get(by, "group")
+        assert [entry.held_out for entry in survey.labels] == sorted(entry.held_out for entry in survey.labels)
+        for entry in survey.labels:
+            for recall, backed in entry.backed.items():
+                settings = {**SETTINGS, "holdout": holdout, "confidence": confidence}
+                settings["min_recall"] = {entry.label: recall}
+                _, rows = hold_out(dataset, settings, "min_recall")
+                logits = generator.normal(size=(len(rows.labels), len(labels)))
+                positive = entry.label if len(labels) == 2 else None
+                decision = choose_decision(
+                    settings, logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
+                )
+                (target,) = decision.targets
+                assert (target.rows, target.backed) == (entry.held_out, backed)
+                assert backed or target.needed == survey.needed[recall]
+    assert {backed for entry in survey.labels for backed in entry.backed.values()} == {True, False}

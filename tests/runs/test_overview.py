@@ -16,6 +16,7 @@ from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
 from seqclf.report.score_table import score_lines, score_table
 from seqclf.runs.overview import show_dataset
+from seqclf.runs.report import split_sources
 from seqclf.survey.survey import survey_dataset
 
 
@@ -119,3 +120,10 @@ def test_the_table_of_scores_fits_the_terminal_with_every_number_whole(positive,
     for line, row in zip(lines[1:], rows, strict=True):
         assert [cell for cell in row[1:] if cell not in line.split()] == []
     assert width < 200 or "validation" in lines[0]
+
+
+@pytest.mark.parametrize("spelling", [{"group": "who"}, {"group": None, "column": "who"}])
+def test_the_source_of_a_split_names_its_groups(spelling):
+    split = {"by": "group", "column": spelling.get("column"), "validation": 0.2, "test": 0}
+    data = {"train": "t.csv", "validation": None, "test": None, "group": spelling["group"], "split": split}
+    assert split_sources(data)["validation"].endswith("groups of who together")

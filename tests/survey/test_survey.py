@@ -1,6 +1,7 @@
 """The survey agrees with plain loops over the same rows."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,9 @@ from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.evaluation.metrics import confusion_matrix
 from seqclf.survey.baseline_scores import score_baseline
+from seqclf.survey.document import write_page
 from seqclf.survey.survey import survey_dataset
+from seqclf.survey.tables import show_survey
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
@@ -170,6 +173,26 @@ def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_a
     labels = dataset.splits["test"].labels
     assert 0 < len(rows) == len(predicted) == scored.scores.models[model]["test"].rows < len(labels)
     assert (predicted == labels[rows]).mean() == pytest.approx(scored.scores.models[model]["test"].accuracy)
+
+
+def test_groups_are_counted_by_split_in_text_page_and_json(options, tmp_path, capsys):
+    rows = [{"x": [row % 7, row % 5], "y": "ab"[row % 2], "who": f"p{row % 33}"} for row in range(99)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    split = {"by": "group", "validation": 4 / 33}
+    data_options = options(train=tmp_path / "t.parquet", label="y", group="who", split=split)
+    survey = survey_dataset(prepare(data_options), data_options, BATCHING, baseline=False)
+    groups = survey.summary()["groups"]
+    assert sum(groups.values()) == 33 and survey.to_dict()["groups"] == groups
+    assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
+    show_survey(survey)
+    (line,) = [line for line in "".join(capsys.readouterr()).splitlines() if line.startswith("groups")]
+    assert line.split()[1:] == [str(count) for count in groups.values()]
+    write_page(survey, tmp_path / "page.html")
+    assert re.search(r"<th[^>]*>groups</th>", (tmp_path / "page.html").read_text())
+
+
+def test_a_survey_without_groups_does_not_name_them(survey):
+    assert "groups" not in survey.summary() and "groups" not in survey.to_dict()
 
 
 def test_survey_dict_is_plain_json(survey):

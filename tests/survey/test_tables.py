@@ -1,12 +1,16 @@
 """The terminal shows the survey, each warning once, with any labels."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from seqclf.documents.formatting import number, percent
 from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.survey.content import majority_scores
-from seqclf.survey.tables import show_survey
+from seqclf.survey.document import write_page
+from seqclf.survey.guarantees import GuaranteeSurvey, LabelEvidence
+from seqclf.survey.tables import MAX_GUARANTEES, show_survey
 
 
 @pytest.fixture
@@ -33,6 +37,44 @@ def test_tables_show_classes_with_their_lengths(printed_lines, surveyed):
         rows = [number(counts.rows[split]) for split in ("train", "validation", "test")]
         percentiles = [number(value) for value in (summary.p5, summary.p50, summary.p95, summary.max)]
         assert cells(lines, counts.label) == [counts.label, *rows, percent(counts.share), *percentiles]
+
+
+GUARANTEES = GuaranteeSurvey(
+    confidence=0.95,
+    holdout=0.5,
+    unit="group",
+    needed={0.8: 20, 0.9: 40},
+    labels=[
+        LabelEvidence(label=label, held_out=count, backed={0.8: count >= 20, 0.9: count >= 40})
+        for label, count in (("bad", 25), ("good", 60))
+    ],
+)
+
+
+def test_of_two_classes_the_evidence_for_the_positive_one_is_shown(printed_lines, surveyed, page):
+    survey = replace(surveyed, guarantees=GUARANTEES)
+    lines = printed_lines(survey)
+    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
+    assert lines[start + 1].split() == ["class", "held-out", "groups", "for", "0.8", "for", "0.9"]
+    assert lines[start + 2].split() == ["bad", "25", "enough", "15", "too", "few"]
+    assert not lines[start + 3].startswith("good")
+    write_page(survey, page)
+    content = page.read_text(encoding="utf-8")
+    assert ">15 too few<" in content and "20 for 0.8, 40 for 0.9" in content
+    stored = survey.to_dict()["guarantees"]["labels"]
+    assert [(entry["label"], entry["held_out"]) for entry in stored] == [("bad", 25), ("good", 60)]
+    assert "guarantees" not in surveyed.to_dict()
+
+
+def test_of_many_classes_those_with_the_fewest_held_out_rows_are_shown(printed_lines, synthetic):
+    labels = [f"c{row}" for row in range(300)]
+    evidence = [LabelEvidence(label=label, held_out=row, backed={0.8: row >= 20}) for row, label in enumerate(labels)]
+    guarantees = replace(GUARANTEES, unit="row", needed={0.8: 20}, labels=evidence)
+    survey = replace(synthetic(labels, [np.array([5])] * 300), guarantees=guarantees)
+    lines = printed_lines(survey)
+    start = next(row for row, line in enumerate(lines) if "decision.min_recall" in line)
+    shown = [line.split()[0] for line in lines[start + 2 : start + 3 + MAX_GUARANTEES]]
+    assert shown == [*labels[:MAX_GUARANTEES], "…"]
 
 
 def test_tables_show_padding_constant_fields_and_the_baseline(printed_lines, surveyed):

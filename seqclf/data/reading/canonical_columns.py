@@ -8,7 +8,6 @@ from seqclf.data.encoding.registry import make_encoder
 from seqclf.data.ragged import is_list
 from seqclf.data.schema.casts import (
     ID,
-    KEY,
     LABEL,
     SHOWN_CHARACTERS,
     TEXT_TYPES,
@@ -23,12 +22,12 @@ from seqclf.data.schema.casts import (
 from seqclf.data.schema.schema import AS_TEXT, Schema
 
 
-def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, key: str | None) -> list[str]:
+def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
     """SELECT list of a table with a row per sequence (see `SourceReader.read`).
 
-    `types`: DuckDB type by column. `key`: SQL of the split key. `where`: the source, for error messages.
+    `types`: DuckDB type by column. `keys`: SQL of further columns by name. `where`: the source, for error messages.
     """
-    expressions = label_id_and_key(schema, types, key)
+    expressions = label_id_and_keys(schema, types, keys)
     for field in schema.fields:
         encoder = make_encoder(field)
         expressions.append(f"{encoder.list_sql(types, where)} AS {quote_identifier(field.name)}")
@@ -39,16 +38,14 @@ def canonical_columns(schema: Schema, types: Mapping[str, str], where: str, key:
     return expressions
 
 
-def label_id_and_key(schema: Schema, types: Mapping[str, str], key: str | None) -> list[str]:
+def label_id_and_keys(schema: Schema, types: Mapping[str, str], keys: Mapping[str, str]) -> list[str]:
     """SELECT list of what a row has next to its fields."""
     expressions = []
     if schema.label is not None:
         expressions.append(f"CAST({plain(schema.label, types[schema.label])} AS VARCHAR) AS {LABEL}")
     if schema.id is not None:
         expressions.append(f"{plain(schema.id, types[schema.id])} AS {ID}")
-    if key is not None:
-        expressions.append(f"{key} AS {quote_identifier(KEY)}")
-    return expressions
+    return expressions + [f"{key} AS {quote_identifier(name)}" for name, key in keys.items()]
 
 
 # Columns of an event table as DuckDB expressions: one canonical value per token and channel, and the sort order.
@@ -67,16 +64,16 @@ def group(position: int) -> str:
     return f"group {position}"
 
 
-def event_columns(schema: Schema, types: Mapping[str, str], where: str, key: str | None) -> list[str]:
-    """SELECT list of an event table: the group, label, id and split key of each event, and a column per channel.
+def event_columns(schema: Schema, types: Mapping[str, str], where: str, keys: Mapping[str, str]) -> list[str]:
+    """SELECT list of an event table: the group, label, id and keys of each event, and a column per channel.
 
-    `types`: DuckDB type by column. `key`: SQL of the split key. `where`: the source, for error messages.
+    `types`: DuckDB type by column. `keys`: SQL of further columns by name. `where`: the source, for error messages.
     """
     expressions = [
         f"{quote_identifier(column)} AS {quote_identifier(group(position))}"
         for position, column in enumerate(schema.group_by)
     ]
-    expressions += label_id_and_key(schema, types, key)
+    expressions += label_id_and_keys(schema, types, keys)
     for field in schema.fields:
         encoder = make_encoder(field)
         for position, column in enumerate(field.columns):

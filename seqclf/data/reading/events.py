@@ -7,7 +7,7 @@ stream is then cut where the group changes, which is ten times faster than gathe
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import duckdb
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
 from seqclf.data.reading.relations import Relation
-from seqclf.data.schema.casts import ID, KEY, KEY_END, LABEL, ROW, quote_identifier
+from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, quote_identifier
 from seqclf.data.schema.rows import SourceRows, joined_key
 from seqclf.data.schema.schema import Schema
 from seqclf.errors import InputError
@@ -35,14 +35,14 @@ def read_events(
     paths: Sequence[Path],
     source_name: str,
     schema: Schema,
-    key: str | None,
+    keys: Mapping[str, str],
 ) -> Iterator[SourceRows]:
     """Read the groups of an event table, sorted by their key (see `SourceReader.read`).
 
     The `id` of a group is the column that the schema names, or else its key. Several files whose rows
     DuckDB numbers (Parquet) are numbered one by one, those of other formats as one table.
     """
-    expressions = event_columns(schema, column_types, source_name, key)
+    expressions = event_columns(schema, column_types, source_name, keys)
     relation, numbered = rows.sql, rows.numbered_sql
     file_names = [source_name]
     file_order = [quote_identifier(ROW)]
@@ -64,8 +64,8 @@ def read_events(
     with progress.stage(f"sorting {Path(source_name).name}", share=lambda: connection.query_progress() / 100):
         # Only Parquet is fast enough to be read once more for this.
         if numbered is None or not _is_sorted(connection, relation, [*group_columns, *order]):
-            keys = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
-            query += f" ORDER BY {', '.join([*keys, *order, *file_order])}"
+            groups = [quote_identifier(group(position)) for position in range(len(schema.group_by))]
+            query += f" ORDER BY {', '.join([*groups, *order, *file_order])}"
         if replaced := sorted_columns(schema, column_types):
             query = f"SELECT * REPLACE ({', '.join(replaced)}) FROM ({query})"
         stream = connection.sql(query).to_arrow_reader(READ_EVENTS)
@@ -193,14 +193,14 @@ def _sequences(events: pa.RecordBatch, schema: Schema, file_names: list[str]) ->
     for field in schema.fields:
         channels = [events.column(channel(field.name, position)) for position in range(len(field.columns))]
         columns[field.name] = pa.ListArray.from_arrays(offsets, _tokens(channels))
-    if KEY in events.schema.names:
-        columns[KEY] = events.column(KEY).take(first_events)
-        # A time, which is no integer, may differ within a group: that of its first event counts.
-        if pa.types.is_integer(columns[KEY].type):
-            _require_constant(events.column(KEY), starts, columns[ID])
-        else:
-            times = events.column(KEY).to_numpy(zero_copy_only=False)
-            columns[KEY_END] = pa.array(np.fmax.reduceat(times, starts))
+    for name in (TIME, GROUP, GROUP_NAME):
+        if name in events.schema.names:
+            columns[name] = _decoded(events.column(name).take(first_events))
+    if GROUP in columns:
+        _require_constant(events.column(GROUP), starts, columns[ID])
+    if TIME in columns:  # a time may differ within a sequence
+        times = events.column(TIME).to_numpy(zero_copy_only=False)
+        columns[TIME_END] = pa.array(np.fmax.reduceat(times, starts))
     event_row_numbers = events.column(ROW).to_numpy().astype(np.int64)
     file = _file_name(events, starts, file_names)
     return SourceRows(file, event_row_numbers[starts], pa.record_batch(columns), event_row_numbers)
@@ -226,14 +226,14 @@ def _decoded(column: pa.Array) -> pa.Array:
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
-def _require_constant(keys: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
-    """Raise InputError if the events of a group differ in `data.split.column`."""
-    changing = _changing_groups(keys, starts)
+def _require_constant(groups: pa.Array, starts: np.ndarray, ids: pa.Array) -> None:
+    """Raise InputError if the events of a sequence differ in `data.group`."""
+    changing = _changing_groups(groups, starts)
     if len(changing):
         raise InputError(
-            "data.split.column",
+            "data.group",
             f"changes inside the sequence '{ids[int(changing[0])]}'",
-            "name a column that is the same in all events of a sequence, or split by data.split.by=random or distinct",
+            "name a column that is the same in all events of a sequence, or none",
         )
 
 

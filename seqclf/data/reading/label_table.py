@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -9,31 +11,29 @@ import pyarrow.compute as pc
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import FILE, quote_identifier
+from seqclf.data.schema.casts import FILE, RowKey, quote_identifier
 from seqclf.data.schema.rows import as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
 
 
 class LabelTable:
-    """Label of each id, and its split key if the table has the column for it. Memory: some 100 bytes a row.
+    """Label of each id, and its time and group if the table has columns for them. Memory: some 100 bytes a row.
 
-    `id_columns`: columns of the table that make up the id. Ids are compared as text. `key`: SQL of the split key, which
-    is evaluated if the table has `key_column`. Raises InputError if a column is missing or an id has two labels.
+    `id_columns`: columns of the table that make up the id. Ids are compared as text. `row_keys`: read as far as the
+    table has their columns, and kept so. Raises InputError if a column is missing or an id has two labels.
     """
 
-    def __init__(
-        self, source: Source, id_columns: tuple[str, ...], label: str, key: str | None, key_column: str | None
-    ):
+    def __init__(self, source: Source, id_columns: tuple[str, ...], label: str, row_keys: Sequence[RowKey] = ()):
         self.source = source
         expressions = [f"{quote_identifier(column)} AS k{position}" for position, column in enumerate(id_columns)]
         expressions.append(f"CAST({quote_identifier(label)} AS VARCHAR) AS label")
         with SourceReader(source) as reader:
             required = [*(("data.group_by or data.id", column) for column in id_columns), ("data.label", label)]
             require_columns(required, reader.column_types, str(source))
-            self.has_key = key is not None and key_column in reader.column_types
-            if self.has_key:
-                expressions.append(f"{key} AS key")
+            self.row_keys = [key for key in row_keys if key.column in reader.column_types]
+            keys = {name: sql for key in self.row_keys for name, sql in key.sql(reader.column_types).items()}
+            expressions += [f"{sql} AS {quote_identifier(name)}" for name, sql in keys.items()]
             table = reader.select(expressions)
             self.label_column_type = reader.column_types[label]
         id_texts = _id_texts(table)
@@ -44,7 +44,7 @@ class LabelTable:
         self.ids = ids[order]
         table = table.take(pa.array(order))
         self.labels = table.column("label").combine_chunks()
-        self.keys = table.column("key").combine_chunks() if self.has_key else None
+        self.keys = {name: table.column(name).combine_chunks() for name in keys}
         self._require_one_label(expressions)
 
     def _require_one_label(self, expressions: list[str]) -> None:
@@ -66,15 +66,15 @@ class LabelTable:
         files = zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True)
         return f" in {next(file for other, file in files if other == label.as_py())}"
 
-    def look_up(self, ids: pa.Array) -> tuple[pa.Array, pa.Array | None]:
-        """(N,) label of each text id, null where the table does not have it, and (N,) split keys if it has those."""
+    def look_up(self, ids: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
+        """(N,) label of each text id, null where the table does not have it, and (N,) times and groups by column."""
         if not len(self.ids):
             raise no_rows(self.source)
         searched = _bytes(pc.fill_null(ids, ""))
         positions = np.minimum(np.searchsorted(self.ids, searched), len(self.ids) - 1)
         missing = (self.ids[positions] != searched) | ids.is_null().to_numpy(zero_copy_only=False)
         indices = pa.array(positions, mask=missing)
-        return self.labels.take(indices), None if self.keys is None else self.keys.take(indices)
+        return self.labels.take(indices), {name: keys.take(indices) for name, keys in self.keys.items()}
 
 
 def _id_texts(table: pa.Table) -> pa.Array:

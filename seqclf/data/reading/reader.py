@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import cached_property, partial
 from glob import escape
@@ -147,13 +147,15 @@ class SourceReader:
         with explain_errors(self.source):
             return self._connection.sql(query).to_arrow_table()
 
-    def read(self, schema: Schema, key: str | None = None, rows: int = BATCH_ROWS) -> Iterator[SourceRows]:
+    def read(
+        self, schema: Schema, keys: Mapping[str, str] | None = None, rows: int = BATCH_ROWS
+    ) -> Iterator[SourceRows]:
         """Stream the canonical columns of every sequence, in file order, or for event tables sorted by group.
 
         - `label` (string) and `id`, where the schema has them
         - one column per field, of its encoder's `canonical_type`
         - `raw <field>`: the beginning of each text cell, for error messages
-        - `split key`: the value of the SQL expression `key`, if it is given
+        - a column for each SQL expression of `keys`, by name
 
         Files with a row per sequence come in chunks of `rows`. Raises InputError for data that cannot be read.
         """
@@ -161,18 +163,24 @@ class SourceReader:
         with explain_errors(self.source):
             if schema.group_by:
                 batches = read_events(
-                    self._connection, self._relation, self.column_types, self.paths, str(self.source), schema, key
+                    self._connection,
+                    self._relation,
+                    self.column_types,
+                    self.paths,
+                    str(self.source),
+                    schema,
+                    keys or {},
                 )
             else:
-                batches = self._read_rows(schema, key, rows)
+                batches = self._read_rows(schema, keys or {}, rows)
             for batch in batches:
                 signals.raise_lost()
                 yield batch
             if self.keep_malformed:
                 self.malformed += rejects.refusals(self._connection, self.source.encoding)
 
-    def _read_rows(self, schema: Schema, key: str | None, rows: int) -> Iterator[SourceRows]:
-        expressions = canonical_columns(schema, self.column_types, str(self.source), key)
+    def _read_rows(self, schema: Schema, keys: Mapping[str, str], rows: int) -> Iterator[SourceRows]:
+        expressions = canonical_columns(schema, self.column_types, str(self.source), keys)
         relation = self._relation.sql
         # Rows are numbered within each file, so DuckDB has to name the file of each where there are several. A row that
         # a query returns is numbered in the result.

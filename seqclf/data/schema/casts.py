@@ -7,12 +7,15 @@ The names of canonical columns contain spaces, and names of fields never do, so 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from seqclf.data.schema.cell_types import MISSING_WORDS
 
 LABEL, ID = "label", "id"
-KEY, KEY_END, FILE, ROW = "split key", "last split key", "in file", "row number"
+TIME, TIME_END, FILE, ROW = "split time", "last split time", "in file", "row number"
+GROUP, GROUP_NAME = "key of the group", "name of the group"
 SHOWN_CHARACTERS = 40  # of a cell, in an error message
 TEXT_TYPES = ("VARCHAR", "JSON")
 WHOLE_NUMBER = r"regexp_full_match(trim({value}), '[+-]?[0-9]+([.]0*)?')"
@@ -72,7 +75,7 @@ def spelled_sql(value: str, kind: str) -> str:
     text = f"CAST({value} AS VARCHAR)"
     if kind in ("DOUBLE", "FLOAT"):
         is_whole = f"{value} = trunc({value}) AND abs({value}) < 1e15"
-        return f"CASE WHEN {is_whole} THEN CAST(CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
+        return f"CASE WHEN {is_whole} THEN CAST(TRY_CAST({value} AS BIGINT) AS VARCHAR) ELSE {text} END"
     if kind.startswith("DECIMAL"):
         return f"CASE WHEN contains({text}, '.') THEN rtrim(rtrim({text}, '0'), '.') ELSE {text} END"
     if kind.startswith("TIMESTAMP"):
@@ -247,3 +250,30 @@ def time_in_seconds(value: str, kind: str, unit: str, pattern: str | None = None
     if kind.startswith(("TIME", "INTERVAL")):
         return epoch_sql(value, kind)
     return f"TRY_CAST({value} AS DOUBLE) * {UNITS[unit]}"
+
+
+class RowKey(NamedTuple):
+    """The column of a value that rows are split or counted by, and the option that names the column.
+
+    `kind`: TIME for times, GROUP for what rows belong to.
+    """
+
+    kind: str
+    option: str
+    column: str
+
+    def sql(self, types: Mapping[str, str]) -> dict[str, str]:
+        """Return SQL of canonical columns by name, of a table with columns of `types`. Null where it lacks this one.
+
+        A group has its name, and a hash of it.
+        """
+        kind = types.get(self.column)
+        column = "NULL" if kind is None else quote_identifier(self.column)
+        if self.kind == TIME:
+            return {TIME: f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"}
+        # Spelled, since files of one data set may hold 1 and 1.0.
+        value = column if kind is None else spelled_sql(plain(self.column, kind), kind)
+        text = f"CAST({value} AS VARCHAR)"
+        # Shifted by a bit, so that hashes fit into BIGINT and are not negative.
+        values = {GROUP: f"CAST(hash({text}) >> 1 AS BIGINT)", GROUP_NAME: text}
+        return {name: f"CASE WHEN NOT {is_missing_sql(text)} THEN {value} END" for name, value in values.items()}

@@ -12,12 +12,14 @@ NO_KEY = -1  # key of rows without a group; other keys are not negative
 GOLDEN_RATIO = (5**0.5 - 1) / 2
 
 
-def check(by: str, column: str | None, shares: dict[str, float], seed: int) -> None:
+def check(by: str, column: str | None, group: str | None, shares: dict[str, float], seed: int) -> None:
     """Raise InputError unless the keys of data.split are valid. `shares`: name → fraction, of validation and test."""
     if by not in METHODS:
         raise InputError(f"data.split.by={by}", f"must be one of {', '.join(METHODS)}")
-    if by in ("time", "group") and column is None:
-        raise InputError(f"data.split.by={by}", "needs data.split.column=COLUMN")
+    if by == "time" and column is None:
+        raise InputError("data.split.by=time", "needs data.split.column=COLUMN")
+    if by == "group" and group is None:
+        raise InputError("data.split.by=group", "needs data.group=COLUMN")
     for name, share in shares.items():
         if not (isinstance(share, (int, float)) and 0 <= share <= 1):
             raise InputError(f"data.split.{name}={share}", "must be a share from 0 to 1")
@@ -106,7 +108,8 @@ def check_filled(
     elif by == "distinct":
         available = f"there are {units} different sequences"
     else:
-        available = f"data.split.column={column} has {units} different value{'s' * (units != 1)}"
+        key = "data.split.column" if by == "time" else "data.group"
+        available = f"{key}={column} has {units} different value{'s' * (units != 1)}"
     if folds is not None and units < folds:
         remedy = f"set data.split.folds={units}" if units > 1 else "split by data.split.by=random"
         raise InputError(f"data.split.folds={folds}", available, f"{remedy}, or give more data")

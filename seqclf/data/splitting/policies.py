@@ -6,7 +6,7 @@ their rows. Afterwards rows that two splits share are counted, and dropped or re
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,9 +17,8 @@ import pyarrow.compute as pc
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.hashing import hash_rows
 from seqclf.data.ragged import list_lengths, list_offsets
-from seqclf.data.schema.casts import is_missing_sql, quote_identifier, seconds_sql
+from seqclf.data.schema.casts import GROUP, TIME, RowKey
 from seqclf.data.splitting import assignment
-from seqclf.data.splitting.assignment import NO_KEY
 from seqclf.data.splitting.split_leakage import LeakReport, find_leaks
 from seqclf.errors import InputError
 
@@ -36,17 +35,18 @@ class SplitInputs:
     """Attributes of the (N,) accepted rows of one source that decide on splits and leaks.
 
     `labels`: text. `ids`: text, null where a row has none, or None. `ids_count_rows`: they only count the rows.
-    `content_keys`: (N,) uint64, equal where sequences are equal. `split_keys`: (N,) times, or hashes of the values of
-    `data.split.column`, NaN or NO_KEY where one is missing. None without such a column. `split_ends`: (N,) times of the
-    last events, where a sequence may have others than its first.
+    `content_keys`: (N,) uint64, equal where sequences are equal. `times`: (N,) values of `data.split.column`, NaN where
+    missing. `time_ends`: the same of the last events, where a sequence may have others than its first. `groups`: (N,)
+    int64 hashes of the values of `data.group`, NO_KEY where missing. None where the option is.
     """
 
     labels: pa.ChunkedArray
     ids: pa.ChunkedArray | None
     content_keys: np.ndarray
-    split_keys: np.ndarray | None
     ids_count_rows: bool = False
-    split_ends: np.ndarray | None = None
+    times: np.ndarray | None = None
+    time_ends: np.ndarray | None = None
+    groups: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.content_keys)
@@ -61,30 +61,31 @@ class LeakCheck(NamedTuple):
 
 @dataclass(frozen=True)
 class SplitPolicy:
-    """Checked options of `data.split`.
+    """Checked options of `data.split`, and `data.group`.
 
-    `shares`: fractions of the training source for validation and test, without those that have a file. `fold`: (fold,
-    number of folds) for `by=fold`, else None.
+    `column`: of times. `group`: column of what rows belong to. `shares`: fractions of the training source for
+    validation and test, without those that have a file. `fold`: (fold, number of folds) for `by=fold`, else None.
 
-    >>> policy = SplitPolicy("random", None, {"validation": 0.25, "test": 0.25}, seed=0, fold=None, on_leak="warn")
-    >>> rows = SplitInputs(pa.chunked_array([["a", "b"] * 4]), None, np.arange(8, dtype=np.uint64), None)
+    >>> policy = SplitPolicy("random", None, None, {"validation": 0.25, "test": 0.25}, 0, fold=None, on_leak="warn")
+    >>> rows = SplitInputs(pa.chunked_array([["a", "b"] * 4]), None, np.arange(8, dtype=np.uint64))
     >>> [SPLITS[split] for split in policy.assign(rows, "train.csv")]
     ['test', 'validation', 'train', 'train', 'train', 'train', 'validation', 'test']
     """
 
     by: str
     column: str | None
+    group: str | None
     shares: Mapping[str, float]
     seed: int
     fold: tuple[int, int] | None
     on_leak: str
 
     @classmethod
-    def from_options(cls, options: SplitOptions, splits_with_file: Collection[str]) -> SplitPolicy:
+    def from_options(cls, options: SplitOptions, group: str | None, splits_with_file: Collection[str]) -> SplitPolicy:
         """Policy of checked options. `splits_with_file`: those of SPLITS that the user gave a file for."""
         shares = options.shares(set(splits_with_file))
         fold = (options.fold, options.folds) if options.by == "fold" else None
-        return cls(options.by, options.column, shares, options.seed, fold, options.on_leak)
+        return cls(options.by, options.column, group, shares, options.seed, fold, options.on_leak)
 
     @property
     def divides_train(self) -> bool:
@@ -92,19 +93,10 @@ class SplitPolicy:
         return self.fold is not None or any(self.shares.values())
 
     @property
-    def key_sql(self) -> str | None:
-        """SQL of the time to sort rows by, or of a hash of the group that must stay in one split.
-
-        None without `data.split.column`.
-        """
-        if self.column is None:
-            return None
-        column = quote_identifier(self.column)
-        if self.by == "time":
-            return f"COALESCE(TRY_CAST({column} AS DOUBLE), {seconds_sql(f'CAST({column} AS VARCHAR)')})"
-        text = f"CAST({column} AS VARCHAR)"
-        # Shifted by a bit, so that hashes fit into BIGINT and never equal NO_KEY, which is negative.
-        return f"CASE WHEN NOT {is_missing_sql(text)} THEN CAST(hash({text}) >> 1 AS BIGINT) END"
+    def row_keys(self) -> list[RowKey]:
+        """The columns of times, if they split, and of groups."""
+        times = [] if self.column is None or self.by != "time" else [RowKey(TIME, "data.split.column", self.column)]
+        return times + ([] if self.group is None else [RowKey(GROUP, "data.group", self.group)])
 
     def assign(self, rows: SplitInputs, source: str) -> np.ndarray:
         """(N,) position in SPLITS of each row of the training source.
@@ -116,7 +108,7 @@ class SplitPolicy:
         # With keys the splits must not depend on the order of rows, and neither may the codes of labels.
         codes = codes_by_appearance(rows.labels) if keys is None else codes_by_rank(rows.labels)
         splits = assignment.assign(codes, shares, self.by, keys, self.seed, self.fold)
-        column = None if self.by == "distinct" else self.column
+        column = self.column if self.by == "time" else self.group
         folds = None if self.fold is None else self.fold[1]
         try:
             assignment.check_filled(splits, shares, self.by, column, keys, folds)
@@ -124,36 +116,14 @@ class SplitPolicy:
             raise error.within(source) from None
         return splits
 
-    def rows_without_group(self, rows: SplitInputs) -> int:
-        """Count the rows without a value in `data.split.column`. Each of them is a separate group."""
-        if rows.split_keys is None or self.by in ("distinct", "time"):
-            return 0
-        return int((rows.split_keys == assignment.NO_KEY).sum())
-
     def groups(self, rows: SplitInputs) -> np.ndarray | None:
-        """(N,) int64, equal for rows that must stay in one split. None where each row stands alone."""
-        if self.by == "distinct":
-            return rows.content_keys.view(np.int64)
-        if self.by == "time" or rows.split_keys is None:
-            return None
-        return assignment.fill_missing_keys(rows.split_keys, rows.content_keys)
+        """(N,) int64, equal for rows of one group, or of equal sequences where these must stay in one split.
 
-    def _joined_groups(self, sources: Iterable[SplitInputs]) -> np.ndarray | None:
-        """(N,) keys of the groups of all sources, NO_KEY for rows without one. None without `data.split.column`."""
-        if self.column is None or self.by == "time":
-            return None
-        keys = [np.full(len(rows), NO_KEY) if rows.split_keys is None else rows.split_keys for rows in sources]
-        return np.concatenate(keys)
-
-    def _joined_spans(self, sources: Iterable[SplitInputs]) -> np.ndarray | None:
-        """(N, 2) first and last time of the rows of all sources, NaN where unknown. None unless it splits them."""
-        if self.by != "time":
-            return None
-        starts = [np.full(len(rows), np.nan) if rows.split_keys is None else rows.split_keys for rows in sources]
-        ends = [
-            start if rows.split_ends is None else rows.split_ends for start, rows in zip(starts, sources, strict=True)
-        ]
-        return np.column_stack([np.concatenate(starts), np.concatenate(ends)])
+        A row without a group is a group of its own. None where each row stands alone.
+        """
+        if rows.groups is not None:
+            return assignment.fill_missing_keys(rows.groups, rows.content_keys)
+        return rows.content_keys.view(np.int64) if self.by == "distinct" else None
 
     def check_leaks(
         self, sources: Mapping[str, SplitInputs], splits: Mapping[str, np.ndarray], *, compare_ids: bool
@@ -170,7 +140,9 @@ class SplitPolicy:
         )
         content_keys = np.concatenate([rows.content_keys for rows in sources.values()])
         rows = list(sources.values())
-        groups, spans = self._joined_groups(rows), self._joined_spans(rows)
+        groups = _joined([source.groups for source in rows])
+        starts, ends = (_joined([getattr(source, name) for source in rows]) for name in ("times", "time_ends"))
+        spans = None if starts is None else np.column_stack([starts, starts if ends is None else ends])
         report, leaking, leaked = find_leaks(content_keys, labels, joined, SPLITS, ids, groups, spans)
         if self.on_leak == "error" and leaking.any():
             raise InputError(
@@ -179,7 +151,8 @@ class SplitPolicy:
                 "split by data.split.by=distinct or group, or set data.split.on_leak=drop to score only on what "
                 "training has not seen, or warn",
             )
-        report = replace(report, without_group=self.rows_without_group(sources["train"]))
+        if groups is not None:
+            report = replace(report, without_group=int((groups == assignment.NO_KEY).sum()))
         if self.on_leak == "warn":
             return LeakCheck(report, dict(splits))
         drop = leaking if self.on_leak == "drop" else leaked
@@ -193,16 +166,20 @@ class SplitPolicy:
 
     def _keys(self, rows: SplitInputs, source: str) -> np.ndarray | None:
         """(N,) keys for `assignment.assign`: contents, times or groups, or None."""
-        keys = rows.content_keys if self.by == "distinct" else rows.split_keys
-        if keys is None:
+        if self.by == "random":
             return None
-        if np.isnan(keys.astype(np.float64)).any():
+        if self.by == "distinct":
+            return rows.content_keys
+        if self.by != "time":
+            return self.groups(rows)
+        assert rows.times is not None
+        if np.isnan(rows.times).any():
             raise InputError(
                 source,
                 f"data.split.column={self.column} has values that are not times",
                 "fix them, or name another column",
             )
-        return keys if self.by in ("distinct", "time") else assignment.fill_missing_keys(keys, rows.content_keys)
+        return rows.times
 
     def _fractions(self) -> dict[str, float]:
         """The fraction of the training source for each of SPLITS. Their sum is 1."""
@@ -212,6 +189,12 @@ class SplitPolicy:
             held_out["test"] = 1 / self.fold[1]
             held_out["validation"] *= 1 - held_out["test"]
         return {"train": 1 - sum(held_out.values()), **held_out}
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    """Return the values of all sources, None where they have none. All of them have some, or none has."""
+    present = [values for values in parts if values is not None]
+    return np.concatenate(present) if present else None
 
 
 def _joined_id_codes(sources: list[SplitInputs]) -> np.ndarray | None:

@@ -18,10 +18,10 @@ class LeakReport(JsonResult):
 
     `rows` in all splits, `distinct` sequences among them. `seen_before`: by later split, rows whose sequence an earlier
     split holds too. `ids_seen_before`: the same by id, None if rows have none. `conflicting_sequences` stand under
-    several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.split.column`. `dropped`:
-    rows by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise. `groups_seen_before`: as by id, by
-    `data.split.column`, None without it. `reaching_into`: by later split, rows of earlier ones that end after it
-    begins, None unless splits are by time.
+    several labels, in `conflicting_rows` rows. `without_group`: rows without a value in `data.group`. `dropped`: rows
+    by split that `on_leak=drop` or `drop_earlier` removed, empty otherwise. `groups_seen_before`: as by id, by
+    `data.group`, None without it. `reaching_into`: by later split, rows of earlier ones that end after it begins, None
+    unless splits are by time.
     """
 
     rows: int
@@ -63,7 +63,7 @@ class LeakReport(JsonResult):
             ),
             *(
                 f"{_counted(count, f'row of {name} is', f'rows of {name} are')} of a group that an earlier split has "
-                "too (data.split.column)"
+                "too (data.group)"
                 for name, count in groups
             ),
             *(
@@ -80,7 +80,7 @@ class LeakReport(JsonResult):
         lines = [] if self.dropped else [f"{line}; {REMEDY}" for line in self.leaks_between_splits()]
         if self.without_group:
             rows = _counted(self.without_group, "row has", "rows have")
-            lines.append(f"{rows} no value in data.split.column; each forms a separate group")
+            lines.append(f"{rows} no value in data.group; each forms a separate group")
         if self.repeated:
             verb = "repeats" if self.repeated == 1 else "repeat"
             lines.append(f"{self.repeated} of {self.rows} rows {verb} an earlier row ({self.distinct} are distinct)")

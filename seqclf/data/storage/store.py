@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 # Tokens do not tell what a text looked like: spaces, capitals and unknown words are lost. Training rows have no texts
 # in the store, as reports show none of them. The texts of the other splits stay on disk until a row is shown.
 
-TEXTS = "texts.arrow"
+IDS, TEXTS, GROUP_NAMES = "ids.arrow", "texts.arrow", "group_names.arrow"
 
 
 class StoredTexts(NamedTuple):
@@ -81,8 +81,10 @@ class Split(NamedTuple):
 
     `labels`: (N,) int64 class codes. `ids`: (N,) strings. `row_numbers`: (N,) int64, those of the source
     file, from 1. `original_lengths`: (N,) int64 lengths before truncation, None without a limit. `groups`: (N,) int64,
-    equal for rows that must stay in one split (`data.split.by` distinct or group), None without groups. `texts`: the
-    original texts of evaluation rows, None for fields that hold none.
+    equal for rows of one group (`data.group`); a row without a group is one of its own. Without that option, equal for
+    equal sequences if `data.split.by` is distinct, else None. `texts`: the original texts of evaluation rows, None for
+    fields that hold none. `group_names`: (N,) strings, the values of `data.group`, null where a row has none. None
+    without that option.
     """
 
     sequences: Ragged
@@ -92,6 +94,7 @@ class Split(NamedTuple):
     original_lengths: np.ndarray | None = None
     groups: np.ndarray | None = None
     texts: StoredTexts | None = None
+    group_names: pa.Array | None = None
 
     @property
     def lengths_before_truncation(self) -> np.ndarray:
@@ -141,6 +144,7 @@ def subset(split: Split, rows: np.ndarray) -> Split:
         original_lengths,
         groups,
         None if split.texts is None else split.texts.take(rows),
+        None if split.group_names is None else split.group_names.take(pa.array(rows)),
     )
 
 
@@ -162,18 +166,16 @@ class SplitWriter:
         self.folder = folder
         self.files: dict[str, ChecksumFile] = {}
         self.formats: dict[str, ArrayFormat] = {}  # by the name of the array
-        # Ids are strings, for which Arrow has a layout; all other arrays are raw bytes that can be mapped.
-        self.files["ids.arrow"] = ChecksumFile(folder / "ids.arrow")
-        self.ids = pa.ipc.new_file(self.files["ids.arrow"], pa.schema([("id", pa.string())]))
-        self.texts: pa.RecordBatchFileWriter | None = None
+        # Arrow has a layout for strings; all other arrays are raw bytes that can be mapped.
+        self.tables: dict[str, pa.RecordBatchFileWriter] = {}  # by the name of the file
+        self._open_table(IDS, pa.schema([("id", pa.string())]))
 
     def __enter__(self) -> SplitWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.ids.close()
-        if self.texts is not None:
-            self.texts.close()
+        for table in self.tables.values():
+            table.close()
         for file in self.files.values():
             file.close()
         if error[0] is None:  # split.json marks a complete split
@@ -188,6 +190,7 @@ class SplitWriter:
         original_lengths: np.ndarray | None = None,
         groups: np.ndarray | None = None,
         texts: pa.RecordBatch | None = None,
+        group_names: pa.Array | None = None,
     ) -> None:
         """Append N rows. The arguments are those of `Split`. The optional ones must be passed always or never.
 
@@ -201,12 +204,20 @@ class SplitWriter:
         for name, values in (("original_lengths", original_lengths), ("groups", groups)):
             if values is not None:
                 self._write(name, values.astype(np.int64))
-        self.ids.write_batch(pa.record_batch([ids], names=["id"]))
+        self._write_table(IDS, pa.record_batch([ids], names=["id"]))
         if texts is not None:
-            if self.texts is None:
-                self.files[TEXTS] = ChecksumFile(self.folder / TEXTS)
-                self.texts = pa.ipc.new_file(self.files[TEXTS], texts.schema)
-            self.texts.write_batch(texts)
+            self._write_table(TEXTS, texts)
+        if group_names is not None:
+            self._write_table(GROUP_NAMES, pa.record_batch([group_names], names=["group"]))
+
+    def _open_table(self, file: str, schema: pa.Schema) -> None:
+        self.files[file] = ChecksumFile(self.folder / file)
+        self.tables[file] = pa.ipc.new_file(self.files[file], schema)
+
+    def _write_table(self, file: str, rows: pa.RecordBatch) -> None:
+        if file not in self.tables:
+            self._open_table(file, rows.schema)
+        self.tables[file].write_batch(rows)
 
     def _write(self, name: str, values: np.ndarray) -> None:
         file = f"{name}.bin"
@@ -229,19 +240,25 @@ def open_split(folder: Path) -> Split:
     arrays = {name: _mapped(folder / f"{name}.bin", **array_format) for name, array_format in formats.items()}
     lengths = np.asarray(arrays.pop("lengths"))
     fields = {name.removeprefix("field."): tokens for name, tokens in arrays.items() if name.startswith("field.")}
-    with pa.memory_map(str(folder / "ids.arrow")) as source:
-        ids = pa.ipc.open_file(source).read_all().column("id").combine_chunks()
+    ids = _mapped_strings(folder / IDS)
+    group_names = _mapped_strings(folder / GROUP_NAMES) if (folder / GROUP_NAMES).is_file() else None
     labels, row_numbers = np.asarray(arrays["labels"]), np.asarray(arrays["rows"])
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     optional = {name: np.asarray(arrays[name]) for name in ("original_lengths", "groups") if name in arrays}
     # Everything downstream relies on these two checks: lengths of at least 1, and arrays that fit them.
     if len(lengths) and lengths.min() < 1:
         raise ValueError(f"{folder}: a sequence has no tokens")
-    counts = {len(values) for values in (labels, row_numbers, ids, *optional.values())}
+    strings = [ids] if group_names is None else [ids, group_names]
+    counts = {len(values) for values in (labels, row_numbers, *strings, *optional.values())}
     if counts != {len(lengths)} or {len(tokens) for tokens in fields.values()} != {offsets[-1]}:
         raise ValueError(f"{folder}: the files are of different lengths")
     texts = StoredTexts(folder / TEXTS) if (folder / TEXTS).is_file() else None
-    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional, texts=texts)
+    return Split(Ragged(offsets, fields), labels, ids, row_numbers, **optional, texts=texts, group_names=group_names)
+
+
+def _mapped_strings(path: Path) -> pa.Array:
+    with pa.memory_map(str(path)) as source:
+        return pa.ipc.open_file(source).read_all().column(0).combine_chunks()
 
 
 def _mapped(path: Path, dtype: str, shape: list[int]) -> np.ndarray:

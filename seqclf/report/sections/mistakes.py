@@ -13,6 +13,7 @@ from seqclf.documents.html import Section, Table
 from seqclf.report.mistakes import Mistake
 from seqclf.report.report import Report
 from seqclf.report.section import ReportSection
+from seqclf.system.run_folder import PREDICTIONS
 
 SHORT_TEXT = 600  # characters shown at once
 LONG_TEXT = 8000  # characters behind a click
@@ -78,7 +79,13 @@ class MistakesSection(ReportSection):
         mistakes = list(map(_shown, report.mistakes))
         explained = sum(mistake.is_explained for mistake in mistakes)
         unread = any(None in (mistake.contributions or ()) for mistake in report.mistakes)
-        context = {"split": report.split, "mistakes": mistakes, "explained": explained, "unread": unread}
+        context = {
+            "split": report.split,
+            "mistakes": mistakes,
+            "explained": explained,
+            "unread": unread,
+            "all_rows": PREDICTIONS if report.bundle is None else None,  # a run has the file, an evaluated bundle not
+        }
         return Section("run/mistakes.html", context)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from seqclf.documents.html import Section, Table
 from seqclf.report.report import Report
-from seqclf.report.score_table import BETWEEN, comparison_rows, score_columns, score_table
+from seqclf.report.score_table import between_note, comparison_rows, score_columns, score_table
 from seqclf.report.section import ReportSection
 
 COMPARISON_COLUMNS = {"": "text", **dict.fromkeys(("this model", "order-blind", "difference", "between"), "number")}
@@ -27,6 +27,6 @@ class VerdictSection(ReportSection):
             "comparison": Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True) if compared else None,
             "counts": report.verdict.counts,
             "table": Table({"": "text", **score_columns(headings)}, rows, stacked=True),
-            "interval_note": None if metrics.intervals is None else BETWEEN,
+            "interval_note": between_note(metrics),
         }
         return Section("run/verdict.html", context)

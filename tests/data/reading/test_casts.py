@@ -142,10 +142,10 @@ def test_fields_may_be_called_like_anything_but_label_and_id(tmp_path):
     for part in (1, 2):
         write(tmp_path / f"{part}.parquet", {**table, "label": ["a"], "id": [7]})
     schema = Schema(tuple(Field(name, "category", (name,), "integer") for name in names), "label", "id")
-    for batch in read(Source(str(tmp_path / "*.parquet"), "data.train"), schema, key='"id" + 1'):
+    for batch in read(Source(str(tmp_path / "*.parquet"), "data.train"), schema, keys={"a key": '"id" + 1'}):
         row = batch.columns.to_pylist()[0]
         assert [row[name] for name in names] == [[position] for position in range(len(names))]
-        assert (row["label"], row["id"], row["split key"]) == ("a", 7, 8)
+        assert (row["label"], row["id"], row["a key"]) == ("a", 7, 8)
 
 
 MOMENTS = {

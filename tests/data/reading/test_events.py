@@ -302,7 +302,8 @@ def test_ids_other_than_the_group_are_compared_across_splits_of_one_table(option
     assert prepare(options(**schema_options)).leaks.ids_seen_before is None
 
 
-def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_path):
+@pytest.mark.parametrize("by", ["group", "random"])
+def test_a_group_that_changes_inside_a_sequence_is_refused(options, tmp_path, by):
     table = {
         "stay": [f"s{stay}" for stay in range(30) for _ in range(3)],
         "site": ["a", "b", "b"] * 30,
@@ -311,8 +312,8 @@ def test_a_split_column_that_changes_inside_a_sequence_is_refused(options, tmp_p
     }
     path = write(tmp_path / "t.parquet", table)
     schema_options = {"train": path, "label": "outcome", "group_by": "stay", "fields": {"k": "category"}}
-    with pytest.raises(InputError, match=r"data.split.column: changes inside the sequence 's0'; name a column"):
-        prepare(options(**schema_options, split={"by": "group", "column": "site"}))
+    with pytest.raises(InputError, match=r"data.group: changes inside the sequence 's0'; name a column"):
+        prepare(options(**schema_options, group="site", split={"by": by}))
 
 
 def ordered(options, path, cells, kind="csv", **keys):
@@ -399,15 +400,15 @@ def test_one_part_of_a_key_is_no_group(options, tmp_path):
 
 
 @pytest.mark.parametrize("ordered_by", [None, "patient"])
-def test_the_column_of_the_splits_is_no_inferred_field(options, tmp_path, ordered_by):
+def test_the_column_of_the_groups_is_no_inferred_field(options, tmp_path, ordered_by):
     columns = {**table(), "patient": [card // 2 for card in table()["card"]]}
-    split = {"by": "group", "column": "patient", "seed": 1}
+    keys = {"group": "patient", "split": {"by": "group", "seed": 1}}
     order = ["time"] if ordered_by is None else ["patient", "time"]
     path = write(tmp_path / "t.parquet", columns)
-    dataset = grouped(options, path, fields=None, split=split, order_by=order)
+    dataset = grouped(options, path, fields=None, **keys, order_by=order)
     names = {field.name for field in dataset.schema.fields}
     assert ("patient" in names) is (ordered_by is not None) and {"time", "shop", "amount"} <= names
-    named = grouped(options, path, fields={"patient": "category"}, split=split, cache_dir=tmp_path / "named")
+    named = grouped(options, path, fields={"patient": "category"}, **keys, cache_dir=tmp_path / "named")
     assert [field.name for field in named.schema.fields] == ["patient"]
 
 

@@ -14,7 +14,7 @@ from seqclf.errors import InputError
 
 def looked_up(tmp_path, ids, labels, searched):
     path = write(tmp_path / "labels.parquet", {"id": ids, "y": labels})
-    return LabelTable(Source(str(path), "data.labels"), ("id",), "y", None, None).look_up(pa.array(searched))[0]
+    return LabelTable(Source(str(path), "data.labels"), ("id",), "y").look_up(pa.array(searched))[0]
 
 
 def test_look_up_agrees_with_a_dictionary(tmp_path):
@@ -35,7 +35,7 @@ def test_two_labels_of_one_id_are_said_with_their_files(tmp_path):
     first = write(tmp_path / "a.csv", {"id": ["x", "b"], "y": [2, None]})
     second = write(tmp_path / "b.csv", {"id": ["b", "x"], "y": [2, 2]})
     with pytest.raises(InputError) as caught:
-        LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y", None, None)
+        LabelTable(Source(str(tmp_path / "*.csv"), "data.labels"), ("id",), "y")
     assert str(first) in caught.value.problem and str(second) in caught.value.problem
 
 
@@ -99,15 +99,13 @@ def test_keys_of_any_type_find_their_labels(options, tmp_path, kind):
 def test_keys_of_several_columns_are_not_run_together(tmp_path):
     columns = {"one": ["u v", "u", None], "two": ["w", "v w", "x"], "y": ["1", "2", "3"]}
     path = write(tmp_path / "l.parquet", columns)
-    table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y", None, None)
+    table = LabelTable(Source(str(path), "data.labels"), ("one", "two"), "y")
     assert table.look_up(pa.array(["u v | w", "u | v w", " | x"]))[0].to_pylist() == ["1", "2", None]
 
 
 def test_a_key_with_the_separator_in_it_is_no_other_key(tmp_path):
     columns = {"one": ["u | v", "u", None], "two": ["w", "v | w", "x"], "y": ["1", "2", "3"]}
-    table = LabelTable(
-        Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y", None, None
-    )
+    table = LabelTable(Source(str(write(tmp_path / "l.parquet", columns)), "data.labels"), ("one", "two"), "y")
     keys = joined_key([pa.array(columns["one"]), pa.array(columns["two"])])
     assert len(set(keys.to_pylist())) == 3 and keys[2].as_py() is None
     assert table.look_up(keys)[0].to_pylist() == ["1", "2", None]

@@ -76,8 +76,8 @@ def test_a_file_without_rows_is_said_before_fields_are_inferred(options, tmp_pat
         ({"fields": {"token": "category"}}, r"no column 'token' \(data.fields.token\); did you mean 'tokens'\?"),
         ({"fields": {"tokens": "three"}}, r"data.fields.tokens: kind 'three' is unknown"),
         (
-            {"split": {"by": "group", "column": "user"}},
-            r"t.csv: no column 'user' \(data.split.column\); its columns are",
+            {"group": "user", "split": {"by": "group"}},
+            r"t.csv: no column 'user' \(data.group\); its columns are",
         ),
         ({"split": {"by": "time", "column": 5}}, r"t.csv: no column '5' \(data.split.column\)"),
         ({"split": {"by": "time", "column": "label"}}, r"t.csv: data.split.column=label has values that are not times"),

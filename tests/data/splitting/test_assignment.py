@@ -100,7 +100,7 @@ def test_the_result_depends_on_the_seed_only():
     ("change", "message"),
     [
         ({"by": "rows"}, r"data.split.by=rows: must be one of random, distinct, group, time"),
-        ({"by": "group"}, r"data.split.by=group: needs data.split.column=COLUMN"),
+        ({"by": "group"}, r"data.split.by=group: needs data.group=COLUMN"),
         ({"by": "time"}, r"data.split.by=time: needs data.split.column=COLUMN"),
         ({"shares": {"validation": 1.5}}, r"data.split.validation=1.5: must be a share from 0 to 1"),
         ({"shares": {"validation": -0.1}}, r"data.split.validation=-0.1: must be a share"),
@@ -113,7 +113,7 @@ def test_the_result_depends_on_the_seed_only():
 )
 def test_unusable_split_options_are_named(change, message):
     with pytest.raises(InputError, match=message):
-        check(**{"by": "random", "column": None, "shares": {"validation": 0.2}, "seed": 0, **change})
+        check(**{"by": "random", "column": None, "group": None, "shares": {"validation": 0.2}, "seed": 0, **change})
 
 
 def folds_of(labels, folds, keys=None, seed=0):
@@ -249,11 +249,11 @@ def test_a_million_groups_are_assigned_in_seconds():
 @pytest.mark.parametrize(
     ("by", "keys", "folds", "message"),
     [
-        ("fold", [1, 2, 2], 5, r"folds=5: data.split.column=user has 2 different values; set .*folds=2, or"),
-        ("fold", [1, 1, 1], 5, r"folds=5: data.split.column=user has 1 different value; split by .*=random"),
+        ("fold", [1, 2, 2], 5, r"folds=5: data.group=user has 2 different values; set .*folds=2, or"),
+        ("fold", [1, 1, 1], 5, r"folds=5: data.group=user has 1 different value; split by .*=random"),
         ("fold", None, 5, r"folds=5: there are 3 rows; set data.split.folds=3, or give more data"),
         ("time", [1, 1, 1], None, r"none of 3 rows for validation; data.split.column=user has 1 .*validation=FILE"),
-        ("group", [1, 2, 2], None, r"none of 3 rows for (validation|test); data.split.column=user has 2 diff"),
+        ("group", [1, 2, 2], None, r"none of 3 rows for (validation|test); data.group=user has 2 diff"),
         ("random", None, None, r"by=random: none of 3 rows for .*; give more rows, or another share, or give"),
     ],
 )

@@ -101,7 +101,7 @@ def test_one_row_is_worded_as_one():
     assert one.warnings() == [
         "1 row of test holds a sequence that an earlier split holds too; data.split.on_leak=drop leaves them out",
         "1 row of test has an id that an earlier split has too; data.split.on_leak=drop leaves them out",
-        "1 row has no value in data.split.column; each forms a separate group",
+        "1 row has no value in data.group; each forms a separate group",
         "1 of 9 rows repeats an earlier row (8 are distinct)",
         "1 sequence stands under more than one label, in 2 rows",
     ]
@@ -195,14 +195,14 @@ def speakers(name, groups, token, folder):
     return write(folder / f"{name}.parquet", {**rows, "x": [[row, token] for row in range(60)]})
 
 
-GROUP = {"by": "group", "column": "speaker", "seed": 1}
+GROUP = {"by": "group", "seed": 1}
 
 
 @pytest.mark.parametrize("by", ["group", "fold"])
 def test_groups_of_a_test_file_are_compared_with_those_of_train(options, tmp_path, by):
     paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 4, 1, tmp_path)}
-    keys = {"label": "y", "fields": {"x": "category"}, **paths}
-    split = GROUP if by == "group" else {"by": "fold", "column": "speaker", "folds": 3}
+    keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}, **paths}
+    split = GROUP if by == "group" else {"by": "fold", "folds": 3}
     if by == "fold":
         keys["validation"] = keys.pop("test")
     dataset = prepare(options(**keys, split=split))
@@ -213,7 +213,7 @@ def test_groups_of_a_test_file_are_compared_with_those_of_train(options, tmp_pat
 
 def test_on_leak_acts_on_shared_groups(options, tmp_path):
     paths = {"train": speakers("train", 12, 0, tmp_path), "test": speakers("test", 15, 1, tmp_path)}
-    keys = {"label": "y", "fields": {"x": "category"}, **paths}
+    keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}, **paths}
     with pytest.raises(InputError, match="group"):
         prepare(options(**keys, split={**GROUP, "on_leak": "error"}))
     dropped = prepare(options(**keys, split={**GROUP, "on_leak": "drop"}))
@@ -221,11 +221,15 @@ def test_on_leak_acts_on_shared_groups(options, tmp_path):
     assert dropped.leaks.is_apart("test")
 
 
-def test_groups_that_are_apart_and_files_without_the_column_give_no_warning(options, tmp_path):
+def test_a_file_without_the_column_has_no_groups_and_is_warned_of(options, tmp_path):
     train = speakers("train", 12, 0, tmp_path)
     test = write(tmp_path / "test.parquet", {"x": [[row, 1] for row in range(10)], "y": ["p", "q"] * 5})
-    leaks = prepare(options(train=train, test=test, label="y", fields={"x": "category"}, split=GROUP)).leaks
+    keys = {"label": "y", "group": "speaker", "fields": {"x": "category"}}
+    dataset = prepare(options(train=train, test=test, **keys, split=GROUP))
+    leaks, groups = dataset.leaks, dataset.splits["test"].groups
     assert leaks.groups_seen_before == {"validation": 0, "test": 0} and leaks.is_apart("test")
+    assert leaks.without_group == 10 and any("10 rows have no value in data.group" in line for line in leaks.warnings())
+    assert len(set(groups.tolist())) == 10 and dataset.splits["test"].group_names.null_count == 10
 
 
 BY_TIME = {"by": "time", "column": "at", "seed": 1}

@@ -1,0 +1,85 @@
+"""Targets of a decision on a split, counted in the unit that their guarantees are about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from seqclf.evaluation.decision import Decision, Guarantee
+from seqclf.evaluation.intervals import proportion_interval
+from seqclf.system.json_result import JsonResult
+
+MET, WITHIN_CHANCE, BROKEN = "met", "within_chance", "broken"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetResult(JsonResult):
+    """A target of a decision on a split.
+
+    `value`: the share that the target is about, None where no row counts. Where the guarantee is about groups, it is
+    the expected share of one row drawn from each. `units`: rows that count, or groups. `low`, `high`: 95 % confidence
+    interval. `status`: met, within_chance (missed, and chance explains it), or broken (the interval misses the target),
+    None where no row counts.
+    """
+
+    OMIT_NONE: ClassVar[frozenset[str]] = frozenset({"value", "low", "high", "status"})
+
+    rule: str
+    label: str
+    target: float
+    units: float
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    status: str | None = None
+
+
+def target_results(
+    decision: Decision, labels: np.ndarray, predicted: np.ndarray, classes: list[str], group: np.ndarray | None = None
+) -> list[TargetResult]:
+    """Return what became of each target with a guarantee, in their order.
+
+    `labels`, `predicted`: (N,) class numbers. `group`: (N,) codes of the groups of the rows.
+
+    >>> target = Guarantee(
+    ...     rule="min_recall", label="yes", target=0.8, confidence=0.95, backed=True, rows=20, needed=None
+    ... )
+    >>> labels, predicted = np.ones(50, int), np.arange(50) % 2
+    >>> (result,) = target_results(Decision(targets=(target,)), labels, predicted, ["no", "yes"])
+    >>> result.value, result.status
+    (0.5, 'broken')
+    """
+    guaranteed = [target for target in decision.targets if target.rule != "cost"]
+    return [
+        _result(target, labels == classes.index(target.label), predicted == classes.index(target.label), group)
+        for target in guaranteed
+    ]
+
+
+def _result(
+    target: Guarantee, is_label: np.ndarray, is_predicted: np.ndarray, group: np.ndarray | None
+) -> TargetResult:
+    everything = np.ones(len(is_label), bool)
+    counted, hits, drawn = {
+        "min_recall": (is_label, is_predicted, is_label),
+        "min_precision": (is_predicted, is_label, everything),
+        "max_alerts": (everything, is_predicted, everything),
+    }[target.rule]
+    weight = np.ones(len(is_label))
+    if group is not None and target.unit is not None:
+        # Of each group one row is drawn, so its rows share the weight of one.
+        weight = 1 / np.maximum(np.bincount(group[drawn], minlength=group.max() + 1)[group], 1)
+    units = float(weight[counted].sum())
+    result = TargetResult(rule=target.rule, label=target.label, target=target.target, units=units)
+    share = float(weight[counted & hits].sum())
+    interval = proportion_interval(min(share, units), units)
+    if interval is None:
+        return result
+    value, (low, high) = share / units, interval
+    if target.rule == "max_alerts":
+        status = MET if value <= target.target else BROKEN if low > target.target else WITHIN_CHANCE
+    else:
+        status = MET if value >= target.target else BROKEN if high < target.target else WITHIN_CHANCE
+    return TargetResult(**{**vars(result), "value": value, "low": low, "high": high, "status": status})

@@ -1,0 +1,174 @@
+"""`data.group`: what rows belong to is counted whatever the split, and stored with its name."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from support.table_files import write
+
+from seqclf.api.data_config import training_setup
+from seqclf.data.prepare import prepare
+from seqclf.data.storage.checksums import DamagedError
+from seqclf.data.storage.dataset import open_dataset
+from seqclf.data.storage.store import GROUP_NAMES, subset
+from seqclf.errors import InputError
+from seqclf.survey.survey import count_groups
+
+ROWS = 60
+KEYS = {"label": "y", "fields": {"x": "category"}}
+
+
+def table(groups=12, first=0, token=0, **columns):
+    """Rows of as many groups, of which every fifth row has none. No two tables of other tokens share a sequence."""
+    names = [None if row % 5 == 4 else f"g{first + row % groups}" for row in range(ROWS)]
+    times = list(range(first, first + ROWS))
+    return {"who": names, "at": times, "y": ["p", "q"] * 30, "x": [[row, token] for row in range(ROWS)], **columns}
+
+
+def names_of(rows, split):
+    return [rows["who"][row - 1] for row in split.row_numbers]
+
+
+def check_groups(rows, split):
+    """Equal names have equal groups, and a row without a name has a group of its own."""
+    assert split.group_names.to_pylist() == names_of(rows, split)
+    keys = [name or row for name, row in zip(names_of(rows, split), split.row_numbers.tolist(), strict=True)]
+    same = np.array(keys, object)[:, None] == np.array(keys, object)
+    np.testing.assert_array_equal(split.groups[:, None] == split.groups, same)
+
+
+@pytest.mark.parametrize("by", ["random", "distinct", "group", "time", "fold"])
+def test_every_split_has_its_groups_and_their_names(options, tmp_path, by):
+    rows = table()
+    path = write(tmp_path / "t.parquet", rows)
+    split = {"by": by, "column": "at" if by == "time" else None, "test": 0.2}
+    dataset = prepare(options(train=path, group="who", **KEYS, split=split))
+    for part in dataset.splits.values():
+        check_groups(rows, part)
+        check_groups(rows, subset(part, np.arange(len(part.labels))[::-2]))
+    seen = {name: set(filter(None, names_of(rows, part))) for name, part in dataset.splits.items()}
+    earlier, expected = set(), {}
+    for name, part in dataset.splits.items():
+        expected[name] = sum(group in earlier for group in names_of(rows, part))
+        earlier |= seen[name]
+    del expected["train"]
+    assert dataset.leaks.groups_seen_before == expected and dataset.leaks.without_group == 12
+    apart = by in ("group", "fold")
+    assert dataset.leaks.is_apart("test") is apart and (sum(expected.values()) == 0) is apart
+    assert any("data.group" in line for line in dataset.leaks.leaks_between_splits()) is not apart
+    counts = {name: len(seen[name]) + names_of(rows, part).count(None) for name, part in dataset.splits.items()}
+    assert count_groups(dataset.splits) == counts
+
+
+@pytest.mark.parametrize("by", ["random", "distinct", "time"])
+def test_groups_of_given_files_are_compared_and_dropped(options, tmp_path, by):
+    tables = {"train": table(), "validation": table(6, 10, 1), "test": table(4, 90, 2)}
+    paths = {name: write(tmp_path / f"{name}.parquet", rows) for name, rows in tables.items()}
+    split = {"by": by, "column": "at" if by == "time" else None}
+    keys = {**KEYS, **paths, "group": "who"}
+    dataset = prepare(options(**keys, split=split))
+    for name, rows in tables.items():
+        check_groups(rows, dataset.splits[name])
+    shared = {"g10", "g11"}
+    count = sum(name in shared for name in tables["validation"]["who"])
+    assert count and dataset.leaks.groups_seen_before == {"validation": count, "test": 0}
+    assert not dataset.leaks.is_apart("validation")
+    if by == "random":
+        dropped = prepare(options(**keys, split={**split, "on_leak": "drop"}))
+        assert dropped.leaks.dropped["validation"] == count
+        assert not shared & set(dropped.splits["validation"].group_names.to_pylist())
+        with pytest.raises(InputError, match="group"):
+            prepare(options(**keys, split={**split, "on_leak": "error"}))
+
+
+def test_a_group_is_the_same_in_files_of_other_types(options, tmp_path):
+    """A column of whole numbers with a gap is often written as 1.0, 2.0, …"""
+    numbers = [None if name is None else float(name[1:]) for name in table()["who"]]
+    files = {"train": table(who=numbers), "test": table(4, 0, 1, who=[row % 4 for row in range(ROWS)])}
+    paths = {name: write(tmp_path / f"{name}.parquet", rows) for name, rows in files.items()}
+    dataset = prepare(options(**paths, **KEYS, group="who"))
+    assert dataset.leaks.groups_seen_before["test"] == ROWS
+    assert set(dataset.splits["test"].group_names.to_pylist()) == set("0123")
+
+
+def test_without_the_key_there_are_no_names(options, tmp_path):
+    path = write(tmp_path / "t.parquet", table())
+    for by in ("random", "distinct"):
+        train = prepare(options(train=path, **KEYS, split={"by": by})).splits["train"]
+        assert train.group_names is None and (train.groups is None) is (by == "random")
+        assert count_groups({"train": train}) is None
+
+
+@pytest.mark.parametrize("by", ["group", "fold"])
+def test_the_old_spelling_gives_the_same_data(options, tmp_path, by):
+    path = write(tmp_path / "t.parquet", table())
+    new = options(train=path, group="who", **KEYS, split={"by": by})
+    old = options(train=path, **KEYS, split={"by": by, "column": "who"})
+    assert old == new
+    assert options(train=path, group="who", **KEYS, split={"by": by, "column": "who"}).group == "who"
+    with pytest.raises(InputError) as caught:
+        options(train=path, group="who", **KEYS, split={"by": by, "column": "at"})
+    assert caught.value.where == "data.split.column=at"
+
+
+def test_a_column_of_old_configs_is_a_group_unless_it_holds_times(options):
+    split = {"by": "random", "column": "who"}
+    assert options(train="t", label="y", split=split).group == "who"
+    assert options(train="t", label="y", group="at", split=split).group == "at"
+    assert options(train="t", label="y", split={**split, "by": "time"}).group is None
+
+
+def test_groups_and_times_of_events(options, tmp_path):
+    """Three events a stay, of 30 stays and ten patients; the test file lacks the patient."""
+    stays = [stay for stay in range(30) for _ in range(3)]
+    events = {
+        "stay": [f"s{stay:02}" for stay in stays],
+        "who": [f"p{stay % 10}" if stay else None for stay in stays],
+        "at": list(range(90)),
+        "k": ["x", "y", "z"] * 30,
+        "y": ["pq"[stay % 2] for stay in stays],
+    }
+    test = {name: values for name, values in events.items() if name != "who"}
+    paths = {"train": write(tmp_path / "t.parquet", events), "test": write(tmp_path / "test.parquet", test)}
+    keys = {"label": "y", "group_by": "stay", "order_by": "at", "group": "who", "split": {"by": "time", "column": "at"}}
+    dataset = prepare(options(**paths, **keys))
+    assert "who" not in {field.name for field in dataset.schema.fields}
+    assert dataset.splits["train"].group_names.to_pylist() == [f"p{stay % 10}" if stay else None for stay in range(24)]
+    assert len(set(dataset.splits["train"].groups.tolist())) == 11
+    assert dataset.leaks.groups_seen_before == {"validation": 6, "test": 0}
+    assert dataset.leaks.without_group == 31 and len(set(dataset.splits["test"].groups.tolist())) == 30
+
+
+@pytest.mark.parametrize("holder", ["labels", "rows", "both"])
+def test_times_and_groups_come_from_the_table_of_labels_or_the_rows(options, tmp_path, holder):
+    ids = [f"i{row}" for row in range(ROWS)]
+    rows, labels = {"id": ids, "x": [[row] for row in range(ROWS)]}, {"id": ids, "y": ["p", "q"] * 30}
+    (labels if holder == "labels" else rows)["who"] = table()["who"]
+    (labels if holder != "rows" else rows)["at"] = table()["at"]
+    paths = {"train": write(tmp_path / "t.parquet", rows), "labels": write(tmp_path / "l.parquet", labels)}
+    dataset = prepare(options(**paths, **KEYS, id="id", group="who", split={"by": "time", "column": "at"}))
+    check_groups(table(), dataset.splits["train"])
+    assert dataset.splits["validation"].ids.to_pylist() == ids[48:]
+
+
+def test_a_missing_column_is_named_by_its_key(options, tmp_path):
+    path = write(tmp_path / "t.parquet", table())
+    with pytest.raises(InputError, match=r"data\.group"):
+        prepare(options(train=path, **KEYS, group="person", split={"by": "time", "column": "at"}))
+
+
+def test_damaged_names_are_found(options, tmp_path):
+    path = write(tmp_path / "t.parquet", table())
+    folder = prepare(options(train=path, **KEYS, group="who", cache_dir=tmp_path / "cache")).folder
+    names = folder / "train" / GROUP_NAMES
+    names.write_bytes(names.read_bytes().replace(b"g1", b"g2"))
+    with pytest.raises(DamagedError):
+        open_dataset(folder, None, True, True)
+
+
+def test_a_level_of_a_data_frame_may_be_the_group(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(table()).set_index("who")
+    overrides = ["data.group=who", f"data.cache_dir={tmp_path}"]
+    setup = training_setup({"data": frame, "validation": None, "test": None}, "y", overrides)
+    dataset = prepare(setup.config.data)
+    assert pa.compute.count_distinct(dataset.splits["train"].group_names).as_py() >= 9
