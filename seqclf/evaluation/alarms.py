@@ -65,12 +65,14 @@ def find_alarms(
     targets: Sequence[str] = (),
     auroc: Interval = None,
     argmax: ConfusionMetrics | None = None,
+    effect: float = 1.0,
 ) -> list[Alarm]:
     """Alarms about the metrics of a split, the gravest first.
 
     `targets`: the labels whose thresholds the decision sets (conf/decision), so that accuracy may have been traded for
     recall. `auroc`: interval of the AUROC of the positive label, None where it is not known. `argmax`: metrics of the
-    most probable labels, where the decision has targets.
+    most probable labels, where the decision has targets. `effect`: design effect of the accuracy, by which the counts
+    of rows that come in groups are divided before they are tested.
 
     >>> from seqclf.evaluation.metrics import confusion_metrics
     >>> metrics = confusion_metrics(np.array([[9780, 20], [176, 24]]), ["no", "yes"])
@@ -88,7 +90,8 @@ def find_alarms(
     predicted = dict(zip(classes, np.sum(metrics.confusion, axis=0).tolist(), strict=True))
     remedy = _remedy(positive, is_unbalanced(support))
     alarms = []
-    low = _low_recalls(metrics, present)
+    counts = np.rint(np.array(metrics.confusion) / effect).astype(np.int64)
+    low = _low_recalls(metrics, classes, present, counts)
     never = [label for label in low if not predicted[label]]
     if never:
         missed = sum(support[label] for label in never)
@@ -98,7 +101,7 @@ def find_alarms(
     watched = [label for label in present if positive is None or label == positive or label in targets]
     # A random choice of as many rows has an expected recall equal to the share of rows that are predicted as the label.
     at_most_random = [label for label in watched if recall[label] <= predicted[label] / rows]
-    like_chance = _like_chance(metrics, classes, watched, {*at_most_random, *targets})
+    like_chance = _like_chance(counts, classes, watched, {*at_most_random, *targets})
     chance = [label for label in like_chance if label in at_most_random]
     if chance:
         details = "; ".join(
@@ -106,7 +109,7 @@ def find_alarms(
             for label in chance[:MAX_NAMED]
         )
         alarms.append(Alarm(CHANCE, f"no better than picking rows at random: {details}", LEARN_MORE))
-    elif (doubt := _knows_nothing(argmax or metrics, positive, auroc)) is not None:
+    elif (doubt := _knows_nothing(argmax or metrics, positive, auroc, effect)) is not None:
         alarms.append(Alarm(CHANCE, f"not shown to be better than chance: {doubt}", LEARN_MORE))
     hidden = [label for label in low if label in watched and label not in (*never, *chance)]
     if hidden and metrics.accuracy >= HIGH_ACCURACY:
@@ -115,7 +118,7 @@ def find_alarms(
     for label in targets:
         if label in watched and label not in chance:
             alarms += _useless_alerts(metrics, classes, label, label in like_chance, argmax)
-    if not targets and (alarm := _below_majority(metrics, present, rows, bool(never))) is not None:
+    if not targets and (alarm := _below_majority(metrics, present, rows, bool(never), counts)) is not None:
         alarms.append(alarm)
     return alarms
 
@@ -129,17 +132,20 @@ def _holm(p_values: np.ndarray) -> np.ndarray:
     return rejected
 
 
-def _low_recalls(metrics: ConfusionMetrics, present: list[str]) -> list[str]:
-    """Labels whose recall is lower than `LOW_RECALL` of the accuracy beyond chance (one-sided binomial tests)."""
+def _low_recalls(metrics: ConfusionMetrics, classes: list[str], present: list[str], counts: np.ndarray) -> list[str]:
+    """Labels whose recall is lower than `LOW_RECALL` of the accuracy beyond chance (one-sided binomial tests).
+
+    `counts`: (C, C) confusion matrix of as many rows as count.
+    """
     from scipy.stats import binom
 
-    rows = np.array([metrics.support_by_class[label] for label in present])
-    recall = np.array([metrics.recall_by_class[label] for label in present], np.float64)
-    is_low = _holm(binom.cdf(np.rint(recall * rows), rows, LOW_RECALL * metrics.accuracy))
+    places = [classes.index(label) for label in present]
+    hits, rows = np.diag(counts)[places], counts.sum(axis=1)[places]
+    is_low = _holm(binom.cdf(hits, rows, LOW_RECALL * metrics.accuracy))
     return [label for label, low in zip(present, is_low, strict=True) if low]
 
 
-def _like_chance(metrics: ConfusionMetrics, classes: list[str], watched: list[str], suspects: set[str]) -> list[str]:
+def _like_chance(confusion: np.ndarray, classes: list[str], watched: list[str], suspects: set[str]) -> list[str]:
     """Suspects among the watched labels whose alerts are like random ones, and worse than those of a healthy model.
 
     Fisher's exact test does not show that alerts and rows of the label are related, and the same test for the odds
@@ -147,7 +153,6 @@ def _like_chance(metrics: ConfusionMetrics, classes: list[str], watched: list[st
     """
     from scipy.stats import hypergeom, nchypergeom_fisher
 
-    confusion = np.array(metrics.confusion)
     rows, p_values = int(confusion.sum()), np.ones(len(watched))
     for place, label in enumerate(watched):
         index = classes.index(label)
@@ -157,7 +162,7 @@ def _like_chance(metrics: ConfusionMetrics, classes: list[str], watched: list[st
     return [label for label, rejected in zip(watched, _holm(p_values), strict=True) if rejected]
 
 
-def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Interval) -> str | None:
+def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Interval, effect: float) -> str | None:
     """Return why a model seems to know nothing of the labels, None if it may be a healthy one.
 
     With a positive label its ranking is tested, as a threshold far from the middle leaves few errors to count. Else the
@@ -170,7 +175,8 @@ def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Inter
     confusion = np.array(metrics.confusion, np.float64)
     expected, deviation = _random_hits(confusion)
     hits, rows = int(np.trace(confusion)), int(confusion.sum())
-    if not deviation or hits - expected > ONE_SIDED * deviation or not _agrees_little(confusion):
+    deviation *= effect**0.5
+    if not deviation or hits - expected > ONE_SIDED * deviation or not _agrees_little(confusion / effect):
         return None
     return f"{hits:,} of {rows:,} rows are right; about {expected:,.0f} would be with its predictions in random order"
 
@@ -191,7 +197,7 @@ def _agrees_little(confusion: np.ndarray) -> bool:
     rows = confusion.sum()
     by_chance = _random_hits(confusion)[0] / rows
     healthy = by_chance + HEALTHY_AGREEMENT * (1 - by_chance)
-    return bool(binom.cdf(np.trace(confusion), rows, healthy) <= LEVEL)
+    return bool(binom.cdf(np.rint(np.trace(confusion)), np.rint(rows), healthy) <= LEVEL)
 
 
 def _useless_alerts(
@@ -228,14 +234,16 @@ def _useless_alerts(
     return [Alarm(USELESS_ALERTS, text, remedy, label)]
 
 
-def _below_majority(metrics: ConfusionMetrics, present: list[str], rows: int, has_lost: bool) -> Alarm | None:
+def _below_majority(
+    metrics: ConfusionMetrics, present: list[str], rows: int, has_lost: bool, counts: np.ndarray
+) -> Alarm | None:
     """Alarm about an accuracy no higher than that of a constant answer. `has_lost`: classes are never predicted."""
     largest = max(present, key=lambda label: metrics.support_by_class[label])
     share = metrics.support_by_class[largest] / rows
     # A model may give up accuracy for rare classes. Matthews' correlation shows that it has learned something.
     if metrics.accuracy > share or metrics.mcc >= NO_CORRELATION:
         return None
-    if not has_lost and not _agrees_little(np.array(metrics.confusion)):
+    if not has_lost and not _agrees_little(counts):
         return None
     text = f"accuracy {metrics.accuracy:.1%} is no more than always saying {largest} would reach ({share:.1%})"
     return Alarm("below_majority", text, LEARN_MORE)

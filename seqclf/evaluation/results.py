@@ -20,7 +20,7 @@ from seqclf.evaluation.calibration import (
 )
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
-from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.design_effect import group_codes, mean_effect
 from seqclf.evaluation.group_scores import GroupScores, group_scores
 from seqclf.evaluation.intervals import MetricIntervals, metric_intervals
 from seqclf.evaluation.length_decline import LengthDecline, find_length_decline
@@ -222,6 +222,7 @@ def evaluate_split(
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
     by_length = slices_by_length(predictions, outputs.lengths)
     group = group_codes(outputs.groups)
+    effect = 1.0 if group is None else mean_effect(labels == predictions.predicted, group)
     intervals = decline = None
     if with_intervals:
         only = None if positive is None else classes.index(positive)
@@ -239,7 +240,7 @@ def evaluate_split(
         truncated=slice_metrics(predictions, outputs.truncated) if outputs.truncated.any() else None,
         intervals=intervals,
         # With a target, a lower accuracy than that of the majority class is intended.
-        alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax),
+        alarms=find_alarms(metrics, classes, positive, targets, auroc, argmax, effect),
         majority=majority_metrics(metrics, len(labels)),
         groups=(
             None

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from scipy.stats import norm
+from support.grouped_rows import SHARES, draw_predictions, group_sizes
 
 from seqclf.evaluation import intervals
 from seqclf.evaluation.alarms import NO_POSITIVE
@@ -150,3 +151,28 @@ def test_every_healthy_model_hardly_ever_raises_an_alarm(cell):
 def test_faulty_models_raise_their_alarm_in_four_of_five_runs(fault):
     simulate, arguments, kinds = FAULTS[fault]
     assert rate(simulate, *arguments, repeats=200, kinds=kinds) >= LOWEST_POWER
+
+
+def grouped_rate(classes, recall, groups, layout, repeats, ignore_groups=False):
+    """How often a model that is healthy over all groups raises an alarm, where it fails on some of them."""
+    generator, sizes, raised = np.random.default_rng(0), group_sizes(groups, layout), 0
+    for _ in range(repeats):
+        labels, predicted, group = draw_predictions(generator, sizes, SHARES[classes], recall, 0.7, mixed=False)
+        names = [f"c{code}" for code in range(len(SHARES[classes]))]
+        lengths = np.full(len(labels), 5)
+        outputs = SplitOutputs(
+            2.0 * np.eye(len(names))[predicted], labels, lengths, lengths < 0, None if ignore_groups else group
+        )
+        metrics = evaluate_split(outputs, names, None, Decision(), with_intervals=False)
+        raised += bool({alarm.kind for alarm in metrics.alarms})
+    return raised / repeats
+
+
+@pytest.mark.parametrize(("classes", "recall", "groups", "layout"), [("10", 0.8, 20, 20), ("2", 0.75, 30, "giant")])
+def test_healthy_models_of_grouped_rows_hardly_ever_raise_an_alarm(classes, recall, groups, layout):
+    limit = HIGHEST_RATE + 2.5 * np.sqrt(HIGHEST_RATE * (1 - HIGHEST_RATE) / 100)
+    assert grouped_rate(classes, recall, groups, layout, 100) <= limit
+
+
+def test_ignoring_groups_would_raise_alarms():
+    assert grouped_rate("10", 0.8, 20, 20, 80, ignore_groups=True) > 0.15, "else the simulation shows nothing"
