@@ -30,6 +30,7 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
+from seqclf.runs.ranks import torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
@@ -287,6 +288,13 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
         raise InputError(
             f"trainer.strategy={settings['strategy']}",
             "its processes are forks, whose training is lost to this one",
+            "use trainer.strategy=ddp",
+        )
+    ranks = torchrun_ranks()
+    if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train by itself
+        raise InputError(
+            f"trainer.strategy={settings['strategy']}",
+            f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started",
             "use trainer.strategy=ddp",
         )
     return trainer

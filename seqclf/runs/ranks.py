@@ -1,0 +1,73 @@
+"""Ranks that torchrun starts: they train one model together, with the trainer that fits their number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seqclf.errors import InputError
+
+if TYPE_CHECKING:
+    from seqclf.training.options import TrainConfig
+
+
+class Ranks(NamedTuple):
+    """`rank`: of this process, from 0. `world_size`: number of all processes, `local_world_size` of them per machine."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+
+    @property
+    def num_nodes(self) -> int:
+        return self.world_size // self.local_world_size
+
+
+def torchrun_ranks() -> Ranks | None:
+    """Return the ranks of which torchrun started this one, None for a process that is alone or that others started."""
+    # Lightning starts ranks too, without this variable and with the arguments that it was told.
+    if "LOCAL_WORLD_SIZE" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return None
+    return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
+
+
+def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
+    """Return the config with the trainer's devices, machines and strategy that torchrun has decided.
+
+    `written`: keys of the config that the user wrote. Raises InputError if one of them contradicts torchrun.
+    """
+    ranks = torchrun_ranks()
+    if ranks is None:
+        return config
+    if config.debug.ends_early:
+        raise InputError(f"debug={config.debug.name}", "looks at a model in one process", "run it without torchrun")
+    trainer = config.trainer
+    joined: dict[str, Any] = {}
+    for name, number in {"devices": ranks.local_world_size, "num_nodes": ranks.num_nodes}.items():
+        value: Any = trainer.get(name)
+        given = _count(value) if f"trainer.{name}" in written else None
+        if given is None:
+            joined[name] = number
+        elif given != number:
+            raise InputError(
+                f"trainer.{name}={value}",
+                f"torchrun started {ranks.world_size} ranks, {ranks.local_world_size} on each machine",
+                f"write trainer.{name}={number}, or leave it to torchrun",
+            )
+    if trainer.get("strategy") == "auto":
+        joined["strategy"] = "ddp"
+    return config.model_copy(update={"trainer": {**trainer, **joined}})
+
+
+def _count(devices: Any) -> int | None:
+    """Return how many devices a value of `trainer.devices` stands for, None if all there are.
+
+    >>> [_count(devices) for devices in (2, "2", [0, 3], "0, 3", "auto", -1)]
+    [2, 2, 2, 2, None, None]
+    """
+    if isinstance(devices, str):
+        devices = devices.split(",") if "," in devices else -1 if devices == "auto" else int(devices)
+    if isinstance(devices, list):
+        return len(devices)
+    return None if devices is None or devices < 0 else devices
