@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import time
 from collections.abc import Collection
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from seqclf.errors import InputError
+from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
+    from torch.distributed import Store
+
     from seqclf.training.options import TrainConfig
 
 
 class Ranks(NamedTuple):
-    """`rank`: of this process, from 0. `world_size`: number of all processes, `local_world_size` of them per machine."""
+    """`rank`: of this process, from 0. `world_size`: all processes, `local_world_size` of them on each machine."""
 
     rank: int
     world_size: int
@@ -71,3 +78,34 @@ def _count(devices: Any) -> int | None:
     if isinstance(devices, list):
         return len(devices)
     return None if devices is None or devices < 0 else devices
+
+
+# The run folder, whose name holds the time at which a rank started.
+
+POLL_S = 0.05
+_TRAININGS = itertools.count()  # of this process: a program may train several times
+
+
+def shared_run_folder(run: Path) -> Path:
+    """Return the run folder of rank 0, on every rank of torchrun. Removes the empty one that another rank was given."""
+    ranks = torchrun_ranks()
+    if ranks is None:
+        return run
+    store, key = _store(), f"seqclf/run-folder-{next(_TRAININGS)}"
+    if ranks.rank == 0:
+        store.set(key, str(run))
+        return run
+    while not store.check([key]):  # `get` waits without handling signals
+        time.sleep(POLL_S)
+    shared = Path(store.get(key).decode())
+    if shared != run:
+        remove_empty_folder(run)
+    return shared
+
+
+@cache
+def _store() -> Store:
+    """Return the store through which torchrun's ranks meet."""
+    from torch.distributed.rendezvous import rendezvous
+
+    return next(rendezvous("env://"))[0]

@@ -11,7 +11,7 @@ from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
-from seqclf.runs.ranks import join_ranks
+from seqclf.runs.ranks import join_ranks, shared_run_folder
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_folder import claim_run_folder
@@ -33,7 +33,7 @@ def run_training(
     what they mean. Returns None on ranks other than 0. Raises
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
-    config = join_ranks(config, written)
+    config, run = join_ranks(config, written), shared_run_folder(run)
     with claim_run_folder(run, config.checkpoint, config.overwrite):
         return _train(config, run, written, prints_verdict)
 
