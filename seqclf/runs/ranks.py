@@ -5,13 +5,15 @@ from __future__ import annotations
 import itertools
 import os
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
-from seqclf.system.run_folder import remove_empty_folder
+from seqclf.system.run_folder import is_first_rank, remove_empty_folder
 
 if TYPE_CHECKING:
     from torch.distributed import Store
@@ -101,6 +103,17 @@ def shared_run_folder(run: Path) -> Path:
     if shared != run:
         remove_empty_folder(run)
     return shared
+
+
+@contextmanager
+def only_rank_zero_prints() -> Iterator[None]:
+    """Print nothing on the console of other ranks inside the block. Their errors are printed."""
+    before = console.quiet
+    console.quiet = before or not is_first_rank()
+    try:
+        yield
+    finally:
+        console.quiet = before
 
 
 @cache

@@ -56,9 +56,7 @@ class CacheEntry:
                 self._damaged_inode = self.folder.stat().st_ino
             return None
 
-    def reuse_or_build(
-        self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]
-    ) -> Opened | None:
+    def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
         """Return `reuse(open_folder)`, or None after `build(scratch)` has made the entry.
 
         One process builds an entry at a time, and those that waited for it reuse what it built: the ranks of a training
