@@ -126,10 +126,11 @@ def with_generated(options: DataOptions) -> DataOptions:
 
     A source that the options name already stays.
     """
-    if options.generator is None:
+    generator = options.generator
+    if generator is None:
         return options
     # NumPy's version counts, because it may change what a generator draws from the same seed.
-    parts = [dict(options.generator), generator_code(options.generator), np.__version__]
+    parts = [dict(generator), generator_code(generator), np.__version__]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
 
@@ -140,7 +141,7 @@ def with_generated(options: DataOptions) -> DataOptions:
     def build(scratch: Path) -> None:
         content = scratch / CONTENT
         content.mkdir()
-        generate(options.generator, content)
+        generate(generator, content)
         write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
 
     entry.reuse_or_build(is_intact, build)
