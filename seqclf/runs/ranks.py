@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
+import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -122,3 +124,46 @@ def _store() -> Store:
     from torch.distributed.rendezvous import rendezvous
 
     return next(rendezvous("env://"))[0]
+
+
+# Ranks that end: together with the process that started them, and soon after one of them is lost.
+
+WATCH_S = 1.0  # seconds between two looks at the parent process
+
+
+@contextmanager
+def ending_with_parent() -> Iterator[None]:
+    """Send this process SIGTERM inside the block if the process that launched its rank ends: nobody else would."""
+    # Lightning's rank 0 was launched by the user.
+    if torchrun_ranks() is None and os.environ.get("LOCAL_RANK", "0") == "0":
+        yield
+        return
+    parent, ended = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(WATCH_S):
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+@contextmanager
+def explained_loss(rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
+    """Raise InputError in place of an error of the process group. `advice`: how to resume."""
+    from torch.distributed import DistError
+
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, DistError) and "gloo" not in text.lower() and "NCCL" not in text:
+            raise
+        late = "timed out" in text.lower() or "timeout" in text.lower()
+        problem = f"did not answer within {timeout_s:g} s (runtime.rank_timeout)" if late else "has ended"
+        raise InputError(f"rank {rank}", f"another rank {problem}", advice()) from None

@@ -11,7 +11,7 @@ from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
-from seqclf.runs.ranks import join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_folder import claim_run_folder, is_first_rank
@@ -34,7 +34,7 @@ def run_training(
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
     config, run = join_ranks(config, written), shared_run_folder(run)
-    with only_rank_zero_prints(), claim_run_folder(run, config.checkpoint, config.overwrite):
+    with ending_with_parent(), only_rank_zero_prints(), claim_run_folder(run, config.checkpoint, config.overwrite):
         return _train(config, run, written, prints_verdict)
 
 

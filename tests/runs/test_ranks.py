@@ -1,11 +1,16 @@
 """Ranks that torchrun starts: their trainer, run folder and end."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
+from torch.distributed import DistNetworkError
 
 from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.errors import InputError
-from seqclf.runs.ranks import join_ranks
+from seqclf.runs.ranks import explained_loss, join_ranks
 
 
 @pytest.fixture
@@ -49,3 +54,45 @@ def test_a_setting_that_contradicts_torchrun_is_refused(four_ranks, override):
     with pytest.raises(InputError) as raised:
         joined(override)
     assert raised.value.where.split("=")[0] == override.split("=")[0]
+
+
+GLOO = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [
+        (RuntimeError(f"{GLOO}Timed out waiting 8000ms for recv operation to complete"), "8 s (runtime.rank_timeout)"),
+        (RuntimeError(f"{GLOO}Connection closed by peer [127.0.0.1]:2481"), "has ended"),
+        (DistNetworkError("failed to recv, got 0 bytes"), "has ended"),
+    ],
+)
+def test_a_lost_rank_is_one_line(error, problem):
+    with pytest.raises(InputError) as raised, explained_loss(3, 8.0, lambda: "resume"):
+        raise error
+    assert (raised.value.where, raised.value.remedy) == ("rank 3", "resume") and problem in raised.value.problem
+
+
+def test_an_error_of_the_program_stays_as_it_is():
+    with pytest.raises(RuntimeError, match=r"^size mismatch$"), explained_loss(3, 8.0, lambda: "resume"):
+        raise RuntimeError("size mismatch")
+
+
+ORPHAN = """
+import os, sys, time
+os.environ |= {"LOCAL_RANK": "1"}
+import seqclf.runs.ranks as ranks
+if os.fork():
+    time.sleep(0.3)
+    os._exit(0)  # the launcher ends
+ranks.WATCH_S = 0.05
+with ranks.ending_with_parent():
+    import signal
+    signal.signal(signal.SIGTERM, lambda number, _: (print(number, flush=True), os._exit(0)))
+    time.sleep(20)
+"""
+
+
+def test_a_rank_ends_with_the_process_that_launched_it():
+    done = subprocess.run([sys.executable, "-c", ORPHAN], capture_output=True, text=True, timeout=30)
+    assert done.stdout == f"{signal.SIGTERM:d}\n", done.stderr

@@ -28,7 +28,7 @@ class SignalAt(pl.Callback):
 
 
 def on_rank(rank, port, folder, fit, task):
-    """Train unbroken, then stopped by a signal to rank 1 alone and resumed. Writes what was recorded and the weights."""
+    """Train unbroken, then stopped by a signal to rank 1 and resumed. Writes what was recorded and the weights."""
     variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
     os.environ.update({name: str(value) for name, value in variables.items()})
