@@ -81,11 +81,8 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
     with progress.stage("listing files"):
         states = states_of(options, sources)
     entry = CacheEntry(cache, f"{options.name}-{fingerprint(options, sources, states)}")
-    dataset = entry.reuse(lambda folder: open_dataset(folder, options.positive, True, options.verify_cache))
-    if dataset is not None:
-        check_fields(dataset.encoders)
-        return dataset
-    with entry.build() as scratch:
+
+    def build(scratch: Path) -> None:
         build_dataset(options, sources, scratch, check_fields)
         if (changed := changed_file(states, states_of(options, sources))) is not None:
             raise InputError(
@@ -93,6 +90,13 @@ def prepare(options: DataOptions, check_fields: FieldCheck = accept_fields) -> D
                 "a file of the data changed while it was read",
                 "run again, on a copy if it grows",
             )
+
+    dataset = entry.reuse_or_build(
+        lambda folder: open_dataset(folder, options.positive, True, options.verify_cache), build
+    )
+    if dataset is not None:
+        check_fields(dataset.encoders)
+        return dataset
     try:
         return open_dataset(entry.folder, options.positive, False, False)
     except DamagedError as error:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
+from seqclf.runs.ranks import explained_loss, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
@@ -161,7 +163,11 @@ def train(
     try:
         shown = bar.shown() if config.trainer["enable_progress_bar"] else nullcontext()
         explained = debugger.explained() if debugger is not None else nullcontext()
-        with deferred_signals(), shown, explained:
+        timeout_s = config.runtime.rank_timeout
+        if hasattr(trainer.strategy, "_timeout"):  # made by Lightning from its name, which takes no arguments
+            trainer.strategy._timeout = timedelta(seconds=timeout_s)
+        lost = explained_loss(trainer.global_rank, timeout_s, lambda: _resume_advice(hooks.last_path, resumed))
+        with deferred_signals(), shown, explained, lost:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
@@ -287,6 +293,13 @@ def make_trainer(settings: Config, hooks: list[Callback], run: Path) -> pl.Train
         raise InputError(
             f"trainer.strategy={settings['strategy']}",
             "its processes are forks, whose training is lost to this one",
+            "use trainer.strategy=ddp",
+        )
+    ranks = torchrun_ranks()
+    if ranks is not None and trainer.world_size != ranks.world_size:  # each rank would train by itself
+        raise InputError(
+            f"trainer.strategy={settings['strategy']}",
+            f"trains with {trainer.world_size} of the {ranks.world_size} ranks that torchrun started",
             "use trainer.strategy=ddp",
         )
     return trainer

@@ -24,10 +24,10 @@ IGNORED_WARNINGS = (
     ".*dirpath has changed.*",
     ".*could not find the monitored key.*",
     ".*callbacks used to create the checkpoint.*",  # named by the settings that add them, see `resume.left_out`
-    ".*It is recommended to use `sync_dist=True`.*",  # torchmetrics has synchronised the values
+    ".*It is recommended to use .*sync_dist=True.*",  # torchmetrics has synchronised the values
 )
 VARIABLES = ("PL_GLOBAL_SEED", "PL_SEED_WORKERS", "WANDB_SILENT")
-LOGGER = "lightning.pytorch"
+LOGGERS = ("lightning.pytorch", "lightning.fabric")
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
     threads, flushing = torch.get_num_threads(), flushes_denormal()
     deterministic = torch.are_deterministic_algorithms_enabled()
     benchmark = torch.backends.cudnn.benchmark
-    level = logging.getLogger(LOGGER).level
+    levels = {name: logging.getLogger(name).level for name in LOGGERS}
     variables = {name: os.environ.get(name) for name in VARIABLES}
     with warnings.catch_warnings(), _random_states():
         try:
@@ -50,7 +50,8 @@ def process_settings(runtime: RuntimeOptions, seed: int) -> Iterator[None]:
             torch.set_flush_denormal(flushing)
             torch.use_deterministic_algorithms(deterministic)
             torch.backends.cudnn.benchmark = benchmark
-            logging.getLogger(LOGGER).setLevel(level)
+            for name, level in levels.items():
+                logging.getLogger(name).setLevel(level)
             for name, value in variables.items():
                 os.environ.pop(name, None)
                 if value is not None:
@@ -72,7 +73,8 @@ def _random_states() -> Iterator[None]:
 
 
 def _apply(runtime: RuntimeOptions, seed: int) -> None:
-    logging.getLogger(LOGGER).setLevel(logging.WARNING)
+    for name in LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)
     for pattern in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", pattern)
     if runtime.threads:

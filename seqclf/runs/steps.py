@@ -11,9 +11,10 @@ from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
+from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
-from seqclf.system.run_folder import claim_run_folder
+from seqclf.system.run_folder import claim_run_folder, is_first_rank
 
 if TYPE_CHECKING:
     from seqclf.runs.debug import OverfitResult, ShapesResult
@@ -32,7 +33,8 @@ def run_training(
     what they mean. Returns None on ranks other than 0. Raises
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
-    with claim_run_folder(run, config.checkpoint, config.overwrite):
+    config, run = join_ranks(config, written), shared_run_folder(run)
+    with ending_with_parent(), only_rank_zero_prints(), claim_run_folder(run, config.checkpoint, config.overwrite):
         return _train(config, run, written, prints_verdict)
 
 
@@ -51,8 +53,10 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
         config = resolve_targets(config, written)
     dataset = prepare(config.data, partial(check_fields, config.model, dataset=config.data.name))
     show_dataset(dataset, config.data.fields)
-    survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False)
-    show_warnings(survey.warnings)
+    data_warnings = []
+    if is_first_rank():  # which alone reports them
+        data_warnings = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False).warnings
+        show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # which only good data needs
         from seqclf.runs import fit as pipeline
         from seqclf.runs.debug import debug_run
@@ -63,7 +67,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
         if config.debug.ends_early:
             result = debug_run(config, dataset, run)
         else:
-            result = pipeline.train(config, dataset, run, survey.warnings, prints_verdict=prints_verdict)
+            result = pipeline.train(config, dataset, run, data_warnings, prints_verdict=prints_verdict)
     if result is not None:
         console.print(f"run: {run}", soft_wrap=True)
     return result

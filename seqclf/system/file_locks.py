@@ -7,7 +7,8 @@ and temporary files of killed runs stay.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 try:
@@ -47,6 +48,43 @@ def is_at(handle: int, path: Path) -> bool:
         return path.lstat().st_ino == os.fstat(handle).st_ino
     except FileNotFoundError:
         return False
+
+
+@contextmanager
+def one_at_a_time(path: Path) -> Iterator[None]:
+    """Let one process at a time run the block. The others wait at the lock file `path`, which is removed at the end.
+
+    Where it cannot be created or locked, nothing is held.
+    """
+    handle = _lock_file(path)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            with suppress(OSError):
+                path.unlink()  # before the lock ends, so that those who waited see that it is gone
+            os.close(handle)
+
+
+def _lock_file(path: Path) -> int | None:
+    """Create and lock a file, and return its handle, None where that cannot be done."""
+    while has_locks():
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_CREAT | os.O_RDWR | NO_LINK, 0o666)
+        except OSError:
+            return None
+        try:
+            held = lock(handle, wait=True)
+            if held and is_at(handle, path):
+                return handle
+        except BaseException:  # of a signal, which ends the wait
+            os.close(handle)
+            raise
+        os.close(handle)
+        if not held:
+            return None
+    return None
 
 
 def call_in_child(function: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -13,6 +14,7 @@ import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.utilities import rank_zero_only
+from torch import distributed
 
 from seqclf.errors import InputError
 from seqclf.system import signals
@@ -178,13 +180,15 @@ class StopOnSignal(Checkpoint):
 
     def __init__(self, path: Path):
         self.path = path
+        self.ranks: RankSignals | None = None
 
     def on_train_start(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
         # Lightning's handler broadcasts inside the handler, which can match another collective operation.
         signals.reinstall()
+        self.ranks = RankSignals(getattr(trainer.strategy, "_timeout", None)) if trainer.world_size > 1 else None
 
     def on_train_batch_end(self, trainer: Any, task: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        if _any_rank_signalled(trainer):
+        if signals.requested() if self.ranks is None else self.ranks.signalled_before():
             self._save(trainer)
             _stop()
 
@@ -201,7 +205,7 @@ class StopOnSignal(Checkpoint):
         _stop()
 
     def on_train_epoch_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
-        if _any_rank_signalled(trainer):
+        if signals.requested() if self.ranks is None else self.ranks.signalled():
             _stop()  # the checkpoint of the epoch has just been written
 
     def _save(self, trainer: pl.Trainer) -> None:
@@ -209,9 +213,40 @@ class StopOnSignal(Checkpoint):
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
-def _any_rank_signalled(trainer: pl.Trainer) -> bool:
-    """Return True if any rank got a signal. On several ranks this is a collective operation."""
-    return trainer.strategy.reduce_boolean_decision(signals.requested(), all=False)
+class RankSignals:
+    """Lets all ranks know, at the same batch, that one of them got a signal. All ranks call its methods in turn.
+
+    The sum over the ranks runs on the CPU beside the next batch, so that no rank waits for another.
+    """
+
+    def __init__(self, timeout: timedelta | None):
+        self.group = distributed.new_group(backend="gloo", timeout=timeout)
+        self.count = torch.zeros(1)
+        self.sum: distributed.Work | None = None
+
+    def signalled_before(self) -> bool:
+        """Return True if a rank had got a signal at the previous call."""
+        before = self._finish()
+        if not before:
+            self._begin()
+        return before
+
+    def signalled(self) -> bool:
+        """Return True if a rank has got a signal by now."""
+        before = self._finish()
+        self._begin()
+        return self._finish() or before
+
+    def _begin(self) -> None:
+        self.count = torch.tensor([float(signals.requested())])
+        self.sum = distributed.all_reduce(self.count, group=self.group, async_op=True)
+
+    def _finish(self) -> bool:
+        if self.sum is None:
+            return False
+        self.sum.wait()
+        self.sum = None
+        return bool(self.count > 0)
 
 
 def _stop() -> NoReturn:

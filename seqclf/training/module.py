@@ -146,11 +146,21 @@ class SequenceTask(pl.LightningModule):
         return total * batch.weight
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._sum_counts(checkpoint["state_dict"])
         save_gradients(checkpoint, self, self.trainer)
         checkpoint[LOGGED] = {name: value.detach().clone() for name, value in self.trainer.callback_metrics.items()}
 
+    def _sum_counts(self, weights: dict[str, Tensor]) -> None:
+        """Replace the counts of this rank's training rows by those of all ranks, of which rank 0 writes the file."""
+        if self.trainer.world_size > 1:
+            for name, count in self.train_metrics.state_dict(prefix="train_metrics.").items():
+                weights[name] = self.trainer.strategy.reduce(count.clone(), reduce_op="sum")
+
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         finish_progress(checkpoint)
+        if self.global_rank > 0:  # rank 0 goes on with the counts of all ranks
+            counts = self.train_metrics.state_dict(prefix="train_metrics.")
+            checkpoint["state_dict"] |= {name: torch.zeros_like(count) for name, count in counts.items()}
         if self.changes_structure:
             self._take_structure(checkpoint["hyper_parameters"])
         self.gradients = checkpoint.get(GRADIENTS, {})

@@ -72,6 +72,12 @@ class RuntimeOptions(Options):
     flush_denormal: bool
 
 
+class TrainRuntimeOptions(RuntimeOptions):
+    """The block runtime of conf/train.yaml."""
+
+    rank_timeout: Positive
+
+
 class ScheduleOptions(Options):
     """optimizer.schedule: the learning rate over the steps of a training."""
 
@@ -204,7 +210,7 @@ class TrainConfig(CommandOptions):
     baseline: bool
     baseline_limit: ZeroOrMore
     export: bool
-    runtime: RuntimeOptions
+    runtime: TrainRuntimeOptions
 
     @model_validator(mode="after")
     def check_epochs(self) -> TrainConfig:

@@ -61,7 +61,7 @@ GROUPS = {
     "decision": DecisionOptions,
     "logger": WandbOptions,
     "optimizer.schedule": options.ScheduleOptions,
-    "runtime": options.RuntimeOptions,
+    "runtime": options.TrainRuntimeOptions,
 }
 
 

@@ -23,7 +23,8 @@ from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.checksums import DamagedError, verify, write_checksums
 from seqclf.data.storage.fingerprint import generator_code
 from seqclf.errors import InputError
-from seqclf.system.atomic_files import DISK, explain_disk_errors, scratch_folder
+from seqclf.system.atomic_files import DISK, PREFIX, explain_disk_errors, scratch_folder
+from seqclf.system.file_locks import one_at_a_time
 
 CONTENT = "content"  # the folder inside a scratch folder that becomes the entry
 Opened = TypeVar("Opened")
@@ -45,7 +46,7 @@ class CacheEntry:
 
         Damage is reported on stderr.
         """
-        if not self.folder.is_dir():
+        if not self.folder.is_dir() or self._is_damaged():
             return None
         try:
             return open_folder(self.folder)
@@ -54,6 +55,21 @@ class CacheEntry:
             with suppress(FileNotFoundError):
                 self._damaged_inode = self.folder.stat().st_ino
             return None
+
+    def reuse_or_build(self, open_folder: Callable[[Path], Opened], build: Callable[[Path], None]) -> Opened | None:
+        """Return `reuse(open_folder)`, or None after `build(scratch)` has made the entry.
+
+        One process builds an entry at a time, and those that waited for it reuse what it built: the ranks of a training
+        and the runs of a multirun start together. `build` fills the sub-folder CONTENT of the folder `scratch`.
+        """
+        opened = self.reuse(open_folder)
+        if opened is None:
+            with one_at_a_time(self.cache / f"{PREFIX}{self.folder.name}.lock"):
+                opened = self.reuse(open_folder)
+                if opened is None:
+                    with self.build() as scratch:
+                        build(scratch)
+        return opened
 
     @contextmanager
     def build(self) -> Iterator[Path]:
@@ -70,10 +86,15 @@ class CacheEntry:
             self._explain(error)
             raise
 
+    def _is_damaged(self) -> bool:
+        # The inode tells the damaged folder from a good one that another process has put there meanwhile.
+        with suppress(FileNotFoundError):
+            return self._damaged_inode is not None and self.folder.stat().st_ino == self._damaged_inode
+        return False
+
     def _discard_damaged(self, scratch: Path) -> None:
         with suppress(FileNotFoundError):
-            # The inode tells the damaged folder from a good one that another process has put there meanwhile.
-            if self._damaged_inode is not None and self.folder.stat().st_ino == self._damaged_inode:
+            if self._is_damaged():
                 self.folder.replace(scratch / "damaged")
                 shutil.rmtree(scratch / "damaged")
 
@@ -105,10 +126,11 @@ def with_generated(options: DataOptions) -> DataOptions:
 
     A source that the options name already stays.
     """
-    if options.generator is None:
+    generator = options.generator
+    if generator is None:
         return options
     # NumPy's version counts, because it may change what a generator draws from the same seed.
-    parts = [dict(options.generator), generator_code(options.generator), np.__version__]
+    parts = [dict(generator), generator_code(generator), np.__version__]
     key = hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
     entry = CacheEntry(Path(options.cache_dir).expanduser(), f"generated-{options.name}-{key}")
 
@@ -116,12 +138,13 @@ def with_generated(options: DataOptions) -> DataOptions:
         verify(folder, options.verify_cache)
         return True
 
-    if not entry.reuse(is_intact):
-        with entry.build() as scratch:
-            content = scratch / CONTENT
-            content.mkdir()
-            generate(options.generator, content)
-            write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
+    def build(scratch: Path) -> None:
+        content = scratch / CONTENT
+        content.mkdir()
+        generate(generator, content)
+        write_checksums(content, {})  # the generator has written its files by itself, so they are read to be hashed
+
+    entry.reuse_or_build(is_intact, build)
     files = {name: str(entry.folder / f"{name}.parquet") for name in SPLITS if getattr(options, name) is None}
     return options.model_copy(update={"generator": None, **files})
 

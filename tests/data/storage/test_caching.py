@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import sys
+import threading
 import time
 import timeit
 from pathlib import Path
@@ -140,6 +141,27 @@ def swap(path):
 
 def age(path):
     os.utime(path, ns=(1, 1))
+
+
+def test_data_that_several_need_at_once_is_prepared_by_one(options, tmp_path, monkeypatch):
+    """The ranks of a training start together."""
+    path = write(tmp_path / "t.parquet", simple())
+    data_options = options(train=path, label="label", cache_dir=tmp_path / "cache")
+    build, built, prepared = preparation.build_dataset, [], []
+
+    def build_slowly(*arguments):
+        built.append(threading.get_ident())
+        time.sleep(0.1)
+        build(*arguments)
+
+    monkeypatch.setattr(preparation, "build_dataset", build_slowly)
+    ranks = [threading.Thread(target=lambda: prepared.append(prepare(data_options))) for _ in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    assert len(built) == 1 and sorted(dataset.reused for dataset in prepared) == [False, True, True]
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [prepared[0].folder.name], "no lock is left"
 
 
 def meanwhile(monkeypatch, change):

@@ -1,0 +1,169 @@
+"""Ranks that torchrun starts: they train one model together, with the trainer that fits their number."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seqclf.documents.terminal import console
+from seqclf.errors import InputError
+from seqclf.system.run_folder import is_first_rank, remove_empty_folder
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+    from seqclf.training.options import TrainConfig
+
+
+class Ranks(NamedTuple):
+    """`rank`: of this process, from 0. `world_size`: all processes, `local_world_size` of them on each machine."""
+
+    rank: int
+    world_size: int
+    local_world_size: int
+
+    @property
+    def num_nodes(self) -> int:
+        return self.world_size // self.local_world_size
+
+
+def torchrun_ranks() -> Ranks | None:
+    """Return the ranks of which torchrun started this one, None for a process that is alone or that others started."""
+    # Lightning starts ranks too, without this variable and with the arguments that it was told.
+    if "LOCAL_WORLD_SIZE" not in os.environ or int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return None
+    return Ranks(*(int(os.environ[name.upper()]) for name in Ranks._fields))
+
+
+def join_ranks(config: TrainConfig, written: Collection[str]) -> TrainConfig:
+    """Return the config with the trainer's devices, machines and strategy that torchrun has decided.
+
+    `written`: keys of the config that the user wrote. Raises InputError if one of them contradicts torchrun.
+    """
+    ranks = torchrun_ranks()
+    if ranks is None:
+        return config
+    if config.debug.ends_early:
+        raise InputError(f"debug={config.debug.name}", "looks at a model in one process", "run it without torchrun")
+    trainer = config.trainer
+    joined: dict[str, Any] = {}
+    for name, number in {"devices": ranks.local_world_size, "num_nodes": ranks.num_nodes}.items():
+        value: Any = trainer.get(name)
+        given = _count(value) if f"trainer.{name}" in written else None
+        if given is None:
+            joined[name] = number
+        elif given != number:
+            raise InputError(
+                f"trainer.{name}={value}",
+                f"torchrun started {ranks.world_size} ranks, {ranks.local_world_size} on each machine",
+                f"write trainer.{name}={number}, or leave it to torchrun",
+            )
+    if trainer.get("strategy") == "auto":
+        joined["strategy"] = "ddp"
+    return config.model_copy(update={"trainer": {**trainer, **joined}})
+
+
+def _count(devices: Any) -> int | None:
+    """Return how many devices a value of `trainer.devices` stands for, None if all there are.
+
+    >>> [_count(devices) for devices in (2, "2", [0, 3], "0, 3", "auto", -1)]
+    [2, 2, 2, 2, None, None]
+    """
+    if isinstance(devices, str):
+        devices = devices.split(",") if "," in devices else -1 if devices == "auto" else int(devices)
+    if isinstance(devices, list):
+        return len(devices)
+    return None if devices is None or devices < 0 else devices
+
+
+# The run folder, whose name holds the time at which a rank started.
+
+POLL_S = 0.05
+_TRAININGS = itertools.count()  # of this process: a program may train several times
+
+
+def shared_run_folder(run: Path) -> Path:
+    """Return the run folder of rank 0, on every rank of torchrun. Removes the empty one that another rank was given."""
+    ranks = torchrun_ranks()
+    if ranks is None:
+        return run
+    store, key = _store(), f"seqclf/run-folder-{next(_TRAININGS)}"
+    if ranks.rank == 0:
+        store.set(key, str(run))
+        return run
+    while not store.check([key]):  # `get` waits without handling signals
+        time.sleep(POLL_S)
+    shared = Path(store.get(key).decode())
+    if shared != run:
+        remove_empty_folder(run)
+    return shared
+
+
+@contextmanager
+def only_rank_zero_prints() -> Iterator[None]:
+    """Print nothing on the console of other ranks inside the block. Their errors are printed."""
+    before = console.quiet
+    console.quiet = before or not is_first_rank()
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
+@cache
+def _store() -> Store:
+    """Return the store through which torchrun's ranks meet."""
+    from torch.distributed.rendezvous import rendezvous
+
+    return next(rendezvous("env://"))[0]
+
+
+# Ranks that end: together with the process that started them, and soon after one of them is lost.
+
+WATCH_S = 1.0  # seconds between two looks at the parent process
+
+
+@contextmanager
+def ending_with_parent() -> Iterator[None]:
+    """Send this process SIGTERM inside the block if the process that launched its rank ends: nobody else would."""
+    # Lightning's rank 0 was launched by the user.
+    if torchrun_ranks() is None and os.environ.get("LOCAL_RANK", "0") == "0":
+        yield
+        return
+    parent, ended = os.getppid(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(WATCH_S):
+            if os.getppid() != parent:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, name="parent-watch", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+@contextmanager
+def explained_loss(rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
+    """Raise InputError in place of an error of the process group. `advice`: how to resume."""
+    from torch.distributed import DistError
+
+    try:
+        yield
+    except RuntimeError as error:
+        text = str(error)
+        if not isinstance(error, DistError) and "gloo" not in text.lower() and "NCCL" not in text:
+            raise
+        late = "timed out" in text.lower() or "timeout" in text.lower()
+        problem = f"did not answer within {timeout_s:g} s (runtime.rank_timeout)" if late else "has ended"
+        raise InputError(f"rank {rank}", f"another rank {problem}", advice()) from None

@@ -1,0 +1,67 @@
+"""Training on two ranks: a run that is stopped inside an epoch and resumed equals an unbroken one."""
+
+import os
+import signal
+import socket
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import multiprocessing
+
+from seqclf.system import signals
+from seqclf.training.callbacks import StopOnSignal, checkpoints
+from seqclf.training.epoch_record import EpochRecord
+
+SCORES = ("epoch", "step", "train/loss", "train/recall", "train/accuracy", "validation/loss")
+
+
+class SignalAt(pl.Callback):
+    """Sends this process SIGTERM after a step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_end(self, trainer, *arguments):
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def on_rank(rank, port, folder, fit, task):
+    """Train unbroken, then stopped by a signal to rank 1 and resumed. Writes what was recorded and the weights."""
+    variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "GROUP_RANK": 0}
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_RUN_ID": "test"}
+    os.environ.update({name: str(value) for name, value in variables.items()})
+    found = {}
+
+    def train(name, *more, checkpoint=None):
+        module, record = task(), EpochRecord(folder / name / "metrics.csv", lambda *_: None)
+        hooks = [record, *checkpoints(folder / name), *more, StopOnSignal(folder / name / "last.ckpt")]
+        signals.install()
+        try:
+            with signals.deferred_signals():
+                fit(module, checkpoint, callbacks=hooks, max_epochs=3, strategy="ddp", devices=2)
+        except signals.Terminated:
+            found["stopped"] = module.trainer.global_step
+        return [{score: row[score] for score in SCORES} for row in record.history], module.state_dict()
+
+    found["unbroken"] = train("unbroken")
+    train("stopped", *([SignalAt(9)] if rank == 1 else []))
+    found["resumed"] = train("stopped", checkpoint=folder / "stopped/last.ckpt")
+    torch.save(found, folder / f"{rank}.pt")
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_stopped_on_one_rank_inside_an_epoch_ends_like_an_unbroken_one(tmp_path, fit, task):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    # Forks, because two new processes would spend seconds on imports.
+    multiprocessing.start_processes(on_rank, (port, tmp_path, fit, task), nprocs=2, start_method="fork")
+    for found in (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)):
+        (rows, weights), (resumed_rows, resumed_weights) = found["unbroken"], found["resumed"]
+        assert rows[-1]["step"] > found["stopped"] > rows[0]["step"], "inside an epoch"
+        assert found["stopped"] == 10, "all ranks learn of the signal one batch later"
+        assert resumed_rows == rows
+        for name, weight in weights.items():
+            assert torch.equal(weight, resumed_weights[name]), name
