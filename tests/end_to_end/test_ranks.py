@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -49,3 +52,19 @@ def test_torchrun_trains_one_model_without_further_settings(command):
     assert len(metrics) == 2
     # Each rank takes half of the steps: 200 rows in batches of 32.
     assert int(metrics[1].split(",")[1]) == 4
+
+
+@pytest.mark.slow
+def test_ranks_end_without_the_agent_of_torchrun_and_leave_a_checkpoint(command):
+    process = command("trainer.max_epochs=-1", "patience=null", "export=false", "hydra.run.dir=endless")
+    try:
+        deadline = time.monotonic() + 90
+        while not (command.folder / "endless/metrics.csv").exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        process.kill()
+        _, stderr = process.communicate(timeout=60)  # until both ranks have closed it
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    lines = [line for line in stderr.splitlines() if line.startswith("stopped by SIGTERM")]
+    assert len(lines) == 2 and all(line.endswith("endless/checkpoints/last.ckpt") for line in lines), stderr
