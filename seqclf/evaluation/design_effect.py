@@ -87,8 +87,7 @@ def mean_of_classes_effect(
     of_group = np.bincount(in_group, share, len(size))
     copies = of_group**2  # the classes of a group may be hard together
     if rows is not None:
-        # A burst is as large as a group, not as its rows that were seen.
-        copies = np.maximum(copies, of_group * size * share.mean())
+        copies = _with_bursts(copies, of_group, size, share)
     return design_effect((values - mean[classes]) * share, share**2, in_group, copies, worst)
 
 
@@ -100,7 +99,16 @@ def macro_f1_effect(labels: np.ndarray, predicted: np.ndarray, classes: int, gro
     of_label, of_predicted = 1 / rows[labels], 1 / rows[predicted]
     influence = 2 * hits * of_label - f1[labels] * of_label - f1[predicted] * of_predicted
     share = of_label + of_predicted
-    return design_effect(influence, share**2, group, np.bincount(group, share) ** 2)
+    of_group = np.bincount(group, share)
+    return design_effect(influence, share**2, group, _with_bursts(of_group**2, of_group, np.bincount(group), share))
+
+
+def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Return the variance (G,) of groups whose rows may all become false alarms of a rare class.
+
+    A burst is as large as a group, `size` (G,), not as its rows that were seen, whose shares sum to `of_group` (G,).
+    """
+    return np.maximum(copies, of_group * size * np.sqrt((share**2).mean()))
 
 
 def ranking_effect(influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray, worst: float = WORST) -> float:
