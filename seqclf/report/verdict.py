@@ -166,7 +166,7 @@ def verdict_of(
         not_yet = reasons_against(metrics, decision, split)
     result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
-        use=f"Use it: not yet, because {'; '.join(not_yet)}." if not_yet else "Use it: yes.",
+        use=_use(not_yet, baseline is None and no_baseline is not None),
         result=result,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
@@ -175,6 +175,12 @@ def verdict_of(
         next_step=None if next_step is None else NEXT + next_step,
         counts=row_counts(metrics, split),
     )
+
+
+def _use(not_yet: Sequence[str], uncompared: bool) -> str:
+    if not_yet:
+        return f"Use it: not yet, because {'; '.join(not_yet)}."
+    return f"Use it: yes, though it was not compared with {IGNORES_ORDER}." if uncompared else "Use it: yes."
 
 
 def capitalized(sentence: str) -> str:

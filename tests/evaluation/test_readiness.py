@@ -32,6 +32,7 @@ def result(status):
 def test_a_good_model_is_to_be_used():
     assert GOOD.alarms == [] and reasons_against(GOOD, Decision(), "test") == []
     assert verdict_of(GOOD, "test", Decision()).use == "Use it: yes."
+    assert "not compared" in verdict_of(GOOD, "test", Decision(), no_baseline="baseline=false").use
 
 
 @pytest.mark.parametrize("kind", [*REASONS, "of_a_plugin"])
