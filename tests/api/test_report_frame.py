@@ -29,5 +29,9 @@ def test_the_frame_lets_scripts_run_but_not_as_part_of_the_notebook(tmp_path):
 @needs_chromium
 def test_a_script_of_a_report_runs_without_access_to_the_notebook(tmp_path):
     (tmp_path / "notebook.html").write_text(NOTEBOOK + shown(tmp_path))
-    page = browse(tmp_path, "notebook.html", "--dump-dom", "--virtual-time-budget=2000")  # else the load event ends it
+    # Without a budget the load event ends it. A busy machine may start the frame's own process after its end.
+    for budget_ms in (2_000, 20_000, 60_000):
+        page = browse(tmp_path, "notebook.html", "--dump-dom", f"--virtual-time-budget={budget_ms}")
+        if "<p></p>" not in page:
+            break
     assert re.search(r"<p>(.*?)</p>", page).group(1) == "SecurityError #there null"
