@@ -168,7 +168,7 @@ class _Pair(NamedTuple):
         if self.are_few(np.ones(len(self.labels), bool)):
             return _unknown("accuracy", points)
         difference = self.hit_differences
-        effect = 1.0 if self.group is None else mean_effect(difference, self.group, worst=WORST_OF_DIFFERENCE)
+        effect = mean_effect(difference, self.group, worst=WORST_OF_DIFFERENCE)
         return _comparison("accuracy", points, mean_difference_limits(difference, self.generator, effect))
 
     def macro_recall(self) -> MetricComparison:
@@ -181,9 +181,7 @@ class _Pair(NamedTuple):
         ]
         if self.are_few(*(code == number for number in range(len(support)))):
             return _unknown("recall", points)
-        effect = 1.0
-        if self.group is not None:
-            effect = mean_of_classes_effect(difference, code, self.group, worst=WORST_OF_DIFFERENCE)
+        effect = mean_of_classes_effect(difference, code, self.group, worst=WORST_OF_DIFFERENCE)
         wins, losses = (np.bincount(code, weights=sign * difference > 0) for sign in (1, -1))
         return _comparison("recall", points, _mean_of_classes_limits(wins, losses, support, self.generator, effect))
 
@@ -236,7 +234,7 @@ class _Pair(NamedTuple):
         few = self.are_few(is_positive, ~is_positive)
         levels = [_score_levels(is_positive, score) for score in scores]
         points = [precision, of_baseline]
-        effect = self._ranking_effect(influence - baseline_influence, is_positive)
+        effect = ranking_effect(influence - baseline_influence, is_positive, self.group, WORST_OF_DIFFERENCE)
         yield (
             _unknown("average_precision", points)
             if few
@@ -251,7 +249,8 @@ class _Pair(NamedTuple):
         points = [float(is_alert[is_positive].mean()), recall_of_highest(is_positive, scores[1], alerts)]
         # The alerts of the model are its first level, all other rows are its second.
         levels[0] = (~is_alert).astype(np.int64)
-        effect = self._ranking_effect(_equal_alerts_influence(is_positive, is_alert, scores[1]), is_positive)
+        influence = _equal_alerts_influence(is_positive, is_alert, scores[1])
+        effect = ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
         yield (
             _unknown("recall_at_equal_alerts", points)
             if few
@@ -259,11 +258,6 @@ class _Pair(NamedTuple):
                 "recall_at_equal_alerts", points, is_positive, levels, _recalls_at_alerts, self.generator, effect
             )
         )
-
-    def _ranking_effect(self, influence: np.ndarray, is_positive: np.ndarray) -> float:
-        if self.group is None:
-            return 1.0
-        return ranking_effect(influence, is_positive, self.group, WORST_OF_DIFFERENCE)
 
 
 def _equal_alerts_influence(is_positive: np.ndarray, is_alert: np.ndarray, score: np.ndarray) -> np.ndarray:

@@ -58,10 +58,17 @@ def design_effect(
     return (seen * seen_effect + worst * max(seen_effect, most)) / (seen + worst)
 
 
-def mean_effect(values: np.ndarray, group: np.ndarray, rows: np.ndarray | None = None, worst: float = WORST) -> float:
+def mean_effect(
+    values: np.ndarray, group: np.ndarray | None, rows: np.ndarray | None = None, worst: float = WORST
+) -> float:
     """Return the design effect of the mean of `values` (N,), as of hits, over the rows where `rows` (N,) is true.
 
-    `rows`: None for all. Other rows of a group might have been among them, as any row may become a false alarm.
+    `group`: (N,) codes, None where each row stands alone. `rows`: None for all. Other rows of a group might have been
+    among them, as any row may become a false alarm.
+
+    >>> hits, group = np.repeat([1, 1, 1, 0], 5), np.repeat(np.arange(4), 5)
+    >>> mean_effect(hits, None), round(mean_effect(hits, group), 1)
+    (1.0, 6.7)
     """
     return mean_of_classes_effect(values, np.zeros(len(values), np.int64), group, rows, worst)
 
@@ -69,14 +76,17 @@ def mean_effect(values: np.ndarray, group: np.ndarray, rows: np.ndarray | None =
 def mean_of_classes_effect(
     values: np.ndarray,
     classes: np.ndarray,
-    group: np.ndarray,
+    group: np.ndarray | None,
     rows: np.ndarray | None = None,
     worst: float = WORST,
 ) -> float:
     """Return the design effect of the mean over classes of the mean of `values` (N,) by class, as of macro recall.
 
-    `values`: hits, or differences of the hits of two models. `classes`: (N,) class numbers. `rows`: see `mean_effect`.
+    `values`: hits, or differences of the hits of two models. `classes`: (N,) class numbers. `group`, `rows`: see
+    `mean_effect`.
     """
+    if group is None:
+        return 1.0
     size = np.bincount(group)
     if rows is not None:
         values, classes = values[rows], classes[rows]
@@ -111,8 +121,12 @@ def _with_bursts(copies: np.ndarray, of_group: np.ndarray, size: np.ndarray, sha
     return np.maximum(copies, of_group * size * np.sqrt((share**2).mean()))
 
 
-def ranking_effect(influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray, worst: float = WORST) -> float:
+def ranking_effect(
+    influence: np.ndarray, is_positive: np.ndarray, group: np.ndarray | None, worst: float = WORST
+) -> float:
     """Return the design effect of AUROC or average precision, whose `influence` is (N,), or of their difference."""
+    if group is None:
+        return 1.0
     share = np.where(is_positive, 1 / max(1, is_positive.sum()), 1 / max(1, (~is_positive).sum()))
     groups = group.max() + 1
     by_class = np.bincount(group * 2 + is_positive, share, groups * 2).reshape(groups, 2)

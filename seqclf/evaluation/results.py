@@ -222,7 +222,7 @@ def evaluate_split(
     metrics = classification_metrics(labels, predictions.probabilities, classes, positive, predictions.predicted)
     by_length = slices_by_length(predictions, outputs.lengths)
     group = group_codes(outputs.groups)
-    effect = 1.0 if group is None else mean_effect(labels == predictions.predicted, group)
+    effect = mean_effect(labels == predictions.predicted, group)
     intervals = decline = None
     if with_intervals:
         only = None if positive is None else classes.index(positive)
