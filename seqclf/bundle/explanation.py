@@ -217,7 +217,8 @@ def explanations_table(
     probability = predictions.probabilities[np.arange(len(best)), best]
 
     def column(values: Any, kind: pa.DataType) -> pa.Array:
-        spread = np.empty(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
+        # Zeros, because values under the mask travel along, and the same rows must give the same bytes.
+        spread = np.zeros(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
         spread[~no_token] = values
         missing = no_token | np.isnan(spread) if kind == pa.float64() else no_token
         return pa.array(spread, kind, mask=missing)
