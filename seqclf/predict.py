@@ -7,7 +7,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from seqclf.config.command import command
 from seqclf.config.override_text import quote_values
@@ -18,13 +18,11 @@ from seqclf.system.json_result import JsonResult
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from seqclf.bundle.predictions import SequencePrediction
+    from seqclf.bundle.predictions import Counts, Result, SequencePrediction
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
     from seqclf.data.schema.schema import Label
-
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,33 +181,11 @@ def _shown(classifier: Classifier, result: SequencePrediction, text: str) -> Pre
 
 def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile:
     """Predict every row of `input` and write one row to `output` for each, in the same order."""
-    from seqclf.bundle.predictions import guard_formulas, predictions_schema, predictions_table
-    from seqclf.bundle.row_writers import open_writer
     from seqclf.documents.terminal import console
 
     source, output = _files(classifier, config)
-    started, rows, refused = time.perf_counter(), 0, 0
-    stream = classifier.predict_source(source)
-    # The output needs the type of the ids, which only the first rows tell.
-    first = _first(stream, source)
-    has_id = "id" in first[0].columns.schema.names
-    id_type = first[0].columns.column("id").type if has_id else None
-    schema = predictions_schema(classifier.classes, classifier.labels.type, id_type, may_halt=classifier.may_halt)
-    tokens = tokens_read = 0
-    encoded = unknown = far = 0  # tokens
-    with open_writer(output, schema) as sink:
-        for batch, predictions in itertools.chain([first], stream):
-            ids = batch.columns.column("id") if has_id else None
-            table = predictions_table(predictions, classifier.classes, classifier.labels, ids, rows + 1)
-            sink.write_batch(guard_formulas(table) if config.csv_guard else table)
-            rows += len(predictions.errors)
-            refused += sum(error is not None for error in predictions.errors)
-            encoded, unknown, far = encoded + predictions.tokens, unknown + predictions.unknown, far + predictions.far
-            if predictions.tokens_read is not None:
-                tokens += int(classifier.kept_lengths(predictions).sum())
-                tokens_read += int(predictions.tokens_read.sum())
-    seconds = time.perf_counter() - started
-    unknown_share, far_share = (round(count / max(1, encoded), 4) for count in (unknown, far))
+    counts, seconds = write_results(classifier.predict_windows(source), source, output, guard=config.csv_guard)
+    unknown_share, far_share = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
     if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
         console.print(
             f"warning: {unknown_share:.0%} of the tokens hold a value that training did not have, {far_share:.0%} a "
@@ -219,14 +195,14 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         )
     return PredictedFile(
         output=str(output),
-        rows=rows,
-        refused=refused,
+        rows=counts.rows,
+        refused=counts.refused,
         seconds=round(seconds, 3),
-        rows_per_s=round(rows / seconds, 1),
+        rows_per_s=round(counts.rows / seconds, 1),
         unknown_share=unknown_share,
         far_share=far_share,
-        tokens_read=tokens_read if classifier.may_halt else None,
-        share_read=round(tokens_read / max(1, tokens), 4) if classifier.may_halt else None,
+        tokens_read=counts.tokens_read if classifier.may_halt else None,
+        share_read=round(counts.tokens_read / max(1, counts.tokens), 4) if classifier.may_halt else None,
         provider=classifier.provider,
         no_cuda=classifier.no_cuda,
     )
@@ -234,44 +210,42 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
 
 def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) -> ExplainedFile:
     """Explain every row of `input` and write a row to `output` for each token, in the same order."""
-    from seqclf.bundle.explanation import explain_source, explanations_schema, explanations_table
-    from seqclf.bundle.predictions import guard_formulas
-    from seqclf.bundle.row_writers import open_writer
+    from seqclf.bundle.explanation import explain_source
 
     source, output = _files(classifier, config)
-    started, rows, refused, tokens = time.perf_counter(), 0, 0, 0
-    stream = explain_source(classifier, source, by_field=by_field)
-    first = _first(stream, source)
-    schema = explanations_schema(classifier, first[0].type, by_field=by_field)
-    with open_writer(output, schema) as sink:
-        for ids, part in itertools.chain([first], stream):
-            table = explanations_table(part, classifier, ids, by_field=by_field)
-            sink.write_batch(guard_formulas(table) if config.csv_guard else table)
-            rows += len(part.lengths)
-            refused += int((part.lengths == 0).sum())
-            tokens += int(part.lengths.sum())
-    seconds = time.perf_counter() - started
+    results = explain_source(classifier, source, by_field=by_field)
+    counts, seconds = write_results(results, source, output, guard=config.csv_guard)
     return ExplainedFile(
         output=str(output),
-        rows=rows,
-        refused=refused,
-        tokens=tokens,
+        rows=counts.rows,
+        refused=counts.refused,
+        tokens=counts.tokens,
         seconds=round(seconds, 3),
-        rows_per_s=round(rows / seconds, 1),
+        rows_per_s=round(counts.rows / seconds, 1),
         provider=classifier.provider,
         no_cuda=classifier.no_cuda,
     )
 
 
-def _first(stream: Iterator[Item], source: Source) -> Item:
-    """The first part of the results. Raises InputError if there are none."""
-    first = next(stream, None)
-    if first is None:
-        from seqclf.data.reading.source_errors import no_rows
+def write_results(results: Iterator[Result], source: Source, output: Path, *, guard: bool) -> tuple[Counts, float]:
+    """Write the results of a source to a file. Return the counts of all results, and the seconds it took.
 
+    `guard`: see `guard_formulas`. Raises InputError if there are no rows, or if `output` cannot be written.
+    """
+    from seqclf.bundle.predictions import Counts, guard_formulas
+    from seqclf.bundle.row_writers import open_writer
+    from seqclf.data.reading.source_errors import no_rows
+
+    started, counts = time.perf_counter(), Counts()
+    first = next(results, None)  # before the file is opened, because only a result has the type of the ids
+    if first is None:
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
         raise no_rows(source, hint)
-    return first
+    with open_writer(output, first.table.schema) as sink:
+        for result in itertools.chain([first], results):
+            sink.write_batch(guard_formulas(result.table) if guard else result.table)
+            counts = counts.plus(result.counts)
+    return counts, time.perf_counter() - started
 
 
 def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]:

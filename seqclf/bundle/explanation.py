@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired
 
 import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.occlusion import NO_TRACES, Contributions, apart_fields, log_odds, occlude, with_none
-from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.table_predictions import table_source, to_library
+from seqclf.bundle.predictions import Result, SequencePrediction, row_ids
+from seqclf.bundle.table_predictions import to_library
+from seqclf.bundle.windows import Window, source_windows
 from seqclf.data.encoding.encoders import encode, removal_traces, token_texts
 from seqclf.data.field_spec import PARENTS
 from seqclf.data.ragged import Ragged
@@ -58,18 +60,14 @@ class ExplainedRows(NamedTuple):
     parents: np.ndarray | None = None
 
 
-def explain_rows(
-    classifier: BundleModel, columns: pa.RecordBatch, value_errors: list[str | None], *, by_field: bool
-) -> list[Explanation]:
-    """Explain canonical columns of Python values. `value_errors`: see `to_columns`."""
-    explanations: list[Explanation] = []
-    for rows in explain_columns(classifier, columns, by_field=by_field):
-        first = len(explanations)
-        errors = value_errors[first : first + len(rows.lengths)]
+def explain_rows(classifier: BundleModel, window: Window, *, by_field: bool) -> Iterator[Explanation]:
+    """Explain the Python rows of a window."""
+    value_errors = iter(window.value_errors)
+    for rows in explain_columns(classifier, window.columns, by_field=by_field):
+        errors = list(islice(value_errors, len(rows.lengths)))
+        predictions = classifier.sequence_predictions(rows.predictions, errors)
         start = 0
-        for prediction, length in zip(
-            classifier.sequence_predictions(rows.predictions, errors), rows.lengths.tolist(), strict=True
-        ):
+        for prediction, length in zip(predictions, rows.lengths.tolist(), strict=True):
             stop = start + length
             tokens = contributions = by_name = None
             if prediction["error"] is None:
@@ -83,9 +81,8 @@ def explain_rows(
             }
             if rows.parents is not None:
                 explanation["parents"] = None if tokens is None else rows.parents[start:stop].tolist()
-            explanations.append(explanation)
+            yield explanation
             start = stop
-    return explanations
 
 
 def explain_columns(classifier: BundleModel, columns: pa.RecordBatch, *, by_field: bool) -> Iterator[ExplainedRows]:
@@ -168,28 +165,30 @@ def explain_sequences(
     )
 
 
-def explain_source(
-    classifier: BundleModel, source: Source, *, by_field: bool
-) -> Iterator[tuple[pa.Array, ExplainedRows]]:
-    """Explain the files of a source. Yields the ids of consecutive rows, or their numbers from 1, and the rows."""
+def explain_batch(
+    classifier: BundleModel, columns: pa.RecordBatch, first_row: int, *, by_field: bool
+) -> Iterator[Result]:
+    """Explain one window as `BundleModel.predict_batch` predicts it, in parts of consecutive rows."""
+    ids = row_ids(columns, first_row)
+    for rows in explain_columns(classifier, columns, by_field=by_field):
+        count = len(rows.lengths)
+        table = explanations_table(rows, classifier, ids.slice(0, count), by_field=by_field)
+        yield Result(table, classifier.counts(rows.predictions))
+        ids = ids.slice(count)
+
+
+def explain_source(classifier: BundleModel, source: Source, *, by_field: bool) -> Iterator[Result]:
+    """Explain a source window by window, in order."""
     title = f"explaining {source.short_name}"
-    first_row = 1
-    for window in classifier.read_source(source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
-        ids = pa.array(np.arange(first_row, first_row + window.columns.num_rows))
-        if "id" in window.columns.schema.names:
-            ids = window.columns.column("id")
-        done = 0
-        for rows in explain_columns(classifier, window.columns, by_field=by_field):
-            yield ids.slice(done, len(rows.lengths)), rows
-            done += len(rows.lengths)
-        first_row += done
+    for window in source_windows(classifier.schema, source, title=title, unit=UNIT, window_rows=WINDOW_ROWS):
+        yield from explain_batch(classifier, window.columns, window.first_row, by_field=by_field)
 
 
 def explain_table(classifier: BundleModel, data: Any, *, by_field: bool) -> Any:
     """Return the explanations of a table as a table of the same library, with a row per token."""
-    parts = explain_source(classifier, table_source(classifier, data), by_field=by_field)
-    record_batches = (explanations_table(rows, classifier, ids, by_field=by_field) for ids, rows in parts)
-    return to_library(record_batches, explanations_schema(classifier, pa.int64(), by_field=by_field), data, False)
+    results = explain_source(classifier, classifier.table_source(data), by_field=by_field)
+    empty = explanations_schema(classifier, pa.int64(), by_field=by_field)
+    return to_library(results, empty, data, empty.names, same_rows=False)
 
 
 def explanations_schema(classifier: BundleModel, id_type: pa.DataType, *, by_field: bool) -> pa.Schema:
@@ -218,7 +217,8 @@ def explanations_table(
     probability = predictions.probabilities[np.arange(len(best)), best]
 
     def column(values: Any, kind: pa.DataType) -> pa.Array:
-        spread = np.empty(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
+        # Zeros, because values under the mask travel along, and the same rows must give the same bytes.
+        spread = np.zeros(len(no_token), np.asarray(values).dtype if kind != pa.string() else object)
         spread[~no_token] = values
         missing = no_token | np.isnan(spread) if kind == pa.float64() else no_token
         return pa.array(spread, kind, mask=missing)

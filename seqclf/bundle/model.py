@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,27 +11,31 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.manifest import MODEL, encoder_file, read_bundle
-from seqclf.bundle.predictions import Predictions, SequencePrediction, count_strange
-from seqclf.bundle.python_rows import to_columns
+from seqclf.bundle.predictions import (
+    Counts,
+    Predictions,
+    Result,
+    SequencePrediction,
+    count_strange,
+    predictions_table,
+    row_ids,
+)
+from seqclf.bundle.python_rows import require_unchanged_fields, to_columns
 from seqclf.bundle.sequence_reader import CHUNK, BatchLimits, BatchReader, UntilHalted, WholeSequences, read_sequences
 from seqclf.bundle.session import check_model, open_session, thread_count
 from seqclf.bundle.step_model import STEP, Read, StepModel, open_step
+from seqclf.bundle.windows import Window, row_windows, source_windows, table_source
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.encoding.encoders import encode, input_specs, load_encoders
 from seqclf.data.encoding.row_checks import EMPTY_REASON, check_rows, too_long_reason
 from seqclf.data.ragged import Ragged, lengths_or_zero, take
 from seqclf.data.reading.label_table import LabelTable
-from seqclf.data.reading.reader import SourceReader
-from seqclf.data.reading.row_estimate import estimate_rows
-from seqclf.data.reading.sources import Source, require_files
-from seqclf.data.schema.casts import GROUP, RowKey
+from seqclf.data.reading.sources import Source
 from seqclf.data.schema.rows import SourceRows
-from seqclf.data.schema.schema import Label, Schema, require_columns, typed_labels
-from seqclf.data.stage_rows import labelled
+from seqclf.data.schema.schema import Label, typed_labels
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision, override_threshold
 from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.system import progress
 from seqclf.system.state_validation import error_context, parse_json
 
 WINDOW_ROWS = 16384
@@ -128,7 +132,7 @@ class BundleModel:
         return to_columns(sequences, self.encoders, self.field_of_column, self._ignored)
 
     def sequence_predictions(
-        self, predictions: Predictions, value_errors: list[str | None]
+        self, predictions: Predictions, value_errors: Sequence[str | None]
     ) -> list[SequencePrediction]:
         """Return the prediction of each row, or its error: that of its values (see `to_columns`) comes first."""
         results: list[SequencePrediction] = []
@@ -164,10 +168,32 @@ class BundleModel:
         """Read a sequence from the command line: running text as it is, tokens as JSON or as in the field's cells."""
         return self.encoders[self.schema.fields[0].name].parse(text)
 
-    @property
-    def unlabelled(self) -> tuple[str, ...]:
-        """Columns that the query of training may name, and that files to be predicted lack: the label."""
-        return () if self.schema.label is None else (self.schema.label,)
+    def windows(
+        self,
+        source: Source,
+        label: str | None = None,
+        table: LabelTable | None = None,
+        group: str | None = None,
+    ) -> Iterator[Window]:
+        """Read a source in windows of `WINDOW_ROWS` rows, for `predict_batch`. See `source_windows`."""
+        title = f"predicting {source.short_name}"
+        return source_windows(
+            self.schema, source, label, table, group, title=title, unit="rows", window_rows=WINDOW_ROWS
+        )
+
+    def table_source(self, data: Any) -> Source:
+        """Return the source that reads a table. See `windows.table_source`."""
+        return table_source(self.schema, self.manifest["reader"]["query"], data)
+
+    def row_windows(self, sequences: list[Any], window_rows: int | None = None) -> Iterator[Window]:
+        """Return the windows of Python rows, of `window_rows` or `WINDOW_ROWS` rows each."""
+        self.require_unchanged_fields()
+        return row_windows(sequences, self.to_columns, window_rows or WINDOW_ROWS)
+
+    def require_unchanged_fields(self) -> None:
+        """Raise InputError if the query of the bundle changes the fields, which it cannot do to Python rows."""
+        remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
+        require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
 
     def predict_source(
         self,
@@ -181,54 +207,26 @@ class BundleModel:
         `label`, `group`: columns to read along as `label`, and as GROUP and GROUP_NAME of `schema.casts`. `table`: a
         label table to join by id instead. Raises InputError if the source is SQL.
         """
-        title = f"predicting {source.short_name}"
-        for rows in self.read_source(source, label, table, group, title=title, unit="rows", window_rows=WINDOW_ROWS):
-            yield rows, self.predict_columns(rows.columns)
+        return (
+            (window.rows, self.predict_columns(window.columns)) for window in self.windows(source, label, table, group)
+        )
 
-    def read_source(
-        self,
-        source: Source,
-        label: str | None = None,
-        table: LabelTable | None = None,
-        group: str | None = None,
-        *,
-        title: str,
-        unit: str,
-        window_rows: int,
-    ) -> Iterator[SourceRows]:
-        """Read the files of a source as canonical columns. See `predict_source`.
+    def predict_batch(self, columns: pa.RecordBatch, first_row: int) -> Result:
+        """Return the table that the predict command writes for one window, and its counts.
 
-        `title`, `unit`: of the progress, which counts the rows of a window once the next one is asked for.
+        The result depends on the arguments alone, so windows may be predicted in any order and process.
+
+        Args:
+            columns: (N,) rows of canonical columns (see `Window.columns`).
+            first_row: number of the first row from 1, which is its id where the columns have no id.
         """
-        require_files(source)
-        with SourceReader(source, null_columns=self.unlabelled if label is None else ()) as reader:
-            types = reader.column_types
-            schema = self.schema if source.table is None else by_field_names(self.schema, types)
-            required = required_columns(schema)
-            if label is not None:
-                required.append(("data.label", label))
-            id = self.schema.id if self.schema.id in types else None
-            if table is not None and id is None and not self.schema.group_by:
-                reason = (
-                    f"no column '{self.schema.id}' (data.id)"
-                    if self.schema.id
-                    else "the bundle was trained without data.id"
-                )
-                raise InputError(source, f"{reason}, by which the labels of {table.source} are joined")
-            in_table = table is not None and bool(table.row_keys)
-            keys = {}
-            if group is not None and not in_table:
-                required.append(("data.group", group))
-                keys = RowKey(GROUP, "data.group", group).sql(types)
-            require_columns(required, types, str(source))
-            schema = replace(schema, label=label, id=id)
-            total = None if schema.group_by else estimate_rows(reader)
-            with progress.stage(title, total=total, unit=unit) as current:
-                read = 0
-                for rows in reader.read(schema, keys, window_rows):
-                    yield rows if table is None else labelled(rows, table)
-                    read += rows.columns.num_rows
-                    current.completed = read  # what advanced it meanwhile does not count refused rows
+        predictions = self.predict_columns(columns)
+        table = predictions_table(predictions, self.classes, self.labels, row_ids(columns, first_row))
+        return Result(table, self.counts(predictions))
+
+    def predict_windows(self, source: Source) -> Iterator[Result]:
+        """Predict a source window by window, in order."""
+        return (self.predict_batch(window.columns, window.first_row) for window in self.windows(source))
 
     def predict_columns(self, columns: pa.RecordBatch) -> Predictions:
         """Predict canonical columns (see `SourceReader.read`), in their order."""
@@ -282,6 +280,19 @@ class BundleModel:
         limit = self.schema.truncation.max_length if self.schema.truncation.cuts else None
         return predictions.lengths if limit is None else np.minimum(predictions.lengths, limit)
 
+    def counts(self, predictions: Predictions) -> Counts:
+        """Count the rows and tokens of predictions."""
+        rows, read = len(predictions.errors), predictions.tokens_read
+        return Counts(
+            rows=rows,
+            refused=rows - predictions.errors.count(None),
+            tokens=int(self.kept_lengths(predictions).sum()),
+            tokens_read=0 if read is None else int(read.sum()),
+            encoded=predictions.tokens,
+            unknown=predictions.unknown,
+            far=predictions.far,
+        )
+
     @property
     def reads_trees(self) -> bool:
         """True if tokens are nodes of trees, which have parents."""
@@ -291,25 +302,3 @@ class BundleModel:
     def may_halt(self) -> bool:
         """True if the model decides for each sequence how many tokens it reads."""
         return isinstance(self.reader, UntilHalted)
-
-
-def by_field_names(schema: Schema, available: Collection[str]) -> Schema:
-    """Return a schema that reads a field from the column of its name, where the column it was trained on is missing.
-
-    >>> from seqclf.data.schema.schema import Field
-    >>> schema = Schema((Field("words", "text", ("column1",)),))
-    >>> by_field_names(schema, ["words"]).columns, by_field_names(schema, ["words", "column1"]).columns
-    ([('data.fields.words', 'words')], [('data.fields.words', 'column1')])
-    """
-    fields = tuple(
-        replace(field, columns=(field.name,))
-        if len(field.columns) == 1 and field.columns[0] not in available and field.name in available
-        else field
-        for field in schema.fields
-    )
-    return replace(schema, fields=fields)
-
-
-def required_columns(schema: Schema) -> list[tuple[str, str]]:
-    """(words for errors, column) of the columns that a bundle reads."""
-    return [(key.replace("data.fields.", "field ") + " of the bundle", name) for key, name in schema.columns]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from operator import add
 from typing import NamedTuple, NotRequired, TypedDict
 
 import numpy as np
@@ -40,9 +41,11 @@ def predictions_schema(
     return pa.schema([*columns, ("error", pa.string())])
 
 
-def without_id(table: pa.RecordBatch) -> pa.RecordBatch:
-    """Drop the column `id`, for rows that keep their place next to the input."""
-    return table.select(table.schema.names[1:])
+def row_ids(columns: pa.RecordBatch, first_row: int) -> pa.Array:
+    """Return the ids (N,) of canonical columns, or the numbers of the rows from `first_row` where they have no id."""
+    if "id" in columns.schema.names:
+        return columns.column("id")
+    return pa.array(np.arange(first_row, first_row + columns.num_rows))
 
 
 def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
@@ -54,19 +57,15 @@ def guard_formulas(table: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=table.schema)
 
 
-def predictions_table(
-    predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array | None, first_row: int
-) -> pa.RecordBatch:
+def predictions_table(predictions: Predictions, classes: list[str], labels: pa.Array, ids: pa.Array) -> pa.RecordBatch:
     """Rows of `predictions_schema`. A refused row has only its id and error.
 
-    `labels`: (C,) in their type. `ids`: (N,), or None to number the rows from `first_row`.
+    `labels`: (C,) in their type. `ids`: (N,) of any type (see `row_ids`).
     """
     refused = np.array([error is not None for error in predictions.errors], dtype=bool)
     # Any index will do for refused rows, which are masked below.
     best = np.where(refused, 0, predictions.predicted)
     top = predictions.probabilities[np.arange(len(best)), best]
-    if ids is None:
-        ids = pa.array(np.arange(first_row, first_row + len(best)))
     arrays = [ids, labels.take(pa.array(best, mask=refused)), pa.array(top, mask=refused)]
     arrays += [pa.array(column, mask=refused) for column in predictions.probabilities.T]
     may_halt = predictions.tokens_read is not None
@@ -91,6 +90,46 @@ def count_strange(specs: Sequence[FieldSpec], fields: Mapping[str, np.ndarray]) 
         elif spec["kind"] == "number":
             far |= (np.abs(values[:, np.array(spec["scaled"], bool)]) > FAR).any(axis=1)
     return int(unknown.sum()), int(far.sum())
+
+
+class Counts(NamedTuple):
+    """Counts of consecutive rows.
+
+    Attributes:
+        rows: rows that were read.
+        refused: rows with an error in place of a prediction.
+        tokens: tokens of the other rows after truncation.
+        tokens_read: tokens that the model read; 0 for a model that always reads whole sequences.
+        encoded: tokens of all rows that could be encoded.
+        unknown: tokens among `encoded` that hold a value which training did not have.
+        far: tokens among `encoded` with a number further than `FAR` standard deviations from the mean of training.
+    """
+
+    rows: int = 0
+    refused: int = 0
+    tokens: int = 0
+    tokens_read: int = 0
+    encoded: int = 0
+    unknown: int = 0
+    far: int = 0
+
+    def plus(self, other: Counts) -> Counts:
+        """Return the counts of both.
+
+        >>> Counts(3, 1).plus(Counts(2, tokens=9))
+        Counts(rows=5, refused=1, tokens=9, tokens_read=0, encoded=0, unknown=0, far=0)
+        """
+        return Counts(*map(add, self, other))
+
+
+class Result(NamedTuple):
+    """Output of a window, or of a part of one: a table in the order of its rows, and their counts.
+
+    The results of all windows, in the order of the windows, make the output of the source.
+    """
+
+    table: pa.RecordBatch
+    counts: Counts
 
 
 class Predictions(NamedTuple):

@@ -8,13 +8,13 @@ from typing import Any, overload
 import numpy as np
 import pyarrow as pa
 
-from seqclf.bundle.explanation import Explanation, explain_rows, explain_table
+from seqclf.bundle import explanation
+from seqclf.bundle.explanation import Explanation
 from seqclf.bundle.model import BundleModel
 from seqclf.bundle.predictions import SequencePrediction
-from seqclf.bundle.python_rows import require_unchanged_fields
 from seqclf.bundle.sequence_reader import UntilHalted
 from seqclf.bundle.streaming import Stream
-from seqclf.bundle.table_predictions import predict_table, table_probabilities
+from seqclf.bundle.table_predictions import predict_table
 from seqclf.data.reading.tables import is_pandas, is_table
 from seqclf.errors import InputError
 
@@ -76,18 +76,23 @@ class Classifier(BundleModel):
 
         Raises InputError for a single text, and for a table that lacks a column.
         """
-        if (row := self._single_row(data)) is not None:
-            return self._predict_rows([row])[0]
-        if not isinstance(data, list) and is_table(data):
+        row = self._single_row(data)
+        if row is None and not isinstance(data, list) and is_table(data):
             return predict_table(self, data)
-        return self._predict_rows(_rows(data))
+        predictions: list[SequencePrediction] = []
+        for window in self.row_windows(_rows(data) if row is None else [row]):
+            predictions += self.sequence_predictions(self.predict_columns(window.columns), window.value_errors)
+        return predictions if row is None else predictions[0]
 
     def predict_proba(self, data: Any) -> np.ndarray:
         """(N, C) probabilities in the order of `classes_`, NaN in refused rows. `data`: see `predict`."""
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
-            return table_probabilities(self, data)
-        return self.predict_columns(self._to_columns(_rows(data) if row is None else [row])[0]).probabilities
+            windows = self.windows(self.table_source(data))
+        else:
+            windows = self.row_windows(_rows(data) if row is None else [row])
+        parts = [self.predict_columns(window.columns).probabilities for window in windows]
+        return np.concatenate(parts) if parts else np.empty((0, len(self.classes)))
 
     def _single_row(self, data: Any) -> Mapping[str, Any] | None:
         """Return one row as a mapping: a mapping, or a row of a pandas frame (`frame.iloc[0]`). None for other data."""
@@ -99,21 +104,9 @@ class Classifier(BundleModel):
         cells = {name: cell for name, cell in data.items() if name in known}
         return cells or None
 
-    def _predict_rows(self, sequences: list[Any]) -> list[SequencePrediction]:
-        columns, value_errors = self._to_columns(sequences)
-        return self.sequence_predictions(self.predict_columns(columns), value_errors)
-
-    def _to_columns(self, sequences: list[Any]) -> tuple[pa.RecordBatch, list[str | None]]:
-        self._require_unchanged_fields()
-        return self.to_columns(sequences)
-
-    def _require_unchanged_fields(self) -> None:
-        remedy = "give a file, or a table: predict(pyarrow.Table.from_pylist(rows))"
-        require_unchanged_fields(self.manifest["reader"]["query"], self.schema, f"bundle={self.folder}", remedy)
-
     def stream(self) -> Stream:
         """Return a stream, which predicts sequences while their tokens arrive. See `Stream`."""
-        self._require_unchanged_fields()
+        self.require_unchanged_fields()
         return Stream(self, self.reader.model if isinstance(self.reader, UntilHalted) else self.open_step(None))
 
     def explain(self, data: Any, *, by_field: bool = True) -> Any:
@@ -130,9 +123,10 @@ class Classifier(BundleModel):
         """
         row = self._single_row(data)
         if row is None and not isinstance(data, list) and is_table(data):
-            return explain_table(self, data, by_field=by_field)
-        columns, value_errors = self._to_columns(_rows(data) if row is None else [row])
-        explanations: list[Explanation] = explain_rows(self, columns, value_errors, by_field=by_field)
+            return explanation.explain_table(self, data, by_field=by_field)
+        explanations: list[Explanation] = []
+        for window in self.row_windows(_rows(data) if row is None else [row], explanation.WINDOW_ROWS):
+            explanations += explanation.explain_rows(self, window, by_field=by_field)
         return explanations if row is None else explanations[0]
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from seqclf.bundle.explanation import BriefExplainer
+from seqclf.bundle.predictions import Counts
 from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.encoders import encode, removal_traces
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
@@ -66,7 +67,7 @@ def predict_labelled(
     logits, lengths, refused = [], [], []
     mistakes: list[_Mistake] = []
     group_names: list[str | None] = []
-    tokens_read, tokens = 0, 0
+    counts = Counts()
     for batch, predictions in classifier.predict_source(source, label if table is None else None, table, group):
         wrong: list[tuple[float, int, int]] = []  # probability of the label, index, row of the batch
         names = None if group is None else batch.columns.column(GROUP_NAME)
@@ -87,9 +88,7 @@ def predict_labelled(
             lengths.append(predictions.lengths[row])
             if names is not None:
                 group_names.append(names[row].as_py())
-        if predictions.tokens_read is not None:
-            tokens_read += int(predictions.tokens_read.sum())
-            tokens += int(classifier.kept_lengths(predictions).sum())
+        counts = counts.plus(classifier.counts(predictions))
         ids = batch.columns.column("id") if "id" in batch.columns.schema.names else batch.row_numbers
         # Only the worst rows of each window are kept, which bounds memory for files of any size.
         for probability, index, row in sorted(wrong)[:MAX_MISTAKES]:
@@ -112,7 +111,8 @@ def predict_labelled(
     )
     explainer = BriefExplainer(classifier) if explain else None
     described = {mistake.position: _described(classifier, mistake, explainer) for mistake in mistakes}
-    return LabelledPredictions(outputs, described, refused, tokens_read / tokens if classifier.may_halt else None)
+    share_read = counts.tokens_read / counts.tokens if classifier.may_halt else None
+    return LabelledPredictions(outputs, described, refused, share_read)
 
 
 def _groups(names: list[str | None]) -> tuple[np.ndarray, pa.Array]:

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from seqclf.bundle import explanation
-from seqclf.bundle.explanation import explain_source, explanations_table
+from seqclf.bundle.explanation import explain_source
 from seqclf.data.reading.sources import Source
 
 HEAD = ["id", "prediction", "probability", "position", "token", "contribution"]
@@ -70,8 +70,7 @@ def test_explanations_of_a_file_ignore_windows(exported, classifier, tmp_path, m
     monkeypatch.setattr(explanation, "WINDOW_TOKENS", tokens)
     parts = list(explain_source(loaded, Source(str(tmp_path / "new.parquet"), "input"), by_field=True))
     assert len(parts) >= len(sequences) / rows
-    tables = [explanations_table(part, loaded, ids, by_field=True) for ids, part in parts]
-    explained = pa.Table.from_batches(tables)
+    explained = pa.Table.from_batches([part.table for part in parts])
     assert explained.drop_columns(["contribution", "probability"]) == expected.drop_columns(
         ["contribution", "probability"]
     )

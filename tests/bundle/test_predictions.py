@@ -36,7 +36,7 @@ def test_the_columns_are_id_prediction_probabilities_and_error(id_type):
 
 
 def test_rows_keep_their_order_and_refused_rows_are_null():
-    rows = predictions_table(PREDICTIONS, CLASSES, LABELS, None, 8).to_pylist()
+    rows = predictions_table(PREDICTIONS, CLASSES, LABELS, pa.array([8, 9, 10])).to_pylist()
     assert rows[0] == {
         "id": 8,
         "prediction": "wild life",
@@ -53,14 +53,14 @@ def test_rows_keep_their_order_and_refused_rows_are_null():
 
 @pytest.mark.parametrize("ids", [pa.array(["a", "b", None]), pa.array([7, 7, 5], pa.int32())])
 def test_ids_of_the_input_are_kept(ids):
-    table = predictions_table(PREDICTIONS, CLASSES, LABELS, ids, 1)
+    table = predictions_table(PREDICTIONS, CLASSES, LABELS, ids)
     assert table.schema == predictions_schema(CLASSES, pa.string(), ids.type)
     assert table.column("id").equals(ids)
 
 
 def test_a_table_may_have_only_refused_rows():
     refused = predictions([[np.nan] * 2] * 2, [-1, -1], ["bad", "worse"])
-    table = predictions_table(refused, CLASSES, LABELS, None, 1)
+    table = predictions_table(refused, CLASSES, LABELS, pa.array([1, 2]))
     assert table.column("prediction").null_count == table.column("probability").null_count == 2
 
 
