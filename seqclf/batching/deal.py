@@ -19,7 +19,7 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int, 
         ranks: number of parts.
         max_tokens: highest cost of a part. A single row may cost more.
         max_rows: highest number of rows of a part.
-        multiple_of: the number of rows of a part is a multiple of this where the part can hold as many.
+        multiple_of: the numbers of rows of the parts are multiples of this where each part can hold as many.
 
     Returns:
         (ranks + 1,) int64, bounds of the parts. Where there are fewer rows than ranks, the last parts are empty.
@@ -40,7 +40,10 @@ def deal(descending: np.ndarray, ranks: int, *, max_tokens: int, max_rows: int, 
         multiple_of = 1
         parts = _parts(lengths, ranks, highest, max_rows, multiple_of)
     assert parts is not None  # `ranks` parts of `max_rows` rows hold all rows at the last cost
-    lowest = max(lengths[0], -(-sum(lengths) // ranks)) - 1  # no parts reach this cost
+    smallest = lengths[0] * multiple_of
+    if smallest > highest or len(lengths) < ranks * multiple_of:
+        smallest = lengths[0]
+    lowest = max(smallest, -(-sum(lengths) // ranks)) - 1  # a cost that no parts stay within
     while highest - lowest > max(1, highest // TOLERANCE):
         middle = (lowest + highest) // 2
         lower = _parts(lengths, ranks, middle, max_rows, multiple_of)
