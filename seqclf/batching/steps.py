@@ -127,7 +127,8 @@ def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
 
     A batch costs longest * (count + overhead).
     """
-    if descending[0] == descending[-1]:
+    longest, shortest = int(descending[0]), int(descending[-1])
+    if (longest - shortest) * (len(descending) - 1) <= overhead * shortest:  # no end saves as much as it costs
         return len(descending)
     counts = np.arange(multiple_of, len(descending), multiple_of)
     saved = (descending[0] - descending[counts]) * (len(descending) - counts) - overhead * descending[counts]
