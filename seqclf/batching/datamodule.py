@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import plan_arguments
-from seqclf.batching.resume_settings import PLAN_KEYS, check_same_batches
+from seqclf.batching.resume_settings import PLAN_KEYS, RANKS, check_same_batches, planned_ranks
 from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
 from seqclf.config.options import parse_options
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
@@ -33,7 +33,8 @@ class Batch(NamedTuple):
 
     `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64.
     `host_lengths` and `ids` (row indices in the split): (B,) NumPy arrays, which stay on the host. `weight`: factor of
-    the batch's mean loss, its rows over the mean rows of a batch, or 1.
+    the batch's mean loss, its rows over the mean rows of a batch, or 1. The weight is 0 for a rank without rows at a
+    step: its batch then holds one row that counts nowhere.
     """
 
     fields: dict[str, Tensor]
@@ -62,6 +63,8 @@ class BatchDataset(Dataset):
         self.rows_read = 0
 
     def __getitem__(self, rows: np.ndarray) -> Batch:
+        if not len(rows):  # all ranks compute a batch at each step, because they exchange gradients
+            return self[np.array([self.split.sequences.lengths.argmin()])]._replace(weight=0.0)
         self.rows_read += len(rows)
         if self.large and self.rows_read > RESIDENT_ROWS:
             self.rows_read = 0
@@ -111,6 +114,8 @@ class SequenceDataModule(pl.LightningDataModule):
         self.evaluation_factor: int = settings.pop("evaluation_factor")
         self.num_workers: int = settings.pop("num_workers")
         self.equal_row_weights: bool = settings.pop("equal_row_weights")
+        self.ranks: int | None = settings.pop("ranks")
+        self.resumed_ranks: int | None = None  # planned ranks of the checkpoint that is resumed
         self.batching = settings
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
@@ -122,6 +127,8 @@ class SequenceDataModule(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Drop earlier loaders, which were made for the ranks and the device of another trainer."""
         self.training = self.validation = None
+        if stage == "fit":
+            self.resumed_ranks = None  # Lightning loads the state of a checkpoint after this call
         if stage == "fit" and self.trainer is not None:
             # Epochs have different numbers of batches. Lightning counts them only when it requests the loader, and the
             # count decides how many are read and when validation runs. Requested once, it would cut every epoch to the
@@ -134,7 +141,8 @@ class SequenceDataModule(pl.LightningDataModule):
             data = self._split("train")
             plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
             sampler_class = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
-            sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **self._ranks())
+            ranks = {"ranks": self.planned_ranks, **self._ranks()}
+            sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **ranks)
             self.training = TrainingLoader(
                 BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
                 sampler=sampler,
@@ -168,24 +176,33 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings and the position in the epoch for a checkpoint, see `resume_settings`."""
-        return {"settings": self.settings(), "trained": self._batches_trained()}
+        return {"settings": {**self.settings(), RANKS: self.planned_ranks}, "trained": self._batches_trained()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if self.trainer is None or self.trainer.state.fn != TrainerFn.FITTING:
             return
         origin = f"checkpoint={self.trainer.ckpt_path}"
+        self.resumed_ranks = planned_ranks(state_dict)
         changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
 
+    @property
+    def planned_ranks(self) -> int:
+        """Number of ranks that a step is planned for: the setting, else as in the resumed run, else those present."""
+        return self.ranks or self.resumed_ranks or self._ranks().get("world_size", 1)
+
     def settings(self) -> dict[str, Any]:
-        """Return the settings that decide the rows of each step and their weights, by the key that a user types."""
+        """Return the settings that decide the rows of each step and their weights, by the key that a user types.
+
+        `batching.ranks=null` is left out, because a resumed run then takes the number from the checkpoint.
+        """
         settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
         settings["batching.equal_row_weights"] = self.equal_row_weights
+        if self.ranks is not None:
+            settings[RANKS] = self.ranks
         if self.trainer is not None:
             settings |= {
-                "trainer.devices": self.trainer.world_size // self.trainer.num_nodes,
-                "trainer.num_nodes": self.trainer.num_nodes,
                 "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
                 # As text, because 1 is one batch and 1.0 all of them.
                 "trainer.limit_train_batches": str(self.trainer.limit_train_batches),

@@ -17,5 +17,6 @@ class BatchingOptions(Options):
     balance: Share
     equal_row_weights: bool
     largest_first: bool
+    ranks: Count | None
     evaluation_factor: Count
     num_workers: ZeroOrMore

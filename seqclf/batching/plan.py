@@ -6,12 +6,13 @@ epoch without talking to each other, and a run resume inside one.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from seqclf.batching.steps import Limits, deal_step, step_bounds, step_cost
 from seqclf.errors import InputError
 
 # Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes.
@@ -80,6 +81,7 @@ def plan_batches(
     largest_first: bool = False,
     world_size: int = 1,
     rank: int = 0,
+    ranks: int | None = None,
 ) -> list[np.ndarray]:
     """Return the batches of this rank's epoch, each as row indices into `lengths` ((N,) int64, at least 1 each).
 
@@ -89,17 +91,18 @@ def plan_batches(
     With the bucket boundaries `edges`, lengths count as rounded up.
 
     **Order.** Rows are shuffled by (`seed`, `epoch`), then sorted by length inside pools of about `pool_batches`
-    batches, so that a batch holds similar lengths and an epoch is still random. `pool_batches=None` sorts all rows,
-    longest first, and shuffles nothing (evaluation, prediction). `largest_first` begins the first epoch with the
-    costliest batch, which shows whether memory suffices.
+    batches of each planned rank, so that a batch holds similar lengths and an epoch is still random.
+    `pool_batches=None` sorts all rows, longest first, and shuffles nothing (evaluation, prediction). `largest_first`
+    begins the first epoch with the step of the costliest batch, which shows whether memory suffices.
 
     **Rows.** An epoch reads every row once, unless `balance` is above 0. Then it draws N rows so that the share of a
     class of `labels` is proportional to its size to the power of 1 - `balance`. Rows of a class are drawn equally
     often, give or take once.
 
-    **Ranks.** Each of `world_size` ranks gets the same number of steps and, at each step, similar lengths. The largest
-    batches are halved until the count divides, so no row is lost. A row is read twice only where all batches hold a
-    single row.
+    **Ranks.** A step is a set of rows that fills a batch for each of `ranks` ranks (None: `world_size`). The rows of a
+    step are dealt to the `world_size` ranks that are present, sorted and in parts of equal cost. Each rank has the same
+    number of steps, and the rows of a step do not depend on `world_size`. A step with fewer rows than `world_size`
+    gives the last ranks an empty batch. Fewer ranks than planned get batches beyond the limits, in proportion.
 
     >>> plan = plan_batches(
     ...     np.array([2, 9, 3, 8, 1]), max_tokens=18, max_sequences=None, pool_batches=None, seed=0, epoch=0
@@ -112,29 +115,41 @@ def plan_batches(
             f"batching.max_tokens={max_tokens}, batching.max_sequences={max_sequences}", "must be at least 1"
         )
     costs = np.asarray(lengths) if edges is None else round_up(np.asarray(lengths), edges)
-    limit = max_sequences or len(costs)
+    limits = Limits(max_tokens, max_sequences or max(1, len(costs)), multiple_of, overhead)
+    planned = ranks or world_size
     generator = np.random.default_rng([seed, epoch])
     if pool_batches is None:
-        pools = [np.argsort(-costs, kind="stable")]
+        order, size = np.arange(len(costs)), max(1, len(costs))
     else:
         order = _draw_rows(generator, len(costs), labels, balance)
-        mean = max(1.0, float(costs[order].mean())) if len(order) else 1.0
-        size = max(1, int(pool_batches * min(limit, max(1, max_tokens // mean))))
-        pools = [order[start : start + size] for start in range(0, len(order), size)]
-        pools = [rows[np.argsort(-costs[rows], kind="stable")] for rows in pools]
-    batches = []
-    for pool in pools:
-        batches += _cut(pool, costs[pool], max_tokens, limit, multiple_of, overhead)
-    batches = _divisible(batches, world_size)
-    # A step is `world_size` batches in a row, which are of similar lengths.
-    steps = np.arange(len(batches) // world_size)
-    if pool_batches is not None:
-        steps = generator.permutation(steps)
-        if largest_first and epoch == 0 and len(steps):
-            first_batches = [batches[step * world_size] for step in steps]
-            heaviest = np.argmax([len(rows) * costs[rows[0]] for rows in first_batches])
-            steps = np.concatenate([steps[[heaviest]], np.delete(steps, heaviest)])
-    return [batches[step * world_size + rank] for step in steps.tolist()]
+        mean = max(1.0, _mean(costs, order, balance)) if len(order) else 1.0
+        size = max(1, int(pool_batches * planned * min(limits.max_rows, max(1, max_tokens // mean))))
+    compares = largest_first and epoch == 0 and pool_batches is not None
+    batches: list[np.ndarray] = []
+    step_costs: list[int] = []
+    left = order[:0].astype(np.int64)  # rows that did not fill a step of their pool
+    for start in range(0, len(order), size):
+        rows = np.concatenate([left, order[start : start + size]])
+        rows = rows[_sort_descending(costs[rows])]
+        descending = costs[rows]
+        bounds = step_bounds(descending, limits, planned, last=start + size >= len(order))
+        for first, end in pairwise(bounds):
+            if compares:
+                step_costs.append(step_cost(descending[first:end], limits, planned))
+            part = slice(first, end)
+            if world_size > 1:
+                parts = first + deal_step(descending[part], limits, planned, world_size)
+                part = slice(parts[rank], parts[rank + 1])
+            # A copy, so that one of several ranks keeps its rows alone and not the pool.
+            batches.append(rows[part] if world_size == 1 else rows[part].copy())
+        left = rows[bounds[-1] :]
+    if pool_batches is None:
+        return batches
+    steps = generator.permutation(len(batches))
+    if compares and len(steps):
+        heaviest = np.argmax(np.array(step_costs)[steps])
+        steps = np.concatenate([steps[[heaviest]], np.delete(steps, heaviest)])
+    return [batches[step] for step in steps.tolist()]
 
 
 def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
@@ -147,7 +162,9 @@ def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:
     """Return the rows of an epoch in random order."""
     if not balance or labels is None or not count:
-        return generator.permutation(count)
+        order = np.arange(count, dtype=np.int32 if count < 2**31 else np.int64)
+        generator.shuffle(order)  # the draws do not depend on the type
+        return order
     sizes = np.bincount(labels)
     shares = np.where(sizes > 0, sizes, 1.0) ** (1.0 - balance) * (sizes > 0)
     # Largest remainders: integer numbers of rows that add up to `count`.
@@ -162,56 +179,21 @@ def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | 
     return generator.permutation(np.concatenate(drawn))
 
 
-def _cut(
-    rows: np.ndarray, descending: np.ndarray, max_tokens: int, limit: int, multiple_of: int, overhead: float | None
-) -> list[np.ndarray]:
-    """Cut `rows`, sorted by `descending` lengths, into consecutive batches. The first row of a batch is its longest."""
-    batches, start = [], 0
-    while start < len(rows):
-        count = max(1, min(limit, max_tokens // int(descending[start])))
-        if count > multiple_of:
-            count -= count % multiple_of
-        if overhead is not None:
-            count = _cheapest(descending[start : start + count], multiple_of, overhead)
-        batches.append(rows[start : start + count])
-        start += count
-    return batches
+def _mean(costs: np.ndarray, order: np.ndarray, balance: float) -> float:
+    """Return the mean length of an epoch's rows. Sums of integers do not depend on their order."""
+    return float(costs[order].mean() if balance else costs.mean())
 
 
-def _cheapest(descending: np.ndarray, multiple_of: int, overhead: float) -> int:
-    """Return the number of these rows to take so that they and the rest, as a second batch, cost the least together.
-
-    A batch costs longest * (count + overhead).
-    """
-    if descending[0] == descending[-1]:
-        return len(descending)
-    counts = np.arange(multiple_of, len(descending), multiple_of)
-    saved = (descending[0] - descending[counts]) * (len(descending) - counts) - overhead * descending[counts]
-    return int(counts[saved.argmax()]) if len(counts) and saved.max() > 0 else len(descending)
-
-
-def _divisible(batches: list[np.ndarray], world_size: int) -> list[np.ndarray]:
-    """Halve the batches with the most rows until their number divides by `world_size`. Their order stays."""
-    missing = -len(batches) % world_size
-    if not missing or not batches:
-        return batches
-    heap = [(-len(rows), index) for index, rows in enumerate(batches)]
-    heapq.heapify(heap)
-    pieces: dict[int, list[np.ndarray]] = {}
-    for _ in range(missing):
-        _, index = heap[0]
-        parts = pieces.setdefault(index, [batches[index]])
-        largest = max(range(len(parts)), key=lambda part: len(parts[part]))
-        rows = parts[largest]
-        half = (len(rows) + 1) // 2
-        # A batch of a single row cannot be halved: another rank reads the row too.
-        parts[largest : largest + 1] = [rows[:half], rows[half:]] if half < len(rows) else [rows, rows]
-        heapq.heapreplace(heap, (-max(map(len, parts)), index))
-    return [rows for index, batch in enumerate(batches) for rows in pieces.get(index, [batch])]
+def _sort_descending(lengths: np.ndarray) -> np.ndarray:
+    """Return the stable order of descending lengths."""
+    below_longest = lengths.max(initial=0) - lengths
+    if below_longest.max(initial=0) < 2**16:
+        below_longest = below_longest.astype(np.uint16)  # NumPy sorts 16 bits by radix, several times as fast
+    return np.argsort(below_longest, kind="stable")
 
 
 def padding_efficiency(lengths: np.ndarray, batches: list[np.ndarray], edges: np.ndarray | None = None) -> float:
     """Return the share of computed tokens that are real, not padding."""
     costs = lengths if edges is None else round_up(lengths, edges)
-    computed = sum(len(rows) * int(costs[rows].max()) for rows in batches)
+    computed = sum(len(rows) * int(costs[rows].max(initial=0)) for rows in batches)
     return float(sum(int(lengths[rows].sum()) for rows in batches) / computed) if computed else 1.0

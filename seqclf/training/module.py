@@ -142,7 +142,8 @@ class SequenceTask(pl.LightningModule):
             self.model, batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
         )
         self.step_loss = loss.detach()
-        self.train_metrics.update(logits, batch.labels, loss)
+        if batch.weight:  # 0 for a rank without rows at this step
+            self.train_metrics.update(logits, batch.labels, loss)
         return total * batch.weight
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -222,7 +223,8 @@ class SequenceTask(pl.LightningModule):
 
     def validation_step(self, batch: Batch, batch_idx: int) -> None:
         logits = self.logits_of(batch)
-        self.evaluation_metrics.update(logits, batch.labels, self.loss(logits, batch.labels))
+        if batch.weight:
+            self.evaluation_metrics.update(logits, batch.labels, self.loss(logits, batch.labels))
 
     def test_step(self, batch: Batch, batch_idx: int) -> None:
         self.validation_step(batch, batch_idx)

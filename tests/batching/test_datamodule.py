@@ -27,6 +27,7 @@ SETTINGS = {
     "balance": 0.0,
     "largest_first": False,
     "equal_row_weights": True,
+    "ranks": None,
     "evaluation_factor": 4,
     "num_workers": 0,
     "seed": 7,
@@ -250,3 +251,17 @@ def test_a_limited_validation_reads_sequences_of_all_lengths(limit):
     read = list(loader)[: limit if isinstance(limit, int) else int(limit * len(loader))]
     seen = np.concatenate([batch.host_lengths for batch in read])
     assert len(seen) > 10 and abs(seen.mean() - lengths.mean()) < 4 * lengths.std() / np.sqrt(len(seen))
+
+
+@pytest.mark.parametrize("equal_row_weights", [True, False])
+def test_a_rank_without_rows_at_a_step_computes_a_row_of_weight_zero(split, equal_row_weights):
+    settings = {**SETTINGS, "max_sequences": 1, "equal_row_weights": equal_row_weights}
+    loaders = []
+    for rank in range(4):
+        module = SequenceDataModule({"train": split}, **settings)
+        module.trainer = trainer(world_size=4, global_rank=rank)
+        loaders.append(list(module.train_dataloader()))
+    assert {len(batches) for batches in loaders} == {23}
+    batches = [batch for batches in loaders for batch in batches]
+    assert sorted(int(batch.ids[0]) for batch in batches if batch.weight) == list(range(90))
+    assert [len(batch.ids) for batch in batches if not batch.weight] == [1, 1]

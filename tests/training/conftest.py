@@ -117,6 +117,7 @@ BATCHING = {
     "balance": 0.0,
     "largest_first": False,
     "equal_row_weights": True,
+    "ranks": None,
     "evaluation_factor": 2,
     "num_workers": 0,
 }
