@@ -84,6 +84,7 @@ class TrainRuntimeOptions(RuntimeOptions):
     """The block runtime of conf/train.yaml."""
 
     rank_timeout: Positive
+    on_nan: Literal["stop", "skip"]
 
 
 class ScheduleOptions(Options):
