@@ -31,7 +31,7 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
-from seqclf.runs.ranks import explained_loss, torchrun_ranks
+from seqclf.runs.ranks import explained_loss, launching_ranks, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.memory_errors import is_out_of_memory
@@ -170,7 +170,7 @@ def train(
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
         lost = explained_loss(trainer.global_rank, timeout_s, lambda: _resume_advice(hooks.last_path, resumed))
         full = explained_memory(task, plain["batching"], splits["train"].sequences.lengths)
-        with deferred_signals(), shown, explained, lost, full:
+        with launching_ranks(run), deferred_signals(), shown, explained, lost, full:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
