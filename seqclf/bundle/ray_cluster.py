@@ -6,17 +6,20 @@ import contextlib
 import logging
 import os
 import shutil
+import signal
 import socket
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import seqclf
 from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 
-CONNECT_S = 10.0
+CONNECT_S = 5.0
 MAX_FOLDER = 40  # characters of the folder of Ray, whose sockets lie in it under at most 107
 
 
@@ -53,13 +56,23 @@ def connected(address: str | None, *, cpus: int, object_store_mb: int) -> Iterat
         }
     else:
         _require_cluster(address, where)
+    earlier = _children()
     try:
-        _connect(ray, settings, where)
-        yield ray, where
+        with _quiet():
+            _connect(ray, settings, where)
+            yield ray, where
     finally:
+        started = _children() - earlier
         ray.shutdown()
         if folder is not None:
+            for process in started:  # agents outlive a start that a signal interrupts by a while
+                with contextlib.suppress(psutil.Error):
+                    process.kill()
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _children() -> set[psutil.Process]:
+    return set(psutil.Process().children(recursive=True))
 
 
 def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
@@ -67,14 +80,26 @@ def _connect(ray: Any, settings: dict[str, Any], where: str) -> None:
         # Ray adds the working folder to the search path of its processes. `predict` imports nothing from there.
         with contextlib.chdir(Path(seqclf.__file__).parent.parent):
             ray.init(**settings, log_to_driver=False, logging_level=logging.CRITICAL)
+    except SystemExit as end:
+        if end.code == signal.SIGTERM:  # raised by Ray's handler
+            signals.end()
+        raise
     except Exception as error:  # no common base class: ValueError, ConnectionError, RuntimeError
         raise InputError(where, f"cannot start or reach Ray ({first_line(error)})", "see `ray status`") from None
     signals.reinstall()  # Ray handles SIGTERM by itself
-    with contextlib.suppress(ImportError, AttributeError):  # of another version
-        from ray._private.ray_logging import global_worker_stdstream_dispatcher
 
-        # Prints a report of each actor that dies. The actors here are replaced, or end the command with one line.
-        global_worker_stdstream_dispatcher.remove_handler("ray_print_logs")
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Print no reports of actors that die, which Ray writes to stdout. They are replaced, or end the command."""
+    from ray._private import worker
+
+    printer = getattr(worker, "print_to_stdstream", None)
+    setattr(worker, "print_to_stdstream", lambda *_, **__: None)  # noqa: B010 (of an internal module)
+    try:
+        yield
+    finally:
+        setattr(worker, "print_to_stdstream", printer)  # noqa: B010
 
 
 def _require_cluster(address: str, where: str) -> None:
@@ -84,10 +109,8 @@ def _require_cluster(address: str, where: str) -> None:
     host, _, port = address.rpartition(":")
     if "://" in address or not host or not port.isdecimal():
         raise InputError(where, "is not HOST:PORT or auto", "run the command on a node of the cluster with auto")
-    try:
-        socket.create_connection((host, int(port)), timeout=CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        raise InputError(where, f"no cluster answers ({first_line(error)})", "see `ray status`") from None
+    if not answers((host, int(port))):
+        raise InputError(where, "no cluster answers there", "see `ray status`")
 
 
 def _short_folder() -> str:
@@ -96,7 +119,23 @@ def _short_folder() -> str:
     return tempfile.mkdtemp(prefix="ray-", dir=parent if len(parent) <= MAX_FOLDER else "/tmp")
 
 
-def head_of(ray: Any) -> tuple[str, int]:
+def head_address(ray: Any) -> tuple[str, int]:
     """Return host and port of the head node."""
     host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
     return host, int(port)
+
+
+def node_address(ray: Any) -> tuple[str, int]:
+    """Return host and port of Ray on this machine."""
+    here = ray.get_runtime_context().get_node_id()
+    node = next(node for node in ray.nodes() if node["NodeID"] == here)
+    return node["NodeManagerAddress"], int(node["NodeManagerPort"])
+
+
+def answers(address: tuple[str, int]) -> bool:
+    """Return True if a process listens at an address."""
+    try:
+        socket.create_connection(address, timeout=CONNECT_S).close()
+    except (OSError, OverflowError):
+        return False
+    return True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from seqclf.bundle.predictions import Result
-from seqclf.bundle.ray_cluster import head_of
+from seqclf.bundle.ray_cluster import answers, head_address, node_address
 from seqclf.bundle.windows import Window
 from seqclf.errors import InputError, first_line
 from seqclf.system import progress, signals
@@ -21,7 +20,8 @@ MAX_ATTEMPTS = 4  # of a window
 MAX_STARTS = 3  # of an actor in succession
 PATIENCE_S = 90.0  # without any actor
 HEAD_PATIENCE_S = 20.0  # without an answer of the head node; Ray itself ends the process after 60 s
-HEAD_CHECK_S = 5.0
+CHECK_S = 2.0  # between looks at Ray
+START_AGAIN = "start Ray and the command again"  # after Ray has ended
 POLL_S = 1.0  # at least this often, a signal can end the wait
 
 
@@ -62,10 +62,11 @@ class ActorPool:
     """
 
     def __init__(self, ray: Any, create: Callable[[], Any], actors: int, where: str):
-        self.ray, self.create, self.where, self.head = ray, create, where, head_of(ray)
+        self.ray, self.create, self.where = ray, create, where
+        self.head, self.node = head_address(ray), node_address(ray)
         self.most_ready, self.provider = 0, ""
         self.waiting: deque[Task] = deque()  # to be sent, the earliest first
-        self.last_ready = self.head_checked = self.head_seen = time.monotonic()
+        self.last_ready = self.checked = self.head_seen = time.monotonic()
         self.reason = ""  # why the last actor ended
         self.slots = [Slot() for _ in range(actors)]
         for slot in self.slots:
@@ -123,7 +124,7 @@ class ActorPool:
             for reference in arrived:
                 self._take(owners[reference], reference)
         self._require_actors()
-        self._require_head()
+        self._require_ray()
 
     def _take(self, slot: Slot, reference: Any) -> None:
         """Take the answer of an actor, or deal with its error."""
@@ -191,20 +192,19 @@ class ActorPool:
                 "free CPUs of the cluster, add nodes, or set fewer threads",
             )
 
-    def _require_head(self) -> None:
-        """Raise InputError if the head node has not answered for `HEAD_PATIENCE_S`."""
+    def _require_ray(self) -> None:
+        """Raise InputError if Ray ended on this machine, or the head node has not answered for `HEAD_PATIENCE_S`."""
         now = time.monotonic()
-        if now - self.head_checked < HEAD_CHECK_S:
+        if now - self.checked < CHECK_S:
             return
-        self.head_checked = now
-        try:
-            socket.create_connection(self.head, timeout=HEAD_CHECK_S).close()
+        self.checked = now
+        if not answers(self.node):
+            raise InputError(self.where, "Ray on this machine has ended", START_AGAIN)
+        if answers(self.head):
             self.head_seen = now
-        except OSError:
-            if now - self.head_seen > HEAD_PATIENCE_S:
-                place = f"{self.head[0]}:{self.head[1]}"
-                problem = f"the head node at {place} no longer answers"
-                raise InputError(self.where, problem, "start Ray and the command again") from None
+        elif now - self.head_seen > HEAD_PATIENCE_S:
+            host, port = self.head
+            raise InputError(self.where, f"the head node at {host}:{port} no longer answers", START_AGAIN)
 
 
 def last_line(error: BaseException) -> str:
