@@ -66,7 +66,9 @@ class ActorPool:
         self.head, self.node = head_address(ray), node_address(ray)
         self.most_ready, self.provider = 0, ""
         self.waiting: deque[Task] = deque()  # to be sent, the earliest first
-        self.last_ready = self.checked = self.head_seen = time.monotonic()
+        self.looked = self.checked = time.monotonic()
+        self.alone_s = 0.0  # spent waiting without an actor; reading, which may take minutes, does not count
+        self.head_lost: float | None = None  # time of the first of the checks that the head node has not answered
         self.reason = ""  # why the last actor ended
         self.slots = [Slot() for _ in range(actors)]
         for slot in self.slots:
@@ -77,7 +79,7 @@ class ActorPool:
 
         Raises:
             InputError: the data or the bundle is wrong (from an actor), a window failed `MAX_ATTEMPTS` times, no actor
-                could work for `PATIENCE_S`, or the head node is gone.
+                could work for `PATIENCE_S`, or Ray is gone (here, or the head node).
         """
         source, unfinished, read, total = iter(windows), deque[Task](), 0, None
         with progress.stage(title, unit=unit) as current:
@@ -179,12 +181,15 @@ class ActorPool:
 
     def _require_actors(self) -> None:
         """Raise InputError if no actor can work, and none will."""
+        now = time.monotonic()
+        self.alone_s += min(now - self.looked, 2 * POLL_S)
+        self.looked = now
         if any(slot.ready for slot in self.slots):
-            self.last_ready = time.monotonic()
+            self.alone_s = 0.0
         elif all(slot.actor is None for slot in self.slots):
             remedy = f"install seqclf {__version__} and its packages on every node"
             raise InputError(self.where, f"no actor can start ({self.reason})", remedy)
-        elif time.monotonic() - self.last_ready > PATIENCE_S:
+        elif self.alone_s > PATIENCE_S:
             ended = f"; the last one ended: {self.reason}" if self.reason else ""
             raise InputError(
                 self.where,
@@ -201,8 +206,10 @@ class ActorPool:
         if not answers(self.node):
             raise InputError(self.where, "Ray on this machine has ended", START_AGAIN)
         if answers(self.head):
-            self.head_seen = now
-        elif now - self.head_seen > HEAD_PATIENCE_S:
+            self.head_lost = None
+            return
+        self.head_lost = self.head_lost or now
+        if now - self.head_lost > HEAD_PATIENCE_S:
             host, port = self.head
             raise InputError(self.where, f"the head node at {host}:{port} no longer answers", START_AGAIN)
 

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pyarrow as pa
@@ -19,7 +20,7 @@ from seqclf.bundle.ray_pool import ActorPool, last_line
 from seqclf.bundle.ray_worker import WindowWorker, bundle_files
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
-from seqclf.predict import write_results
+from seqclf.predict import _check_engine, write_results
 
 ray = pytest.importorskip("ray")
 ROWS, WINDOW = 200, 10
@@ -134,7 +135,7 @@ def test_errors_of_data_and_code_are_one_line_and_explanations_are_those_of_one_
             list(pool().results(windows, "predicting", "rows"))
         # More CPUs than there are.
         monkeypatch.setattr(ray_pool, "PATIENCE_S", 2.0)
-        actor = actor.options(num_cpus=1000)
+        actor = ray.remote(Wrong).options(num_cpus=1000)
         with pytest.raises(InputError, match="no actor could start for 2 s"):
             list(pool().results(windows, "predicting", "rows"))
 
@@ -217,3 +218,20 @@ def test_as_many_actors_as_fit():
     assert fitting({"CPU": 8.0}, 3, False) == 2 and fitting({"CPU": 8.0, "GPU": 1.0}, 1, True) == 1
     assert fitting({}, 1, False) == 1
     assert last_line(RuntimeError("x\n y \n\n")) == "y"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sequence", "actors", "where"),
+    [("ray", "[1]", None, "engine=ray"), ("local", None, 2, "ray.actors=2")],
+)
+def test_settings_of_another_engine_are_refused(engine, sequence, actors, where):
+    settings = SimpleNamespace(engine=engine, sequence=sequence, ray=SimpleNamespace(address=None, actors=actors))
+    with pytest.raises(InputError) as refused:
+        _check_engine(settings)
+    assert refused.value.where == where
+
+
+def test_a_missing_extra_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"seqclf\[ray\]"), ray_cluster.connected(None, cpus=1, object_store_mb=100):
+        pass
