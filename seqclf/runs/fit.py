@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,8 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
-from seqclf.runs.ranks import explained_loss, launching_ranks, torchrun_ranks
+from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.ranks import launching_ranks, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.memory_errors import is_out_of_memory
@@ -146,7 +148,8 @@ def train(
     debugger = make_debugger(config.debug.name, splits)
     hooks = _Hooks.build(config, run, debugger, schedule, splits)
     bar = TrainingProgress()
-    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
+    signs = SignsOfLife()
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar, signs], run)
     schedule.check_trainer(trainer)
     resumed = hooks.resumed
     if resumed is not None:
@@ -168,7 +171,8 @@ def train(
         timeout_s = config.runtime.rank_timeout
         if hasattr(trainer.strategy, "_timeout"):  # made by Lightning from its name, which takes no arguments
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
-        lost = explained_loss(trainer.global_rank, timeout_s, lambda: _resume_advice(hooks.last_path, resumed))
+        advice = partial(_resume_advice, hooks.last_path, resumed)
+        lost = explained_loss(signs, trainer.global_rank, timeout_s, advice)
         full = explained_memory(task, plain["batching"], splits["train"].sequences.lengths)
         with launching_ranks(run), deferred_signals(), shown, explained, lost, full:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -136,6 +136,7 @@ def _store() -> Store:
 # Ranks that Lightning starts, by the command line of this process.
 
 LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # variables that Lightning sets
+LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
 
 
 @contextmanager
@@ -145,7 +146,8 @@ def launching_ranks(run: Path) -> Iterator[None]:
     Other ranks get the arguments of this job, instead of those of the multirun that it belongs to. At the end the ranks
     part, so that the next training of this process starts ranks of its own.
     """
-    external = {name: os.environ[name] for name in LAUNCHED if name in os.environ}
+    external = {name: os.environ[name] for name in (*LAUNCHED, LOG_LEVEL) if name in os.environ}
+    os.environ.setdefault(LOG_LEVEL, "ERROR")  # or other ranks print frames of C++ where rank 0 is gone
     from torch import distributed
 
     try:
@@ -154,7 +156,7 @@ def launching_ranks(run: Path) -> Iterator[None]:
     finally:
         if distributed.is_available() and distributed.is_initialized():
             distributed.destroy_process_group()
-        for name in LAUNCHED:
+        for name in (*LAUNCHED, LOG_LEVEL):
             os.environ.pop(name, None)
         os.environ.update(external)
 
@@ -180,7 +182,7 @@ def _arguments_of_job(run: Path) -> Iterator[None]:
             config.run.dir = folder
 
 
-# Ranks that end: together with the process that started them, and soon after one of them is lost.
+# Ranks that end together with the process that started them.
 
 WATCH_S = 1.0  # seconds between two looks at the parent process
 
@@ -205,19 +207,3 @@ def ending_with_parent() -> Iterator[None]:
         yield
     finally:
         ended.set()
-
-
-@contextmanager
-def explained_loss(rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
-    """Raise InputError in place of an error of the process group. `advice`: how to resume."""
-    from torch.distributed import DistError
-
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error)
-        if not isinstance(error, DistError) and "gloo" not in text.lower() and "NCCL" not in text:
-            raise
-        late = "timed out" in text.lower() or "timeout" in text.lower()
-        problem = f"did not answer within {timeout_s:g} s (runtime.rank_timeout)" if late else "has ended"
-        raise InputError(f"rank {rank}", f"another rank {problem}", advice()) from None

@@ -10,7 +10,8 @@ from torch.distributed import DistNetworkError
 from seqclf.config.composition import compose_config
 from seqclf.config.hydra_command import check_config
 from seqclf.errors import InputError
-from seqclf.runs.ranks import explained_loss, join_ranks
+from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
+from seqclf.runs.ranks import join_ranks
 
 
 @pytest.fixture
@@ -68,13 +69,13 @@ GLOO = "[../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:81] "
     ],
 )
 def test_a_lost_rank_is_one_line(error, problem):
-    with pytest.raises(InputError) as raised, explained_loss(3, 8.0, lambda: "resume"):
+    with pytest.raises(InputError) as raised, explained_loss(SignsOfLife(), 3, 8.0, lambda: "resume"):
         raise error
     assert (raised.value.where, raised.value.remedy) == ("rank 3", "resume") and problem in raised.value.problem
 
 
 def test_an_error_of_the_program_stays_as_it_is():
-    with pytest.raises(RuntimeError, match=r"^size mismatch$"), explained_loss(3, 8.0, lambda: "resume"):
+    with pytest.raises(RuntimeError, match=r"^size mismatch$"), explained_loss(SignsOfLife(), 3, 8.0, lambda: "resume"):
         raise RuntimeError("size mismatch")
 
 
