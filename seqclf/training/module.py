@@ -192,19 +192,19 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        by_norm = gradient_clip_val and gradient_clip_algorithm != "value"
-        if by_norm and isinstance(self.model, Ensemble):
+        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # of the norm
+        if limit and isinstance(self.model, Ensemble):
             # Members learn as they would alone: a large gradient of one must not shrink the steps of the others.
             for member in self.model.members:
-                clip_norm(member.parameters(), gradient_clip_val)
-        elif by_norm and self._is_clipped_alike(gradient_clip_val):
-            clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), gradient_clip_val)
+                clip_norm(member.parameters(), limit)
+        elif limit and self._clips_plain_weights(limit):
+            clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), limit)
         else:
             super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
 
-    def _is_clipped_alike(self, limit: float) -> bool:
-        """Return True if Lightning would clip the weights of the optimizer, as they are, to `limit`."""
-        return (
+    def _clips_plain_weights(self, limit: float) -> bool:
+        """Return True if Lightning would clip the gradients of the optimizer's weights, as they are, to `limit`."""
+        return bool(
             self._fabric is None
             and type(self.trainer.precision_plugin) is Precision  # not of mixed, half or double precision
             and self.trainer.gradient_clip_val == limit > 0
