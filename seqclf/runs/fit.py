@@ -31,6 +31,7 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
+from seqclf.runs.process_settings import frozen_objects
 from seqclf.runs.ranks import explained_loss, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -167,7 +168,7 @@ def train(
         if hasattr(trainer.strategy, "_timeout"):  # made by Lightning from its name, which takes no arguments
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
         lost = explained_loss(trainer.global_rank, timeout_s, lambda: _resume_advice(hooks.last_path, resumed))
-        with deferred_signals(), shown, explained, lost:
+        with deferred_signals(), shown, explained, lost, frozen_objects():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
