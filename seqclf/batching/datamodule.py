@@ -29,7 +29,7 @@ RESIDENT_ROWS = 1024  # rows of a larger split to read before its pages are give
 
 
 class Batch(NamedTuple):
-    """Right-padded sequences. A NamedTuple, so that Lightning pins and moves it field by field.
+    """Right-padded sequences. A NamedTuple, so that PyTorch pins it field by field.
 
     `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64, each in [1, T]. `labels`: (B,) int64.
     `host_lengths` and `ids` (row indices in the split): (B,) NumPy arrays, which stay on the host. `weight`: factor of
@@ -43,6 +43,20 @@ class Batch(NamedTuple):
     host_lengths: np.ndarray
     ids: np.ndarray
     weight: float = 1.0
+
+    def to(self, device: torch.device | str) -> Batch:
+        """Return the batch with its tensors on a device. A batch that is there already is returned itself.
+
+        Lightning calls this method instead of walking through the fields, which takes 0.1 ms a step on the CPU.
+        """
+        device = torch.device(device)
+        if self.lengths.device == device:
+            return self
+        # From pinned memory, a copy to a GPU runs beside the host's work. Lightning waits for these devices too.
+        beside = device.type not in ("cpu", "mps")
+        fields = {name: values.to(device, non_blocking=beside) for name, values in self.fields.items()}
+        lengths, labels = (values.to(device, non_blocking=beside) for values in (self.lengths, self.labels))
+        return self._replace(fields=fields, lengths=lengths, labels=labels)
 
 
 class BatchDataset(Dataset):

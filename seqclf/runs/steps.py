@@ -15,6 +15,7 @@ from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_pri
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
+from seqclf.training.loggers.early_import import import_early
 from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
@@ -68,6 +69,8 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
             "remove one of the two",
         )
     with progress.stage("loading PyTorch"):
+        if is_first_rank() and not config.debug.ends_early:
+            import_early(config.logger.name)
         from seqclf.models.encoder import check_fields
         from seqclf.training.check_targets import resolve_targets
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
@@ -34,6 +35,7 @@ from seqclf.training.checkpoint import (
     save_gradients,
 )
 from seqclf.training.epoch_metrics import EpochMetrics, EpochScores, EvaluationMetrics
+from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
@@ -200,11 +202,23 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        if not isinstance(self.model, Ensemble) or not gradient_clip_val or gradient_clip_algorithm == "value":
-            return super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
-        # Members learn as they would alone: a large gradient of one must not shrink the steps of the others.
-        for member in self.model.members:
-            nn.utils.clip_grad_norm_(member.parameters(), gradient_clip_val)
+        limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # of the norm
+        if limit and isinstance(self.model, Ensemble):
+            # Members learn as they would alone: a large gradient of one must not shrink the steps of the others.
+            for member in self.model.members:
+                clip_norm(member.parameters(), limit)
+        elif limit and self._clips_plain_weights(limit):
+            clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), limit)
+        else:
+            super().configure_gradient_clipping(optimizer, gradient_clip_val, gradient_clip_algorithm)
+
+    def _clips_plain_weights(self, limit: float) -> bool:
+        """Return True if Lightning would clip the gradients of the optimizer's weights, as they are, to `limit`."""
+        return bool(
+            self._fabric is None
+            and type(self.trainer.precision_plugin) is Precision  # not of mixed, half or double precision
+            and self.trainer.gradient_clip_val == limit > 0
+        )
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         self.learning_rate = optimizer.param_groups[0]["lr"]

@@ -1,0 +1,71 @@
+"""Moving a batch to a device: as Lightning does it field by field, and for nothing where it is already there."""
+
+import lightning.pytorch as pl
+import numpy as np
+import pytest
+import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
+
+from seqclf.batching.datamodule import Batch
+
+
+@pytest.fixture
+def batch() -> Batch:
+    lengths = np.array([3, 1])
+    fields = {"token": torch.tensor([[1, 2, 3], [4, 0, 0]]), "value": torch.ones(2, 3, 2)}
+    return Batch(fields, torch.from_numpy(lengths), torch.tensor([0, 1]), lengths, np.array([7, 5]), 0.5)
+
+
+def test_lightning_keeps_a_batch_of_the_cpu_as_it_is(batch):
+    assert move_data_to_device(batch, torch.device("cpu")) is batch
+    assert pl.LightningModule().transfer_batch_to_device(batch, torch.device("cpu"), 0) is batch
+
+
+def test_lightning_moves_all_tensors_and_keeps_what_stays_on_the_host(batch):
+    moved = move_data_to_device(batch, torch.device("meta"))
+    assert isinstance(moved, Batch) and list(moved.fields) == ["token", "value"]
+    tensors = [*moved.fields.values(), moved.lengths, moved.labels]
+    assert {tensor.device.type for tensor in tensors} == {"meta"}
+    before = [*batch.fields.values(), batch.lengths, batch.labels]
+    assert [(tensor.shape, tensor.dtype) for tensor in tensors] == [(tensor.shape, tensor.dtype) for tensor in before]
+    assert moved.host_lengths is batch.host_lengths and moved.ids is batch.ids and moved.weight == 0.5
+    assert batch.lengths.device.type == "cpu", "the batch itself stays where it was"
+
+
+@pytest.mark.parametrize(("device", "beside"), [("meta", True), ("cpu", False)])
+def test_copies_run_beside_the_host_unless_the_device_cannot(batch, monkeypatch, device, beside):
+    arguments, to = [], torch.Tensor.to
+
+    def recorded(tensor, *places, **options):
+        arguments.append(options.get("non_blocking", False))
+        return to(tensor, *places, **options)
+
+    source = batch.to("meta") if device == "cpu" else batch
+    monkeypatch.setattr(torch.Tensor, "to", recorded)
+    try:
+        source.to(device)
+    except NotImplementedError:  # meta tensors hold no values to copy back
+        assert device == "cpu"
+    assert set(arguments) == {beside}
+
+
+@pytest.mark.filterwarnings(
+    "ignore:.*have overridden `transfer_batch_to_device`", "ignore:.*does not have many workers"
+)
+def test_a_module_that_moves_its_batches_itself_still_does(batch, tmp_path):
+    weights = []
+
+    class Own(pl.LightningModule):
+        def transfer_batch_to_device(self, batch, device, dataloader_idx):
+            return batch._replace(weight=9.0)
+
+        def test_step(self, batch, batch_idx):
+            weights.append(batch.weight)
+
+    class Batches(pl.LightningDataModule):
+        def test_dataloader(self):
+            return torch.utils.data.DataLoader([batch], batch_size=None, collate_fn=lambda batch: batch)
+
+    options = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
+    pl.Trainer(accelerator="cpu", default_root_dir=tmp_path, **options).test(Own(), Batches(), verbose=False)
+    assert weights == [9.0]
