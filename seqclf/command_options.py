@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from seqclf.batching.options import BatchingOptions
-from seqclf.config.options import CommandOptions, Count, FullText, Text
+from seqclf.config.options import CommandOptions, Count, FullText, Options, Text
 from seqclf.config.targets import read_trust
 from seqclf.data.options import DataOptions
 from seqclf.evaluation.options import DecisionOptions, ThresholdOption
@@ -25,6 +25,14 @@ class ExportConfig(CommandOptions):
     trust: Annotated[bool | tuple[str, ...], BeforeValidator(read_trust)]
 
 
+class RayOptions(Options):
+    """The keys `ray.*` of conf/predict.yaml."""
+
+    address: FullText | None
+    actors: Count | None
+    object_store_mb: Annotated[int, Field(ge=100)]
+
+
 class PredictConfig(CommandOptions):
     """conf/predict.yaml, which explains each key and holds its default."""
 
@@ -38,6 +46,8 @@ class PredictConfig(CommandOptions):
     threshold: ThresholdOption
     budget: Budget | None
     threads: Count | None
+    engine: Literal["local", "ray"]
+    ray: RayOptions
     header: bool | None
     encoding: Text | None
     quote: Text | None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from seqclf.bundle.predictions import Counts, Result, SequencePrediction
+    from seqclf.bundle.ray_engine import RayEngine
     from seqclf.bundle.runtime import Classifier
     from seqclf.command_options import PredictConfig
     from seqclf.data.reading.sources import Source
@@ -52,11 +54,11 @@ class PredictedFile(JsonResult):
     `unknown_share` of the tokens hold a value that training did not have, and `far_share` a number further than 10
     standard deviations from the mean of training: another unit, or another population.
     `tokens_read`, and their share of all tokens, `share_read`: only of models that may halt. `provider`, `no_cuda`: see
-    `ModelSession`.
+    `ModelSession`. `actors`: largest number of actors that worked at a time; only of `engine=ray`.
     """
 
     OMIT_NONE: ClassVar[frozenset[str]] = frozenset(
-        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda"}
+        {"unknown_share", "far_share", "tokens_read", "share_read", "no_cuda", "actors"}
     )
 
     output: str
@@ -70,6 +72,7 @@ class PredictedFile(JsonResult):
     share_read: float | None = None
     provider: str
     no_cuda: str | None = None
+    actors: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,8 +103,20 @@ def main(config: PredictConfig) -> PredictedSequence | PredictedFile:
         raise InputError("csv_guard=true", f"is for a .csv file, not output={config.output}")
     if config.input is not None and config.output is None:
         raise InputError("output", "not set", "give a .parquet, .csv, .jsonl or .arrow file: output=scores.parquet")
+    _check_engine(config)
     with signals.reported_outputs(config.output):
         return _predict(config)
+
+
+def _check_engine(config: PredictConfig) -> None:
+    """Raise InputError for settings that the engine does not have."""
+    if config.engine == "ray":
+        if config.sequence is not None:
+            raise InputError("engine=ray", "is for files", "give input=FILE, or remove engine=ray")
+        return
+    for key in ("address", "actors"):
+        if (value := getattr(config.ray, key)) is not None:
+            raise InputError(f"ray.{key}={value}", "is for engine=ray", f"add engine=ray, or remove ray.{key}")
 
 
 def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
@@ -111,10 +126,11 @@ def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
     # Before the model is loaded and the input read, which may take hours.
     if config.output is not None:
         check_output(Path(config.output))
+    on_ray = config.engine == "ray"  # then this process only reads
     classifier = Classifier(
         config.bundle,
-        device=config.device,
-        threads=config.threads,
+        device="cpu" if on_ray else config.device,
+        threads=1 if on_ray else config.threads,
         threshold=config.threshold,
         budget=config.budget,
     )
@@ -184,7 +200,9 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
     from seqclf.documents.terminal import console
 
     source, output = _files(classifier, config)
-    counts, seconds = write_results(classifier.predict_windows(source), source, output, guard=config.csv_guard)
+    with _engine(classifier, config) as engine:
+        results = engine.results(source) if engine else classifier.predict_windows(source)
+        counts, seconds = write_results(results, source, output, guard=config.csv_guard)
     unknown_share, far_share = (round(count / max(1, counts.encoded), 4) for count in (counts.unknown, counts.far))
     if max(unknown_share, far_share) > MAX_STRANGE_SHARE:
         console.print(
@@ -203,8 +221,9 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
         far_share=far_share,
         tokens_read=counts.tokens_read if classifier.may_halt else None,
         share_read=round(counts.tokens_read / max(1, counts.tokens), 4) if classifier.may_halt else None,
-        provider=classifier.provider,
+        provider=engine.pool.provider if engine else classifier.provider,
         no_cuda=classifier.no_cuda,
+        actors=engine.pool.most_ready if engine else None,
     )
 
 
@@ -213,8 +232,9 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
     from seqclf.bundle.explanation import explain_source
 
     source, output = _files(classifier, config)
-    results = explain_source(classifier, source, by_field=by_field)
-    counts, seconds = write_results(results, source, output, guard=config.csv_guard)
+    with _engine(classifier, config, by_field) as engine:
+        results = engine.results(source) if engine else explain_source(classifier, source, by_field=by_field)
+        counts, seconds = write_results(results, source, output, guard=config.csv_guard)
     return ExplainedFile(
         output=str(output),
         rows=counts.rows,
@@ -222,9 +242,31 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
         tokens=counts.tokens,
         seconds=round(seconds, 3),
         rows_per_s=round(counts.rows / seconds, 1),
-        provider=classifier.provider,
+        provider=engine.pool.provider if engine else classifier.provider,
         no_cuda=classifier.no_cuda,
+        actors=engine.pool.most_ready if engine else None,
     )
+
+
+@contextmanager
+def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None = None) -> Iterator[RayEngine | None]:
+    """Yield the actors of `engine=ray`, None for a prediction in this process. `by_field`: to explain."""
+    if config.engine == "local":
+        yield None
+        return
+    from seqclf.bundle.ray_engine import ray_engine
+
+    with ray_engine(
+        classifier,
+        address=config.ray.address,
+        actors=config.ray.actors,
+        object_store_mb=config.ray.object_store_mb,
+        threads=config.threads or 1,
+        cuda=config.device == "cuda",
+        settings={"threshold": config.threshold, "budget": config.budget},
+        by_field=by_field,
+    ) as engine:
+        yield engine
 
 
 def write_results(results: Iterator[Result], source: Source, output: Path, *, guard: bool) -> tuple[Counts, float]:

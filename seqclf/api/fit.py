@@ -43,17 +43,20 @@ def fit(
     label. None leaves it to the overrides. `overrides`: everything else, as on the command line. `folder`: the run
     folder, by default what `hydra.run.dir` is.
 
-    It trains on one device, unless `trainer.devices` or `trainer.strategy` is set. Seeds, threads, warnings and signal
+    It trains on one device, unless `trainer.devices` or `trainer.strategy` is set. Under torchrun every rank gets the
+    run of rank 0, which may still be evaluating it. Seeds, threads, warnings and signal
     handlers of the process are as before at the end. Calls from several threads train one after another. Raises
     InputError for everything that the command would exit with, and KeyboardInterrupt if a signal ends the training.
     """
     setup = training_setup({"data": data, "validation": validation, "test": test}, label, overrides)
     run = setup.run_folder if folder is None else Path(folder).expanduser().absolute()
     config = _one_device(setup.config, setup.written)
+    from seqclf.runs.ranks import shared_run_folder
     from seqclf.runs.steps import run_training
 
     with _TRAINING, setup.named_arguments(), signals.handled():
         try:
+            run = shared_run_folder(run)
             run_training(config, run, setup.written)
         except (InputError, signals.Terminated):
             remove_empty_folder(run)

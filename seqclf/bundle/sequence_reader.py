@@ -98,7 +98,7 @@ def read_sequences(read: BatchReader, sequences: Ragged, classes: int, limits: B
     batches = batches_by_length(sequences.lengths, limits.max_tokens)
 
     def read_batch(rows: np.ndarray) -> int:
-        with explain_run_errors(read.file):
+        with explain_run_errors(read.file, sequences.lengths[rows]):
             result = read(*pad(sequences, rows))
             require_shape(read.file, result.logits, len(rows), classes)
             logits[rows], tokens[rows] = result

@@ -16,10 +16,12 @@ from seqclf.bundle.cuda import INSTALL, PROVIDER, cuda_obstacle, has_card, not_s
 from seqclf.config.suggestions import must_be_one_of
 from seqclf.data.field_spec import FieldSpec, input_axes, input_type
 from seqclf.errors import InputError, first_line
+from seqclf.system.memory_errors import is_out_of_memory
 
 DEVICES = ("auto", "cpu", "cuda")
 CPU = "CPUExecutionProvider"
 ON_CARD = re.compile("cuda|cudnn|cublas", re.IGNORECASE)  # words in the errors of a card without memory or cuDNN
+ONE_TOKEN = np.ones(1, np.int64)  # lengths of the smallest batch
 
 
 def thread_count(threads: int | None) -> int:
@@ -142,12 +144,18 @@ def require_shape(where: str, logits: np.ndarray, rows: int, classes: int) -> No
 
 
 @contextmanager
-def explain_run_errors(file: str) -> Iterator[None]:
-    """Raise InputError, which names the file of the model, for whatever goes wrong when it runs."""
+def explain_run_errors(file: str, lengths: np.ndarray = ONE_TOKEN) -> Iterator[None]:
+    """Raise InputError, which names the file of the model, for whatever goes wrong when it runs.
+
+    `lengths`: (B,) tokens of the sequences of the batch.
+    """
     try:
         yield
     except InputError:
         raise
     except Exception as error:  # no common base class; also outputs of another shape
+        if is_out_of_memory(error):
+            batch = f"{len(lengths):,} sequences of up to {int(lengths.max()):,} tokens"
+            raise InputError(file, f"out of memory with a batch of {batch}", "set threads=1") from None
         remedy = f"{INSTALL}, or set device=cpu" if ON_CARD.search(str(error)) else "export the bundle anew"
         raise InputError(file, f"cannot be run ({first_line(error)})", remedy) from None

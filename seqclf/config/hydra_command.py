@@ -33,6 +33,7 @@ from seqclf.errors import InputError, first_line
 from seqclf.system import signals
 from seqclf.system.atomic_files import DISK
 from seqclf.system.json_result import JsonResult
+from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.system.run_folder import remove_empty_folder
 
 if TYPE_CHECKING:
@@ -63,6 +64,10 @@ def missing_package(error: ModuleNotFoundError) -> InputError | None:
 
 
 NEARLY_FULL = 2**20  # bytes
+MEMORY_REMEDY = (
+    "give it more memory, or lower what the command holds at once: batching.max_tokens in training, data.memory_limit "
+    "in reading, threads in prediction"
+)
 
 
 def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None:
@@ -93,6 +98,12 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
                 raise
             remove_empty_folder(run_folder())
             _fail(package, TypedArguments(name, sys.argv[1:], options))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            remove_empty_folder(run_folder())
+            full = InputError(None, f"out of memory ({first_line(error)})", MEMORY_REMEDY)
+            _fail(full, TypedArguments(name, sys.argv[1:], options))
         if isinstance(result, JsonResult):
             result = result.to_dict()
         if result is not None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,10 +32,12 @@ from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
+from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
 from seqclf.runs.process_settings import frozen_objects
-from seqclf.runs.ranks import explained_loss, torchrun_ranks
+from seqclf.runs.ranks import launching_ranks, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
+from seqclf.system.memory_errors import is_out_of_memory
 from seqclf.system.run_folder import RESULTS, is_resumed, run_outputs
 from seqclf.system.signals import Terminated, deferred_signals
 from seqclf.training.callbacks import AtomicCheckpointIO, StopOnSignal, checkpoints, early_stopping, write_checkpoint
@@ -46,6 +49,7 @@ from seqclf.training.debugging.module_hooks import Debugger
 from seqclf.training.epoch_record import EpochRecord, show_epoch
 from seqclf.training.loggers.run_logger import RunLogger, open_logger
 from seqclf.training.module import SequenceTask, load_task
+from seqclf.training.not_finite import NotFiniteSteps
 from seqclf.training.options import TrainConfig
 from seqclf.training.progress_bar import TrainingProgress
 from seqclf.training.resume import check_resumable, epochs_started, left_out
@@ -143,9 +147,10 @@ def train(
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
     debugger = make_debugger(config.debug.name, splits)
-    hooks = _Hooks.build(config, run, debugger, schedule)
+    hooks = _Hooks.build(config, run, debugger, schedule, splits)
     bar = TrainingProgress()
-    trainer = make_trainer(plain["trainer"], [*hooks.all, bar], run)
+    signs = SignsOfLife()
+    trainer = make_trainer(plain["trainer"], [*hooks.all, bar, signs], run)
     schedule.check_trainer(trainer)
     resumed = hooks.resumed
     if resumed is not None:
@@ -167,8 +172,10 @@ def train(
         timeout_s = config.runtime.rank_timeout
         if hasattr(trainer.strategy, "_timeout"):  # made by Lightning from its name, which takes no arguments
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
-        lost = explained_loss(trainer.global_rank, timeout_s, lambda: _resume_advice(hooks.last_path, resumed))
-        with deferred_signals(), shown, explained, lost, frozen_objects():
+        advice = partial(_resume_advice, hooks.last_path, resumed)
+        lost = explained_loss(signs, trainer.global_rank, timeout_s, advice)
+        full = explained_memory(task, plain["batching"], splits["train"].sequences.lengths)
+        with launching_ranks(run), deferred_signals(), shown, explained, lost, full, frozen_objects():
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None
@@ -228,7 +235,14 @@ class _Hooks:
     resumed: Path | None
 
     @classmethod
-    def build(cls, config: TrainConfig, run: Path, debugger: Debugger | None, schedule: StructureSchedule) -> _Hooks:
+    def build(
+        cls,
+        config: TrainConfig,
+        run: Path,
+        debugger: Debugger | None,
+        schedule: StructureSchedule,
+        splits: Mapping[str, Split],
+    ) -> _Hooks:
         folder = run / "checkpoints"
         resumed = None if config.checkpoint is None else Path(config.checkpoint)
         record = EpochRecord(run / "metrics.csv", show_epoch)
@@ -241,6 +255,7 @@ class _Hooks:
         hooks = [
             *changing,
             *watching,
+            NotFiniteSteps(splits, skip=config.runtime.on_nan == "skip"),
             *stopping,
             record,
             best,
@@ -250,6 +265,25 @@ class _Hooks:
             *added,
         ]
         return cls(record, best, last, hooks, folder / "last.ckpt", resumed)
+
+
+@contextmanager
+def explained_memory(task: SequenceTask, batching: Mapping[str, Any], lengths: np.ndarray) -> Iterator[None]:
+    """Raise InputError, with the last batch, for an error about memory. `lengths`: (N,), those of the training rows."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        (rows, longest), limit = task.batch_shape, batching["max_tokens"]
+        remedy = f"lower batching.max_tokens (now {limit})"
+        if limit < 2 * longest:  # which a batch of one sequence may exceed
+            remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
+        raise InputError(
+            f"step {task.global_step + 1}",
+            f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens",
+            f"{remedy}, or the size of the model",
+        ) from None
 
 
 def make_task(config: Config, dataset: Dataset) -> SequenceTask:

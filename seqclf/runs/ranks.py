@@ -5,13 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import read_write
 
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
@@ -87,6 +93,7 @@ def _count(devices: Any) -> int | None:
 # The run folder, whose name holds the time at which a rank started.
 
 POLL_S = 0.05
+FILE_OPTIONS = ("config_path", "config_name", "config_dir")  # of Hydra's command line
 _TRAININGS = itertools.count()  # of this process: a program may train several times
 
 
@@ -126,7 +133,56 @@ def _store() -> Store:
     return next(rendezvous("env://"))[0]
 
 
-# Ranks that end: together with the process that started them, and soon after one of them is lost.
+# Ranks that Lightning starts, by the command line of this process.
+
+LAUNCHED = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK", "LOCAL_RANK", "WORLD_SIZE")  # variables that Lightning sets
+LOG_LEVEL = "TORCH_CPP_LOG_LEVEL"
+
+
+@contextmanager
+def launching_ranks(run: Path) -> Iterator[None]:
+    """Let Lightning start the other ranks of one training inside the block, whatever the process trains later.
+
+    Other ranks get the arguments of this job, instead of those of the multirun that it belongs to. At the end the ranks
+    part, so that the next training of this process starts ranks of its own.
+    """
+    external = {name: os.environ[name] for name in (*LAUNCHED, LOG_LEVEL) if name in os.environ}
+    os.environ.setdefault(LOG_LEVEL, "ERROR")  # or other ranks print frames of C++ where rank 0 is gone
+    from torch import distributed
+
+    try:
+        with _arguments_of_job(run):
+            yield
+    finally:
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.destroy_process_group()
+        for name in (*LAUNCHED, LOG_LEVEL):
+            os.environ.pop(name, None)
+        os.environ.update(external)
+
+
+@contextmanager
+def _arguments_of_job(run: Path) -> Iterator[None]:
+    if not HydraConfig.initialized() or HydraConfig.get().mode != RunMode.MULTIRUN:
+        yield
+        return
+    config: Any = HydraConfig.get()
+    argv, folder = sys.argv, config.run.dir
+    given = get_args_parser().parse_args(argv[1:])
+    options = [f"--{name.replace('_', '-')}={value}" for name in FILE_OPTIONS if (value := getattr(given, name))]
+    searched = [text for text in config.overrides.hydra if text.lstrip("+").startswith("hydra.searchpath=")]
+    with read_write(config):
+        config.run.dir = str(run)  # which Lightning hands to the other ranks
+    sys.argv = [argv[0], *options, *searched, *config.overrides.task]
+    try:
+        yield
+    finally:
+        sys.argv = argv
+        with read_write(config):
+            config.run.dir = folder
+
+
+# Ranks that end together with the process that started them.
 
 WATCH_S = 1.0  # seconds between two looks at the parent process
 
@@ -151,19 +207,3 @@ def ending_with_parent() -> Iterator[None]:
         yield
     finally:
         ended.set()
-
-
-@contextmanager
-def explained_loss(rank: int, timeout_s: float, advice: Callable[[], str]) -> Iterator[None]:
-    """Raise InputError in place of an error of the process group. `advice`: how to resume."""
-    from torch.distributed import DistError
-
-    try:
-        yield
-    except RuntimeError as error:
-        text = str(error)
-        if not isinstance(error, DistError) and "gloo" not in text.lower() and "NCCL" not in text:
-            raise
-        late = "timed out" in text.lower() or "timeout" in text.lower()
-        problem = f"did not answer within {timeout_s:g} s (runtime.rank_timeout)" if late else "has ended"
-        raise InputError(f"rank {rank}", f"another rank {problem}", advice()) from None

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seqclf.data.prepare import prepare
-from seqclf.documents.terminal import console, show_warnings
+from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
-from seqclf.system.run_folder import claim_run_folder, is_first_rank
+from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
 from seqclf.training.loggers.early_import import import_early
+from seqclf.training.options import AUTO
 
 if TYPE_CHECKING:
     from seqclf.runs.debug import OverfitResult, ShapesResult
@@ -35,8 +36,28 @@ def run_training(
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
     config, run = join_ranks(config, written), shared_run_folder(run)
-    with ending_with_parent(), only_rank_zero_prints(), claim_run_folder(run, config.checkpoint, config.overwrite):
-        return _train(config, run, written, prints_verdict)
+    with ending_with_parent(), only_rank_zero_prints():
+        found, replaces = _find_checkpoint(config, run)
+        with claim_run_folder(run, found.checkpoint, replaces):
+            return _train(found, run, written, prints_verdict)
+
+
+def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:
+    """Return the config with the file that `checkpoint=auto` stands for, and whether the run may replace its folder.
+
+    A start that was killed before its first checkpoint is replaced. A run whose results are complete is not.
+    """
+    if config.checkpoint != AUTO:
+        return config, config.overwrite
+    with progress.stage("loading PyTorch"):
+        from seqclf.training.resume import newest_checkpoint
+    checkpoint = newest_checkpoint(run / "checkpoints")
+    if checkpoint is None:
+        show_note(f"checkpoint=auto: no checkpoint in {run}, so the training starts from the beginning")
+        unfinished = not any((run / name).exists() for name in RESULTS)
+        return config.model_copy(update={"checkpoint": None}), config.overwrite or unfinished
+    console.print(f"checkpoint=auto: resumes {checkpoint}", soft_wrap=True)
+    return config.model_copy(update={"checkpoint": str(checkpoint)}), config.overwrite
 
 
 def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verdict: bool) -> TrainingResult:

@@ -102,6 +102,8 @@ class SequenceTask(pl.LightningModule):
         self.gradient_norm = torch.tensor(0.0)  # before clipping, at the last logged step
         self.positive: str | None = dataset["positive"]
         self.epoch_scores: dict[str, EpochScores] = {}  # by split, the last ones
+        self.batch_shape = (0, 0)  # rows and longest length of the last batch
+        self.skips_not_finite = False  # True: the rows of a step that is left out do not count (see NotFiniteSteps)
         self.changes_structure = False  # True: its network in a checkpoint may be another one (see StructureSchedule)
         self.gradients: dict[str, Tensor] = {}  # accumulated, from a checkpoint between two optimizer steps
         self.logged_values: dict[str, Tensor] = {}  # what callbacks may monitor, from a checkpoint
@@ -132,6 +134,7 @@ class SequenceTask(pl.LightningModule):
         return logits.float()
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        self._note_shape(batch)
         # Random numbers depend on epoch, batch and rank alone, so a resumed run draws what an unbroken one would.
         position = (self.current_epoch << 24) + batch_idx
         seed = ((self.seed + 1) * 0x9E3779B1 + (self.global_rank << 44) + position) % 2**63
@@ -139,12 +142,19 @@ class SequenceTask(pl.LightningModule):
         if self.device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
+    def on_validation_batch_start(self, batch: Batch, *_: int) -> None:
+        self._note_shape(batch)
+
+    def _note_shape(self, batch: Batch) -> None:
+        self.batch_shape = (len(batch.host_lengths), int(batch.host_lengths.max()))
+
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         logits, loss, total = training_loss(
             self.model, batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
         )
         self.step_loss = loss.detach()
-        if batch.weight:  # 0 for a rank without rows at this step
+        counts = bool(batch.weight)  # 0 for a rank without rows at this step
+        if counts and not (self.skips_not_finite and not torch.isfinite(loss)):  # asks the device only if it skips
             self.train_metrics.update(logits, batch.labels, loss)
         return total * batch.weight
 

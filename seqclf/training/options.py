@@ -63,6 +63,14 @@ def require_checkpoint_file(value: str) -> str:
 
 
 CheckpointFile = Annotated[Text, AfterValidator(require_checkpoint_file)]
+AUTO = "auto"  # value of `checkpoint`: the newest one of the run folder
+
+
+def _require_resumable(value: str) -> str:
+    return value if value == AUTO else require_checkpoint_file(value)
+
+
+ResumedCheckpoint = Annotated[Text, AfterValidator(_require_resumable)]
 
 
 class RuntimeOptions(Options):
@@ -76,6 +84,7 @@ class TrainRuntimeOptions(RuntimeOptions):
     """The block runtime of conf/train.yaml."""
 
     rank_timeout: Positive
+    on_nan: Literal["stop", "skip"]
 
 
 class ScheduleOptions(Options):
@@ -202,7 +211,7 @@ class TrainConfig(CommandOptions):
     debug: DebugOptions
     structure: Schedule
     seed: Seed
-    checkpoint: CheckpointFile | None
+    checkpoint: ResumedCheckpoint | None
     overwrite: bool
     checkpoint_every: Count | None
     monitor: Annotated[str, one_of(*MAIN_METRICS, *RANKING_METRICS)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import re
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,30 @@ MONITORABLE = Each(Where(Tensor, lambda value: value.ndim == 0, "a number"))
 
 # Names of callbacks in a checkpoint → the settings that add them.
 SETTINGS = {StructureSchedule.__qualname__: "structure", EarlyStopping.__qualname__: "patience"}
+
+
+def newest_checkpoint(folder: Path) -> Path | None:
+    """Return the checkpoint in a folder that was trained furthest, None if there is none.
+
+    A damaged one is passed over, with a warning. Raises InputError if all are damaged.
+    """
+    whole: list[tuple[int, bool, Path]] = []
+    damaged: list[InputError] = []
+    for path in sorted(folder.glob("*.ckpt")):
+        try:
+            state = read_checkpoint(path)
+            with error_context(f"checkpoint={path}", "it is damaged or of another version"):
+                require(state, RESUMED)
+        except InputError as error:
+            damaged.append(error)
+            continue
+        # Of one step, `last.ckpt` knows the end of the epoch, and `best.ckpt` only its validation.
+        whole.append((state["global_step"], path.name == "last.ckpt", path))
+    if damaged and not whole:
+        raise damaged[0].with_remedy("remove it to train from the start, or name another folder by hydra.run.dir")
+    for refusal in damaged:
+        warnings.warn(f"{refusal}; passed over", stacklevel=2)
+    return max(whole)[-1] if whole else None
 
 
 def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: SequenceDataModule) -> None:

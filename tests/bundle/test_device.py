@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import onnxruntime
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -195,3 +196,11 @@ def test_commands_end_by_the_device(exported, labelled, command, device):
     result = json.loads(done.stdout)
     assert result["provider"] == CPU and ".so." in result["no_cuda"]
     assert sum(INSTALL in line for line in done.stderr.splitlines()) == 1
+
+
+def test_a_full_memory_is_one_line_with_the_batch():
+    lengths = np.array([3, 12_000])
+    with pytest.raises(InputError) as raised, explain_run_errors("model.onnx", lengths):
+        raise RuntimeError("[ONNXRuntimeError] : 6 : Failed to allocate memory for requested buffer of size 4000000000")
+    assert (raised.value.where, raised.value.remedy) == ("model.onnx", "set threads=1")
+    assert "2 sequences of up to 12,000 tokens" in raised.value.problem

@@ -68,3 +68,28 @@ def test_ranks_end_without_the_agent_of_torchrun_and_leave_a_checkpoint(command)
             os.killpg(process.pid, signal.SIGKILL)
     lines = [line for line in stderr.splitlines() if line.startswith("stopped by SIGTERM")]
     assert len(lines) == 2 and all(line.endswith("endless/checkpoints/last.ckpt") for line in lines), stderr
+
+
+@pytest.mark.slow
+def test_both_ranks_of_a_multirun_train_the_job_that_runs(shell):
+    """Rank 1 of the second job has the seed of that job, which its epoch's batches and so its scores depend on."""
+    ranks = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
+    arguments = ["-m", "seqclf.train", *QUICK, *ranks, "trainer.max_epochs=1", "export=false", "runtime.threads=1"]
+    scores = {}
+    for name, more in {
+        "jobs": ["-m", "seed=0,1", "hydra.sweep.dir=jobs"],
+        "1": ["seed=1", "hydra.run.dir=one"],
+    }.items():
+        completed = subprocess.run(
+            [sys.executable, *arguments, *more],
+            cwd=shell.folder,
+            env=shell.environment,
+            capture_output=True,
+            text=True,
+            timeout=180,
+        )
+        assert completed.returncode == 0, completed.stderr
+        scores[name] = [json.loads(line)["loss"] for line in completed.stdout.splitlines()]
+    assert len(scores["jobs"]) == 2 and scores["jobs"][1] == pytest.approx(scores["1"][0], rel=1e-5)
+    assert scores["jobs"][0] != scores["jobs"][1]
+    assert not (shell.folder / "runs/toy").exists(), "rank 1 needs no folder of its own"

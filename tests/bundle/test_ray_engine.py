@@ -1,0 +1,237 @@
+"""Prediction on Ray: the table is that of one process, whatever happens to actors and nodes."""
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from seqclf.bundle import explanation, model, ray_cluster, ray_engine, ray_pool
+from seqclf.bundle.explanation import explain_source
+from seqclf.bundle.ray_pool import ActorPool, last_line
+from seqclf.bundle.ray_worker import WindowWorker, bundle_files
+from seqclf.data.reading.sources import Source
+from seqclf.errors import InputError
+from seqclf.predict import _check_engine, write_results
+
+ray = pytest.importorskip("ray")
+ROWS, WINDOW = 200, 10
+pytestmark = pytest.mark.filterwarnings("ignore")  # Ray leaves sockets and files open
+
+
+@pytest.fixture
+def source(exported, tmp_path, monkeypatch):
+    """Source of `ROWS` rows of the bundle "events" in windows of `WINDOW` rows, some of them refused."""
+    monkeypatch.setattr(model, "WINDOW_ROWS", WINDOW)
+    monkeypatch.setattr(explanation, "WINDOW_ROWS", 50)
+    rows = [[], None, list(range(21)), *exported("events").sequences] * 5
+    pq.write_table(pa.table({"events": pa.array(rows[:ROWS], pa.list_(pa.int64()))}), tmp_path / "new.parquet")
+    return Source(str(tmp_path / "new.parquet"), "input")
+
+
+def written(results, source, path):
+    """The bytes that the results give, and their counts."""
+    counts, _ = write_results(results, source, path, guard=False)
+    return path.read_bytes(), counts
+
+
+def slow_worker(first: Path | None = None):
+    """A worker that takes 50 ms for a window. `first`: the first attempt of row 51 raises, and makes this file."""
+
+    class Worker(WindowWorker):  # defined here, so that Ray sends the class itself
+        def run(self, columns, first_row):
+            time.sleep(0.05)
+            if first is not None and first_row == 51 and not first.exists():
+                first.touch()
+                raise RuntimeError("the injected failure")
+            return super().run(columns, first_row)
+
+    return Worker
+
+
+def kill_an_actor(killed):
+    """Kill the process of an actor, once one works, as the kernel does that runs out of memory."""
+    deadline = time.monotonic() + 40
+    while time.monotonic() < deadline and not killed:
+        for process in psutil.Process().children(recursive=True):
+            if "Worker.run" in process.name():
+                process.kill()
+                killed.append(process.pid)
+                return
+        time.sleep(0.02)
+
+
+def test_a_killed_and_a_raising_actor_change_nothing(classifier, source, tmp_path):
+    loaded, killed, failed = classifier("events"), [], tmp_path / "failed"
+    expected = written(loaded.predict_windows(source), source, tmp_path / "local.parquet")
+    killer = threading.Thread(target=kill_an_actor, args=[killed])
+    with ray_engine.ray_engine(loaded, actors=2, object_store_mb=100, worker=slow_worker(failed)) as engine:
+        killer.start()
+        table = written(engine.results(source), source, tmp_path / "ray.parquet")
+        killer.join()
+        assert table == expected and killed and failed.exists()
+        # The same actors take another source.
+        again = written(engine.results(source), source, tmp_path / "again.parquet")
+        assert again == expected and engine.pool.most_ready == 2
+    assert not [child for child in psutil.Process().children(recursive=True) if "ray" in child.name()]
+
+
+@pytest.mark.slow
+def test_a_removed_node_changes_nothing(classifier, source, tmp_path):
+    from ray.cluster_utils import Cluster
+
+    loaded = classifier("events")
+    expected = written(loaded.predict_windows(source), source, tmp_path / "local.parquet")
+    node = {"num_cpus": 1, "object_store_memory": 10**8}
+    cluster = Cluster(initialize_head=True, head_node_args={**node, "num_cpus": 0, "include_dashboard": False})
+    try:
+        nodes = [cluster.add_node(**node) for _ in range(2)]
+        with ray_engine.ray_engine(loaded, address=cluster.address, worker=slow_worker()) as engine:
+            assert len(engine.pool.slots) == 2
+            results, first = engine.results(source), []
+            while engine.pool.most_ready < 2:
+                first.append(next(results))
+            cluster.remove_node(nodes[0], allow_graceful=False)
+            table = written((result for part in (first, results) for result in part), source, tmp_path / "ray.parquet")
+        assert table == expected
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+@pytest.mark.slow
+def test_errors_of_data_and_code_are_one_line_and_explanations_are_those_of_one_process(
+    classifier, source, tmp_path, monkeypatch
+):
+    class Wrong(WindowWorker):
+        def run(self, columns, first_row):
+            raise (InputError if first_row == 1 else RuntimeError)("row 1", "is wrong")
+
+    loaded = classifier("events")
+    expected = written(explain_source(loaded, source, by_field=True), source, tmp_path / "local.parquet")
+    with ray_engine.ray_engine(loaded, actors=1, object_store_mb=100, by_field=True) as engine:
+        assert written(engine.results(source), source, tmp_path / "ray.parquet") == expected
+        actor, files = ray.remote(Wrong).options(num_cpus=0), bundle_files(loaded)
+
+        def pool():
+            settings = {"device": "cpu"}
+            return ActorPool(ray, lambda: actor.remote(files, str(loaded.folder), settings, None), 1, "engine=ray")
+
+        with pytest.raises(InputError, match=r"^row 1: is wrong$"):
+            list(pool().results(loaded.windows(source), "predicting", "rows"))
+        windows = list(loaded.windows(source))[1:2]
+        with pytest.raises(InputError, match=r"rows 11 to 20 failed 4 times \(.*is wrong"):
+            list(pool().results(windows, "predicting", "rows"))
+        files = {**files, "model.onnx": b"damaged"}
+        with pytest.raises(InputError, match=r"no actor can start .*model.onnx has changed since the export"):
+            list(pool().results(windows, "predicting", "rows"))
+        # More CPUs than there are.
+        monkeypatch.setattr(ray_pool, "PATIENCE_S", 2.0)
+        actor = ray.remote(Wrong).options(num_cpus=1000)
+        with pytest.raises(InputError, match="no actor could start for 2 s"):
+            list(pool().results(windows, "predicting", "rows"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_command_and_all_its_processes(exported, source, tmp_path, number):
+    command = [sys.executable, "-m", "seqclf.predict", f"bundle={exported('events').folder}", "engine=ray"]
+    command += [f"input={source.path}", f"output={tmp_path / 'out.parquet'}", "ray.actors=1", "ray.object_store_mb=100"]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        children = []
+        while not any("raylet" in child.name() for child in children) and process.poll() is None:
+            children = psutil.Process(process.pid).children(recursive=True)
+            time.sleep(0.05)
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 128 + number and errors.count("\n") == 1, errors
+    gone, alive = psutil.wait_procs(children, timeout=10)
+    assert gone and not alive and not (tmp_path / "out.parquet").exists()
+
+
+def test_a_cluster_that_is_not_there_is_one_line():
+    wrong = "is not HOST:PORT"
+    for address, problem in {"nowhere": wrong, "ray://x:1": wrong, "127.0.0.1:1": "no cluster"}.items():
+        with (
+            pytest.raises(InputError, match=f"ray.address={address}: {problem}"),
+            ray_cluster.connected(address, cpus=1, object_store_mb=100),
+        ):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("gone", "problem"),
+    [("head", r"head node at 127\.0\.0\.1:1 no longer answers"), ("node", "on this machine has ended")],
+)
+def test_a_head_or_node_that_no_longer_answers_is_one_line(monkeypatch, gone, problem):
+    class Silent:
+        """A connected Ray in which no actor ever answers."""
+
+        class exceptions:  # noqa: N801
+            RayError = RayActorError = RuntimeError
+
+        def wait(self, references, timeout):
+            return [], references
+
+    class Handle:
+        class started:  # noqa: N801
+            remote = staticmethod(object)
+
+    answering = socket.create_server(("127.0.0.1", 0))
+    addresses = {"head": ("127.0.0.1", 1), "node": answering.getsockname()}
+    if gone == "node":
+        addresses = {"head": addresses["node"], "node": addresses["head"]}
+    for name, address in addresses.items():
+        monkeypatch.setattr(ray_pool, f"{name}_address", lambda ray, address=address: address)
+    monkeypatch.setattr(ray_pool, "CHECK_S", 0.01)
+    monkeypatch.setattr(ray_pool, "HEAD_PATIENCE_S", 0.2)
+    pool = ActorPool(Silent(), Handle, 1, "engine=ray")
+    with answering, pytest.raises(InputError, match=problem):
+        while True:
+            pool._receive(0)
+            time.sleep(0.02)
+
+
+def test_a_bundle_that_was_replaced_is_not_sent(classifier, copy_bundle):
+    folder = copy_bundle("events")
+    loaded = type(classifier("events"))(folder, device="cpu", threads=1)
+    assert set(bundle_files(loaded)) == {"manifest.json", *loaded.manifest["files"]}
+    manifest = folder / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(loaded.manifest["digest"], "0" * 64))
+    with pytest.raises(InputError, match="was replaced"):
+        bundle_files(loaded)
+
+
+def test_as_many_actors_as_fit():
+    fitting = ray_engine._fitting
+    assert fitting({"CPU": 8.0}, 3, False) == 2 and fitting({"CPU": 8.0, "GPU": 1.0}, 1, True) == 1
+    assert fitting({}, 1, False) == 1
+    assert last_line(RuntimeError("x\n y \n\n")) == "y"
+
+
+@pytest.mark.parametrize(
+    ("engine", "sequence", "actors", "where"),
+    [("ray", "[1]", None, "engine=ray"), ("local", None, 2, "ray.actors=2")],
+)
+def test_settings_of_another_engine_are_refused(engine, sequence, actors, where):
+    settings = SimpleNamespace(engine=engine, sequence=sequence, ray=SimpleNamespace(address=None, actors=actors))
+    with pytest.raises(InputError) as refused:
+        _check_engine(settings)
+    assert refused.value.where == where
+
+
+def test_a_missing_extra_is_one_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(InputError, match=r"seqclf\[ray\]"), ray_cluster.connected(None, cpus=1, object_store_mb=100):
+        pass

@@ -1,0 +1,91 @@
+"""A training that is killed at random moments, and started again by the same command, ends as an unbroken one."""
+
+import csv
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+KILLS = int(os.environ.get("SEQCLF_TEST_KILLS", "3"))
+TOY = ["data=toy", "data.generator.rows={train: 1500, validation: 200, test: 200}", "logger=none", "baseline=false"]
+TRAINING = ["trainer.max_epochs=4", "patience=null", "export=false", "checkpoint_every=2", "runtime.threads=1"]
+TIMES = {"seconds", "step_ms", "tokens_per_s", "memory_mb"}
+
+
+@pytest.fixture(
+    params=[1, pytest.param(2, marks=pytest.mark.skipif(not os.environ.get("SEQCLF_TEST_KILLS"), reason="long"))]
+)
+def start(shell, request):
+    """`start(folder)` begins the command in a process group of its own."""
+    ranks = [] if request.param == 1 else ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
+
+    def begin(folder):
+        return subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "seqclf.train",
+                *TOY,
+                *TRAINING,
+                *ranks,
+                f"hydra.run.dir={folder}",
+                "checkpoint=auto",
+            ],
+            cwd=shell.folder,
+            env=shell.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    begin.folder, begin.name = shell.folder, f"ranks-{request.param}"
+    begin.tolerance = 0.0 if request.param == 1 else 1e-6
+    return begin
+
+
+def finished(process):
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, output
+
+
+def wait_for_training(run, process):
+    """Wait until the run has a checkpoint that is newer than this process."""
+    last, began = run / "checkpoints/last.ckpt", time.time()
+    while not last.exists() or last.stat().st_mtime < began:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+
+
+def records(run):
+    """Rows of metrics.csv without what time decides."""
+    with (run / "metrics.csv").open() as file:
+        return [{key: value for key, value in row.items() if key not in TIMES} for row in csv.DictReader(file)]
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(start):
+    unbroken, killed = (start.folder / f"{start.name}-{name}" for name in ("unbroken", "killed"))
+    finished(start(unbroken))
+    moments = random.Random(1)
+    for _ in range(KILLS):
+        process = start(killed)
+        wait_for_training(killed, process)
+        time.sleep(moments.uniform(0, 0.6))
+        assert process.poll() is None, process.communicate()[0]
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    finished(start(killed))
+    one, other = (torch.load(run / "checkpoints/last.ckpt", weights_only=True) for run in (unbroken, killed))
+    assert one["global_step"] == other["global_step"]
+    for name, weight in one["state_dict"].items():
+        assert torch.equal(weight, other["state_dict"][name]), name
+    for row, again in zip(records(unbroken), records(killed), strict=True):
+        # The sum of the losses of several ranks depends on the order of its terms in the last digit.
+        assert float(row.pop("train/loss")) == pytest.approx(float(again.pop("train/loss")), rel=start.tolerance)
+        assert {key: (row[key], again[key]) for key in row if row[key] != again[key]} == {}
