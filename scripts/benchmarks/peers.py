@@ -10,8 +10,11 @@ of its last step.
 
 seqclf is timed by its command, `python -m seqclf.train`, with W&B, metrics, validation and checkpoints. It is paused
 before each epoch, so that validation and checkpoints fall between the timed epochs. `torch_bucketed` is a bare loop
-over exactly the batches of that command. All compute on the CPU. Chainer gets a separate environment, made on first
-use. Prints a table, draws a picture, and ends with one JSON line, which `--record` writes to docs/figures.json too.
+over exactly the batches of that command. `seqclf_whole` and `torch_whole` are timed until the next epoch could start,
+with a validation of 512 rows and the checkpoints.
+
+All compute on the CPU. Chainer gets a separate environment, made on first use. Prints a table, draws a picture, and
+ends with one JSON line, which `--record` writes to docs/figures.json too.
 """
 
 from __future__ import annotations
@@ -67,6 +70,8 @@ PEERS = {
     "seqclf": Peer("seqclf's training command", "seqclf_command.py", "", "torch"),
     "torch_bucketed": Peer("bare PyTorch loop, seqclf's batches", "bare_torch.py", "bucketed", "torch"),
     "torch_bucketed_fused": Peer("… with fused AdamW", "bare_torch.py", "bucketed_fused", "torch"),
+    "seqclf_whole": Peer("seqclf's command, whole epochs", "seqclf_command.py", "whole", "torch"),
+    "torch_whole": Peer("bare PyTorch loop, whole epochs", "bare_torch.py", "bucketed_fused_whole", "torch"),
     "torch_random": Peer("bare PyTorch loop, random batches", "bare_torch.py", "random", "torch"),
     "torch_static": Peer("bare PyTorch loop, static", "bare_torch.py", "static", "torch"),
     "hf_random": Peer("Hugging Face Trainer, random", "hugging_face.py", "random", "transformers"),
@@ -78,7 +83,7 @@ PEERS = {
     "keras_eager": Peer("Keras, bucketed, eager", "keras_fit.py", "eager", "tensorflow"),
     "chainer_bucketed": Peer("Chainer 7, seqclf's batches", "chainer_loop.py", "bucketed", ""),
 }
-SEQCLF = "seqclf"
+SEQCLF, WHOLE = "seqclf", "seqclf_whole"
 
 
 class Task(NamedTuple):
@@ -200,7 +205,11 @@ def run_rounds(
 
 
 def summarize(epochs: dict[str, list[worker.Epoch]], task: Task) -> dict[str, Any]:
-    """Return speed and loss by peer. `seqclf_is`: speed of seqclf over that of the peer, the median over rounds."""
+    """Return speed and loss by peer. `seqclf_is`: speed of seqclf over that of the peer, the median over rounds.
+
+    `seqclf_cpu_is`: the same ratio of the seconds of CPU. Peers that are timed with validation and checkpoints are
+    compared with the command timed so.
+    """
     peers = {}
     for name, timed in epochs.items():
         speeds = [task.tokens / epoch.seconds for epoch in timed]
@@ -210,9 +219,12 @@ def summarize(epochs: dict[str, list[worker.Epoch]], task: Task) -> dict[str, An
             "fastest": round(max(speeds)),
             "loss": round(timed[0].loss, 4),
         }
-        if SEQCLF in epochs:
-            ratios = [theirs.seconds / ours.seconds for theirs, ours in zip(timed, epochs[SEQCLF], strict=True)]
-            peers[name]["seqclf_is"] = round(statistics.median(ratios), 2)
+        ours = WHOLE if name.endswith("_whole") else SEQCLF
+        if ours in epochs:
+            pairs = list(zip(timed, epochs[ours], strict=True))
+            peers[name]["seqclf_is"] = round(statistics.median(their.seconds / our.seconds for their, our in pairs), 3)
+            if all(epoch.cpu for pair in pairs for epoch in pair):
+                peers[name]["seqclf_cpu_is"] = round(statistics.median(their.cpu / our.cpu for their, our in pairs), 3)
     return {"tokens": task.tokens, "padding_efficiency": round(task.padding_efficiency, 4), "peers": peers}
 
 

@@ -41,13 +41,13 @@ class Sequences(torch.utils.data.Dataset):
 class Clock(TrainerCallback):
     """Notes the start of an epoch and the end of its last step."""
 
-    started = ended = 0.0
+    started = ended = cpu_started = cpu_ended = 0.0
 
     def on_epoch_begin(self, *_: Any, **__: Any) -> None:
-        self.started = time.perf_counter()
+        self.started, self.cpu_started = time.perf_counter(), time.process_time()
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        self.ended = time.perf_counter()
+        self.ended, self.cpu_ended = time.perf_counter(), time.process_time()
 
 
 def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:
@@ -83,7 +83,7 @@ def make_trainer(workload: Workload, sampling: str, flush_denormal: bool = False
     def epoch() -> Epoch:
         arguments.seed += 1  # otherwise every call of train would use the same order
         result = trainer.train()
-        return Epoch(clock.ended - clock.started, result.training_loss)
+        return Epoch(clock.ended - clock.started, result.training_loss, clock.cpu_ended - clock.cpu_started)
 
     return epoch
 

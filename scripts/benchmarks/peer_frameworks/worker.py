@@ -37,10 +37,15 @@ class Workload(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """Seconds from loading the first batch to the end of the last step, and the mean loss."""
+    """Seconds from loading the first batch to the end of the last step, and the mean loss.
+
+    `cpu`: seconds of CPU of the process in that time, None where the framework does not say. Other programs on the
+    machine change these less than the seconds.
+    """
 
     seconds: float
     loss: float
+    cpu: float | None = None
 
 
 EpochTrainer = Callable[[], Epoch]
