@@ -50,8 +50,8 @@ def test_torchrun_trains_one_model_without_further_settings(command):
     assert not [line for line in lines if "sync_dist" in line or "GLOBAL_RANK" in line]
     metrics = (Path(result["run"]) / "metrics.csv").read_text().splitlines()
     assert len(metrics) == 2
-    # Each rank takes half of the steps: 200 rows in batches of 32.
-    assert int(metrics[1].split(",")[1]) == 4
+    # Two batches of at most 32 rows a step, for 200 rows. One process alone would take 7 steps or more.
+    assert 4 <= int(metrics[1].split(",")[1]) < 7
 
 
 @pytest.mark.slow
