@@ -33,7 +33,6 @@ from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.models.ensemble import Ensemble
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.runs.lost_ranks import SignsOfLife, explained_loss
-from seqclf.runs.process_settings import frozen_objects
 from seqclf.runs.ranks import launching_ranks, torchrun_ranks
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
@@ -175,7 +174,7 @@ def train(
         advice = partial(_resume_advice, hooks.last_path, resumed)
         lost = explained_loss(signs, trainer.global_rank, timeout_s, advice)
         full = explained_memory(task, plain["batching"], splits["train"].sequences.lengths)
-        with launching_ranks(run), deferred_signals(), shown, explained, lost, full, frozen_objects():
+        with launching_ranks(run), deferred_signals(), shown, explained, lost, full:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import os
 import random
@@ -71,25 +70,6 @@ def _random_states() -> Iterator[None]:
         np.random.set_state(numpy)
         torch.set_rng_state(cpu)
         torch.cuda.set_rng_state_all(devices)
-
-
-@contextmanager
-def frozen_objects() -> Iterator[None]:
-    """Keep the objects that exist now out of garbage collections inside the block.
-
-    Imported packages alone are half a million objects, and a full collection walks through all of them in 0.2 to 0.4 s.
-    Nothing happens where the caller has frozen objects, because the end of the block could not tell them from its own,
-    or has switched collections off.
-    """
-    if gc.get_freeze_count() or not gc.isenabled():
-        yield
-        return
-    gc.collect()  # frozen garbage, such as the network of an earlier training, would stay in memory
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def _apply(runtime: RuntimeOptions, seed: int) -> None:
