@@ -88,22 +88,11 @@ def run_command(name: str, options: str, function: Callable[[Any], Any]) -> None
         except signals.Terminated:
             remove_empty_folder(run_folder())
             raise
-        except (InputError, OmegaConfBaseException, OSError) as error:
-            if isinstance(error, OSError) and error.errno not in DISK:
-                raise
-            remove_empty_folder(run_folder())
-            _fail(error, TypedArguments(name, sys.argv[1:], options))
-        except ModuleNotFoundError as error:
-            if (package := missing_package(error)) is None:
-                raise
-            remove_empty_folder(run_folder())
-            _fail(package, TypedArguments(name, sys.argv[1:], options))
         except Exception as error:
-            if not is_out_of_memory(error):
+            if (known := _known(error)) is None:
                 raise
             remove_empty_folder(run_folder())
-            full = InputError(None, f"out of memory ({first_line(error)})", MEMORY_REMEDY)
-            _fail(full, TypedArguments(name, sys.argv[1:], options))
+            _fail(known, TypedArguments(name, sys.argv[1:], options))
         if isinstance(result, JsonResult):
             result = result.to_dict()
         if result is not None:
@@ -184,6 +173,19 @@ def sweep_name() -> str | None:
     """Return the name of a multirun's folder, which its runs share, or None outside of one."""
     hydra_config = HydraConfig.get()
     return Path(hydra_config.sweep.dir).name if hydra_config.mode == RunMode.MULTIRUN else None
+
+
+def _known(error: Exception) -> Exception | None:
+    """Return an error that the user can fix, as one line or what becomes one. None for a bug."""
+    if isinstance(error, OSError):
+        return error if error.errno in DISK else None
+    if isinstance(error, (InputError, OmegaConfBaseException)):
+        return error
+    if isinstance(error, ModuleNotFoundError):
+        return missing_package(error)
+    if is_out_of_memory(error):
+        return InputError(None, f"out of memory ({first_line(error)})", MEMORY_REMEDY)
+    return None
 
 
 def _fail(error: BaseException, typed: TypedArguments) -> NoReturn:

@@ -20,10 +20,14 @@ def clip_norm(weights: Iterable[Tensor], limit: float) -> None:
     if not gradients or not all(map(_is_plain, gradients)):
         nn.utils.clip_grad_norm_(weights, limit)
         return
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2.0)), 2.0)
-    factor = float(limit) / (norm + 1e-6)
+    factor = float(limit) / (total_norm(gradients) + 1e-6)
     if not factor.item() >= 1:  # NaN too, which then reaches every gradient
         torch._foreach_mul_(gradients, factor)
+
+
+def total_norm(gradients: list[Tensor]) -> Tensor:
+    """Return the norm of all gradients as one vector, in the order of the list."""
+    return torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients, 2.0)), 2.0)
 
 
 def _is_plain(gradient: Tensor) -> bool:

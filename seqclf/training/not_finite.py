@@ -9,7 +9,6 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch import nn
 
 from seqclf.batching.datamodule import Batch
 from seqclf.data.storage.store import Split
@@ -17,6 +16,7 @@ from seqclf.documents.terminal import show_note
 from seqclf.errors import InputError
 from seqclf.training.debugging.finite_check import SCALED
 from seqclf.training.debugging.module_hooks import row_names
+from seqclf.training.gradient_clipping import total_norm
 from seqclf.training.module import SequenceTask
 
 MAX_SKIPPED = 20  # steps in a row; after so many the weights or the data are at fault, not a single batch
@@ -52,7 +52,7 @@ class NotFiniteSteps(Callback):
         if not self._looks(trainer, task):
             return
         gradients = [weight.grad for weight in task.parameters() if weight.grad is not None]
-        if torch.isfinite(nn.utils.get_total_norm(gradients)):
+        if not gradients or torch.isfinite(total_norm(gradients)):
             self.skipped_in_a_row = 0
             return
         step = f"step {task.global_step + 1} (epoch {task.current_epoch + 1})"

@@ -17,9 +17,7 @@ TRAINING = ["trainer.max_epochs=4", "patience=null", "export=false", "checkpoint
 TIMES = {"seconds", "step_ms", "tokens_per_s", "memory_mb"}
 
 
-@pytest.fixture(
-    params=[1, pytest.param(2, marks=pytest.mark.skipif(not os.environ.get("SEQCLF_TEST_KILLS"), reason="long"))]
-)
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.soak)])
 def start(shell, request):
     """`start(folder)` begins the command in a process group of its own."""
     ranks = [] if request.param == 1 else ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
@@ -68,7 +66,6 @@ def records(run):
         return [{key: value for key, value in row.items() if key not in TIMES} for row in csv.DictReader(file)]
 
 
-@pytest.mark.slow
 def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(start):
     unbroken, killed = (start.folder / f"{start.name}-{name}" for name in ("unbroken", "killed"))
     finished(start(unbroken))
