@@ -16,9 +16,9 @@ from seqclf.system import progress, signals
 from seqclf.system.version import __version__
 
 WINDOWS_PER_ACTOR = 2  # one is predicted while the next one is on its way
-MAX_ATTEMPTS = 4  # of a window
-MAX_STARTS = 3  # of an actor in succession
-PATIENCE_S = 90.0  # without any actor
+MAX_ATTEMPTS = 4  # runs of one window
+MAX_STARTS = 3  # failed starts of one actor in succession
+PATIENCE_S = 90.0  # seconds of waiting without any actor
 HEAD_PATIENCE_S = 20.0  # without an answer of the head node; Ray itself ends the process after 60 s
 CHECK_S = 2.0  # between looks at Ray
 START_AGAIN = "start Ray and the command again"  # after Ray has ended
@@ -57,8 +57,8 @@ class Slot:
 class ActorPool:
     """Actors that run windows, at most `WINDOWS_PER_ACTOR` each, so the object store holds no more than these.
 
-    `ray`: the connected module. `create`: starts an actor and returns its handle. `where`: of errors. `most_ready`:
-    largest number of actors that could work at a time. `provider`: of the actors.
+    `ray`: the connected module. `create`: starts an actor and returns its handle. `where`: place that errors name.
+    `most_ready`: largest number of actors that could work at a time. `provider`: ONNX Runtime's, in the actors.
     """
 
     def __init__(self, ray: Any, create: Callable[[], Any], actors: int, where: str):
