@@ -1,6 +1,7 @@
 """Measure the cost of each stage as rows grow: ingest, plan, training steps and prediction.
 
-    python scripts/benchmarks/stages.py [--rows 1e5 1e6 1e7] [--predicted 1e6] [--fraction 0.05] [--folder DIR]
+    python scripts/benchmarks/stages.py [--rows 1e5 1e6 1e7] [--predicted 1e6] [--fraction 0.05] [--scored 1e5]
+        [--folder DIR]
 
 Sequences with log-normal lengths (mean 20, at most 400 tokens) and one category field are written to Parquet. Each
 stage runs in a fresh process with the defaults of conf/ (`data.memory_limit` too):
@@ -9,8 +10,9 @@ stage runs in a fresh process with the defaults of conf/ (`data.memory_limit` to
 - `reopen` opens the store from the cache;
 - `plan` plans one epoch for one rank;
 - `train` runs `--fraction` of an epoch of the default LSTM by the training command: `seconds` are those of its steps,
-  CPU seconds and memory those of the command with its start and export, and `epoch_s` is the epoch by extrapolation;
-- `predict` writes the predictions of at most `--predicted` rows by the predict command.
+  CPU seconds and memory those of the command until then, and `epoch_s` is the epoch by extrapolation. With at most
+  `--scored` rows the command goes on, scores all rows, exports, and takes another `after_s`; with more it is ended;
+- `predict` writes the predictions of at most `--predicted` rows by the predict command, with the first such bundle.
 
 Prints a table and ends with one JSON line: seconds by the clock and of CPU, rows/s, the peak memory of the process,
 and the exponent of its CPU seconds between two sizes (1: in proportion to the rows). `store_bytes` is the size of the
@@ -34,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 ROOT = Path(__file__).parents[2]
 MEAN_LENGTH, SIGMA, MAX_LENGTH = 20.0, 0.8, 400
@@ -100,15 +103,31 @@ def plan(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
     return {"steps": steps, "seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
 
 
-def train(folder: Path, _: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Train a part of an epoch with the command, in this process."""
+def train(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Train a part of an epoch with the command. It is ended after the epoch if there are too many rows to score."""
     short = ["trainer.max_epochs=1", f"trainer.limit_train_batches={options.fraction}", f"hydra.run.dir={folder}/run"]
-    _command("train", *_data(folder), *short, "logger=none", "baseline=false")
-    with (folder / "run/metrics.csv").open() as file:
+    command = [sys.executable, "-m", "seqclf.train", *_data(folder), *short, "logger=none", "baseline=false"]
+    with (folder / "train.log").open("w") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
+        process, record = psutil.Process(child.pid), folder / "run/metrics.csv"
+        while not record.exists() and child.poll() is None:
+            time.sleep(0.2)
+        trained = time.perf_counter()
+        if child.poll() is not None:
+            raise SystemExit((folder / "train.log").read_text())
+        cpu = process.cpu_times()
+        peak_kb = int((Path("/proc") / str(child.pid) / "status").read_text().split("VmHWM:")[1].split()[0])
+        scored = rows <= options.scored
+        if not scored:
+            child.kill()
+        child.wait()
+    with record.open() as file:
         (epoch,) = csv.DictReader(file)
     steps, step_ms = int(epoch["step"]), float(epoch["step_ms"])
     seconds = steps * step_ms / 1000
-    return {"steps": steps, "step_ms": step_ms, "seconds": seconds, "epoch_s": seconds / options.fraction}
+    measured = {"steps": steps, "step_ms": step_ms, "seconds": seconds, "epoch_s": seconds / options.fraction}
+    measured |= {"cpu_s": cpu.user + cpu.system, "peak_mb": peak_kb * 1024 / 1e6}
+    return {**measured, "after_s": time.perf_counter() - trained} if scored else measured
 
 
 def predict(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -121,7 +140,8 @@ def predict(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, A
         _write(source, options.predicted, 0)
     predicted = pq.ParquetFile(source).metadata.num_rows
     started, cpu = time.perf_counter(), time.process_time()
-    _command("predict", f"bundle={folder}/run/bundle", f"input={source}", f"output={folder}/predictions.parquet")
+    bundle = next(path for path in sorted(folder.parent.glob("*/run/bundle"), key=lambda path: int(path.parts[-3])))
+    _command("predict", f"bundle={bundle}", f"input={source}", f"output={folder}/predictions.parquet")
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
     return {"predicted": predicted, "seconds": seconds, "cpu_s": cpu_s}
 
@@ -138,7 +158,13 @@ def _command(name: str, *arguments: str) -> None:
 
 def _data(folder: Path) -> list[str]:
     files = [f"data.train={folder}/train.parquet", f"data.validation={folder}/validation.parquet"]
-    return ["data=files", *files, "data.label=label", "data.fields={tokens: category}", f"data.cache_dir={folder}/cache"]
+    return [
+        "data=files",
+        *files,
+        "data.label=label",
+        "data.fields={tokens: category}",
+        f"data.cache_dir={folder}/cache",
+    ]
 
 
 def _dataset(folder: Path) -> Any:
@@ -164,12 +190,13 @@ def run_stage(name: str, folder: Path, rows: int, options: argparse.Namespace) -
     started, cpu = time.perf_counter(), time.process_time()
     result = STAGES[name](folder, rows, options)
     measured = {"seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
-    return {**measured, **result, "peak_mb": peak_mb()}
+    return {**measured, "peak_mb": peak_mb(), **result}
 
 
 def run_in_fresh_process(name: str, folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, __file__, "--step", name, "--folder", str(folder), "--rows", str(rows)]
     command += ["--predicted", str(options.predicted), "--fraction", str(options.fraction)]
+    command += ["--scored", str(options.scored)]
     completed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ})
     if completed.returncode:
         raise SystemExit(completed.stderr)
@@ -197,7 +224,7 @@ def add_growth(results: dict[int, dict[str, dict[str, Any]]], fraction: float) -
             earlier = results[before][name]
             growth = worked / rows_of(name, before, earlier, fraction)
             if growth > 1:
-                cost = "seconds" if name == "train" else "cpu_s"  # the command's CPU time holds its start and export
+                cost = "seconds" if name == "train" else "cpu_s"  # the command's CPU time holds its start
                 stage["exponent"] = math.log(stage[cost] / max(earlier[cost], 1e-9)) / math.log(growth)
                 stage["kept_bytes_per_row"] = (stage["peak_mb"] - earlier["peak_mb"]) * 1e6 / (rows - before)
         before = rows
@@ -224,6 +251,9 @@ def main() -> None:
     parser.add_argument("--rows", type=float, nargs="+", default=[1e5, 1e6, 1e7])
     parser.add_argument("--predicted", type=float, default=1e6, help="most rows to predict")
     parser.add_argument("--fraction", type=float, default=0.05, help="of the epoch that is trained")
+    parser.add_argument(
+        "--scored", type=float, default=1e5, help="most rows that the training command scores at its end"
+    )
     parser.add_argument("--folder", type=Path, default=None, help="where to generate (2 GB at 1e7)")
     parser.add_argument("--step", choices=STAGES, help="run one stage only, in this process")
     options = parser.parse_args()
