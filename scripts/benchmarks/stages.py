@@ -12,7 +12,8 @@ stage runs in a fresh process with the defaults of conf/ (`data.memory_limit` to
 - `train` runs `--fraction` of an epoch of the default LSTM by the training command: `seconds` are those of its steps,
   CPU seconds and memory those of the command until then, and `epoch_s` is the epoch by extrapolation. With at most
   `--scored` rows the command goes on, scores all rows, exports, and takes another `after_s`; with more it is ended;
-- `predict` writes the predictions of at most `--predicted` rows by the predict command, with the first such bundle.
+- `predict` writes the predictions of all rows by the predict command, with the bundle of the smallest size. Sizes
+  above `--predicted` are left out.
 
 Prints a table and ends with one JSON line: seconds by the clock and of CPU, rows/s, the peak memory of the process,
 and the exponent of its CPU seconds between two sizes (1: in proportion to the rows). `store_bytes` is the size of the
@@ -106,7 +107,8 @@ def plan(folder: Path, _: int, __: argparse.Namespace) -> dict[str, Any]:
 def train(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     """Train a part of an epoch with the command. It is ended after the epoch if there are too many rows to score."""
     short = ["trainer.max_epochs=1", f"trainer.limit_train_batches={options.fraction}", f"hydra.run.dir={folder}/run"]
-    command = [sys.executable, "-m", "seqclf.train", *_data(folder), *short, "logger=none", "baseline=false"]
+    short += ["logger=none", "baseline=false"] + [f"runtime.threads={options.threads}"] * bool(options.threads)
+    command = [sys.executable, "-m", "seqclf.train", *_data(folder), *short]
     with (folder / "train.log").open("w") as log:
         child = subprocess.Popen(command, stdout=log, stderr=log, cwd=ROOT)
         process, record = psutil.Process(child.pid), folder / "run/metrics.csv"
@@ -131,19 +133,13 @@ def train(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any
 
 
 def predict(folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Predict the rows, or fewer of their kind, with the command, in this process."""
-    import pyarrow.parquet as pq
-
+    """Predict the rows with the command, in this process. `seconds` leave out imports of this script."""
     source = folder / "train.parquet"
-    if rows > options.predicted:
-        source = folder / "some.parquet"
-        _write(source, options.predicted, 0)
-    predicted = pq.ParquetFile(source).metadata.num_rows
     started, cpu = time.perf_counter(), time.process_time()
     bundle = next(path for path in sorted(folder.parent.glob("*/run/bundle"), key=lambda path: int(path.parts[-3])))
     _command("predict", f"bundle={bundle}", f"input={source}", f"output={folder}/predictions.parquet")
     seconds, cpu_s = time.perf_counter() - started, time.process_time() - cpu
-    return {"predicted": predicted, "seconds": seconds, "cpu_s": cpu_s}
+    return {"seconds": seconds, "cpu_s": cpu_s}
 
 
 def _command(name: str, *arguments: str) -> None:
@@ -195,8 +191,8 @@ def run_stage(name: str, folder: Path, rows: int, options: argparse.Namespace) -
 
 def run_in_fresh_process(name: str, folder: Path, rows: int, options: argparse.Namespace) -> dict[str, Any]:
     command = [sys.executable, __file__, "--step", name, "--folder", str(folder), "--rows", str(rows)]
-    command += ["--predicted", str(options.predicted), "--fraction", str(options.fraction)]
-    command += ["--scored", str(options.scored)]
+    command += ["--fraction", str(options.fraction)]
+    command += ["--scored", str(options.scored)] + ["--threads", str(options.threads)] * bool(options.threads)
     completed = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env={**os.environ})
     if completed.returncode:
         raise SystemExit(completed.stderr)
@@ -204,29 +200,25 @@ def run_in_fresh_process(name: str, folder: Path, rows: int, options: argparse.N
     return result
 
 
-def rows_of(stage: str, rows: int, result: dict[str, Any], fraction: float) -> float:
+def rows_of(stage: str, rows: int, fraction: float) -> float:
     """Return the rows that a stage worked on."""
-    return {"predict": result.get("predicted", rows), "train": rows * fraction}.get(stage, rows)
+    return rows * fraction if stage == "train" else rows
 
 
 def add_growth(results: dict[int, dict[str, dict[str, Any]]], fraction: float) -> None:
-    """Add rows/s, and from the second size on `exponent` and `kept_bytes_per_row`, to the measured stages.
-
-    The exponent is missing where a stage had the same rows at both sizes, as a capped prediction has.
-    """
+    """Add rows/s, and from the second size on `exponent` and `kept_bytes_per_row`, to the measured stages."""
     before: int | None = None
     for rows, stages in sorted(results.items()):
         for name in set(MEASURED) & set(stages):
-            stage, worked = stages[name], rows_of(name, rows, stages[name], fraction)
+            stage, worked = stages[name], rows_of(name, rows, fraction)
             stage["rows_per_s"] = worked / max(stage["seconds"], 1e-9)
-            if before is None:
+            if before is None or name not in results[before]:
                 continue
             earlier = results[before][name]
-            growth = worked / rows_of(name, before, earlier, fraction)
-            if growth > 1:
-                cost = "seconds" if name == "train" else "cpu_s"  # the command's CPU time holds its start
-                stage["exponent"] = math.log(stage[cost] / max(earlier[cost], 1e-9)) / math.log(growth)
-                stage["kept_bytes_per_row"] = (stage["peak_mb"] - earlier["peak_mb"]) * 1e6 / (rows - before)
+            growth = worked / rows_of(name, before, fraction)
+            cost = "seconds" if name == "train" else "cpu_s"  # the command's CPU time holds its start
+            stage["exponent"] = math.log(stage[cost] / max(earlier[cost], 1e-9)) / math.log(growth)
+            stage["kept_bytes_per_row"] = (stage["peak_mb"] - earlier["peak_mb"]) * 1e6 / (rows - before)
         before = rows
 
 
@@ -254,10 +246,10 @@ def main() -> None:
     parser.add_argument(
         "--scored", type=float, default=1e5, help="most rows that the training command scores at its end"
     )
+    parser.add_argument("--threads", type=int, help="of training; all cores by default, which needs them to be free")
     parser.add_argument("--folder", type=Path, default=None, help="where to generate (2 GB at 1e7)")
     parser.add_argument("--step", choices=STAGES, help="run one stage only, in this process")
     options = parser.parse_args()
-    options.predicted = int(options.predicted)
     if options.step:
         print(json.dumps(run_stage(options.step, options.folder, int(options.rows[0]), options)))
         return
@@ -267,6 +259,8 @@ def main() -> None:
             folder = Path(work_folder) / str(rows)
             results[rows] = {}
             for name in STAGES:
+                if name == "predict" and rows > options.predicted:
+                    continue
                 results[rows][name] = run_in_fresh_process(name, folder, rows, options)
                 print(f"{rows:,} {name}: {results[rows][name]['seconds']:.1f} s", file=sys.stderr, flush=True)
     add_growth(results, options.fraction)

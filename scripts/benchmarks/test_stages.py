@@ -22,7 +22,7 @@ def stages():
 def test_exponents_and_bytes_per_row_come_from_neighbouring_sizes(stages):
     small = {"seconds": 2.0, "cpu_s": 1.0, "peak_mb": 100.0}
     results = {
-        1000: {"prepare": dict(small), "predict": {**small, "predicted": 1000}},
+        1000: {"prepare": dict(small), "predict": dict(small)},
         10_000: {
             "prepare": {"seconds": 30.0, "cpu_s": 100.0, "peak_mb": 109.0},
             "predict": {**small, "predicted": 1000},
@@ -33,7 +33,8 @@ def test_exponents_and_bytes_per_row_come_from_neighbouring_sizes(stages):
     assert large["prepare"]["exponent"] == pytest.approx(2)
     assert large["prepare"]["kept_bytes_per_row"] == pytest.approx(1000)
     assert large["prepare"]["rows_per_s"] == pytest.approx(10_000 / 30)
-    assert "exponent" not in large["predict"] and large["predict"]["rows_per_s"] == pytest.approx(500)
+    assert "exponent" not in results[1000]["predict"]
+    assert results[1000]["predict"]["rows_per_s"] == pytest.approx(500)
     assert len({line.count("|") for line in stages.table(results)}) == 1
 
 
@@ -44,7 +45,7 @@ def test_every_stage_is_measured(tmp_path):
     assert completed.returncode == 0, completed.stderr
     small, large = json.loads(completed.stdout.splitlines()[-1]).values()
     assert small["reopen"]["reused"] and large["prepare"]["store_bytes"] > small["prepare"]["store_bytes"] > 0
-    assert (small["predict"]["predicted"], large["predict"]["predicted"]) == (2000, 3000)
+    assert "predict" in small and "predict" not in large
     assert "after_s" in small["train"] and "after_s" not in large["train"]
-    assert all(large[stage]["peak_mb"] > 50 for stage in ("prepare", "reopen", "plan", "train", "predict"))
+    assert all(small[stage]["peak_mb"] > 50 for stage in ("prepare", "reopen", "plan", "train", "predict"))
     assert list(tmp_path.iterdir()) == []
