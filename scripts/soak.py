@@ -49,7 +49,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts"), str(ROOT / "scripts/benchmarks
 from memory_growth import prediction_steps, train_bundle, write_sequences  # noqa: E402
 from slope import BLOCKS, fit_slope  # noqa: E402
 
-TRAINING_ROWS = 12_000
+TRAINING_ROWS = 4000
 SHORT_ROWS = 1500
 MAX_MB = 1.0  # per 1,000 steps; the interval's lower end may not lie above it
 MAX_MORE = 4  # files, threads or children more at the end than after warm-up
@@ -118,7 +118,8 @@ class Soak:
         write_sequences(self.folder / "train.parquet", TRAINING_ROWS, 0)
         run = self.folder / "long"
         data = ["data=files", f"data.train={self.folder}/train.parquet", "data.label=label"]
-        endless = ["trainer.max_epochs=-1", "checkpoint_every=100", f"hydra.run.dir={run}"]
+        small = ["model.embedding_size=16", "model.hidden_size=32"]  # more steps, and so more shapes, in a minute
+        endless = [*small, "trainer.max_epochs=-1", "checkpoint_every=100", f"hydra.run.dir={run}"]
         process = self.start("long", "-m", "seqclf.train", *data, *QUIET, *endless)
         return Watched("training", process, lambda: last_step(run / "metrics.csv"))
 
