@@ -17,11 +17,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from seqclf.batching.collate import pad
 from seqclf.batching.options import BatchingOptions
-from seqclf.batching.plan import plan_arguments
-from seqclf.batching.resume_settings import PLAN_KEYS, RANKS, check_same_batches, planned_ranks
+from seqclf.batching.plan import plan_arguments, round_up
+from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, RANKS, check_same_batches, planned_ranks
 from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
+from seqclf.batching.steps import Limits
+from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
 from seqclf.config.options import parse_options
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
+from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 
 RESIDENT_BYTES = 256 * 2**20  # splits up to this size may stay in memory
@@ -130,6 +133,7 @@ class SequenceDataModule(pl.LightningDataModule):
         self.equal_row_weights: bool = settings.pop("equal_row_weights")
         self.ranks: int | None = settings.pop("ranks")
         self.resumed_ranks: int | None = None  # planned ranks of the checkpoint that is resumed
+        self.measured_tokens: int | None = None  # for max_tokens=auto, in this run or the resumed one
         self.batching = settings
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
@@ -142,7 +146,8 @@ class SequenceDataModule(pl.LightningDataModule):
         """Drop earlier loaders, which were made for the ranks and the device of another trainer."""
         self.training = self.validation = None
         if stage == "fit":
-            self.resumed_ranks = None  # Lightning loads the state of a checkpoint after this call
+            # Lightning loads the state of a checkpoint after this call.
+            self.resumed_ranks = self.measured_tokens = None
         if stage == "fit" and self.trainer is not None:
             # Epochs have different numbers of batches. Lightning counts them only when it requests the loader, and the
             # count decides how many are read and when validation runs. Requested once, it would cut every epoch to the
@@ -152,8 +157,7 @@ class SequenceDataModule(pl.LightningDataModule):
     def train_dataloader(self) -> DataLoader:
         """Return the same loader for all epochs, so that its workers stay. Lightning requests it before each epoch."""
         if self.training is None:
-            data = self._split("train")
-            plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
+            data, plan = self._split("train"), self._training_plan()
             sampler_class = FixedSampler if self.trainer is not None and self.trainer.overfit_batches else PlanSampler
             ranks = {"ranks": self.planned_ranks, **self._ranks()}
             sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **ranks)
@@ -197,6 +201,8 @@ class SequenceDataModule(pl.LightningDataModule):
             return
         origin = f"checkpoint={self.trainer.ckpt_path}"
         self.resumed_ranks = planned_ranks(state_dict)
+        if self.batching["max_tokens"] == AUTO:
+            self.measured_tokens = state_dict.get("settings", {}).get(MAX_TOKENS)
         changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
             rank_zero_warn(f"{origin}: its epochs were batched with {' '.join(changed)}, the next ones are not")
@@ -209,9 +215,14 @@ class SequenceDataModule(pl.LightningDataModule):
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the rows of each step and their weights, by the key that a user types.
 
-        `batching.ranks=null` is left out, because a resumed run then takes the number from the checkpoint.
+        `batching.ranks=null` and `batching.max_tokens=auto` are left out, because a resumed run then takes the number
+        from the checkpoint. The measured number stands for `auto`.
         """
         settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
+        if self.measured_tokens is not None:
+            settings[MAX_TOKENS] = self.measured_tokens
+        elif settings[MAX_TOKENS] == AUTO:
+            del settings[MAX_TOKENS]
         settings["batching.equal_row_weights"] = self.equal_row_weights
         if self.ranks is not None:
             settings[RANKS] = self.ranks
@@ -223,6 +234,47 @@ class SequenceDataModule(pl.LightningDataModule):
                 "trainer.overfit_batches": str(self.trainer.overfit_batches),
             }
         return settings
+
+    def max_tokens(self) -> int:
+        """Return the tokens of a training batch. For `auto`, a training measures them, and rows alone limit others."""
+        given = self.batching["max_tokens"]
+        return self._training_plan()["max_tokens"] if given == AUTO else given
+
+    def _training_plan(self) -> dict[str, Any]:
+        """Return the arguments of `plan_batches` for training, but seed, epoch and ranks."""
+        data = self._split("train")
+        plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
+        if self.batching["max_tokens"] == AUTO:
+            trains = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+            if self.measured_tokens is None and trains:
+                self.measured_tokens = self._measure_tokens(data, plan)
+            plan["max_tokens"] = self.measured_tokens or plan["max_tokens"]
+        return plan
+
+    def _measure_tokens(self, data: Split, plan: Mapping[str, Any]) -> int:
+        """Return the largest budget whose heaviest batch fits the memory of every rank."""
+        if not hasattr(self.trainer.lightning_module, "step_memory"):
+            module = type(self.trainer.lightning_module).__name__
+            raise InputError(f"{MAX_TOKENS}={AUTO}", f"{module} does not measure its memory", "give a number")
+        if self.planned_ranks > self.trainer.world_size:  # several batches of the plan are one here, with more padding
+            raise InputError(
+                f"{MAX_TOKENS}={AUTO}",
+                f"cannot measure batches planned for {self.planned_ranks} ranks on {self.trainer.world_size}",
+                "give a number, or set batching.ranks=null",
+            )
+        memory, batches = self.trainer.lightning_module.step_memory(), BatchDataset(data, plan["edges"])
+        lengths = data.sequences.lengths
+        costs = lengths if plan["edges"] is None else round_up(lengths, plan["edges"])
+        limits = Limits(plan["max_tokens"], plan["max_sequences"], plan["multiple_of"], plan["overhead"])
+        found = search_budget(costs, limits, lambda rows: memory(batches[rows]), memory.free)
+        lowest = self.trainer.strategy.reduce(torch.tensor(found.tokens, device=memory.device), reduce_op="min")
+        if self.trainer.is_global_zero:
+            console.print(
+                f"batching.max_tokens=auto: {int(lowest):,} tokens; the heaviest step takes "
+                f"{found.needed / 1e9:.2f} of {found.free / 1e9:.2f} GB that are free",
+                soft_wrap=True,
+            )
+        return int(lowest)
 
     def _split(self, name: str) -> Split:
         if name not in self.splits:
@@ -261,7 +313,7 @@ class SequenceDataModule(pl.LightningDataModule):
         data, max_sequences = self._split(split), self.batching["max_sequences"]
         sampler = FixedSampler(
             data.sequences.lengths,
-            max_tokens=self.batching["max_tokens"] * self.evaluation_factor,
+            max_tokens=self._evaluation_tokens(data),
             max_sequences=max_sequences and max_sequences * self.evaluation_factor,
             # A validation that is limited to some batches needs random rows in each of them: sorted, it would see the
             # longest sequences alone.
@@ -270,6 +322,14 @@ class SequenceDataModule(pl.LightningDataModule):
             **ranks,
         )
         return DataLoader(BatchDataset(data), sampler=sampler, **self._options())
+
+    def _evaluation_tokens(self, split: Split) -> int:
+        """Return the tokens of an evaluation batch. Without training rows, `auto` is limited by rows alone."""
+        if self.batching["max_tokens"] == AUTO and "train" not in self.splits:
+            tokens = unlimited_budget(self.batching["max_sequences"], split.sequences.lengths)
+        else:
+            tokens = self.max_tokens()
+        return tokens * self.evaluation_factor
 
     def _reads_all(self, split: str) -> bool:
         """Return True unless the trainer limits the batches of a validation."""

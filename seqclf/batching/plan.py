@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from seqclf.batching.steps import Limits, deal_step, step_bounds, step_cost
+from seqclf.batching.token_budget import AUTO, unlimited_budget
 from seqclf.errors import InputError
 
 # Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes.
@@ -102,7 +103,7 @@ def plan_batches(
     **Ranks.** A step is a set of rows that fills a batch for each of `ranks` ranks (None: `world_size`). The rows of a
     step are dealt to the `world_size` ranks that are present, sorted and in parts of equal cost. Each rank has the same
     number of steps, and the rows of a step do not depend on `world_size`. A step with fewer rows than `world_size`
-    gives the last ranks an empty batch. Fewer ranks than planned get batches beyond the limits, in proportion.
+    gives the last ranks an empty batch. Fewer ranks than planned get batches beyond the limits, with more padding too.
 
     >>> plan = plan_batches(
     ...     np.array([2, 9, 3, 8, 1]), max_tokens=18, max_sequences=None, pool_batches=None, seed=0, epoch=0
@@ -153,10 +154,16 @@ def plan_batches(
 
 
 def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return the arguments of `plan_batches` for training from the settings of conf/batching."""
-    copied = ("max_tokens", "max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
+    """Return the arguments of `plan_batches` for training from the settings of conf/batching.
+
+    `max_tokens=auto` becomes the highest number that can matter. A training lowers it to what its memory holds.
+    """
+    copied = ("max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
     edges = None if batching["edges"] is None else bucket_edges(lengths, batching["edges"])
-    return {**{key: batching[key] for key in copied}, "edges": edges, "labels": labels}
+    max_tokens = batching["max_tokens"]
+    if max_tokens == AUTO:
+        max_tokens = unlimited_budget(batching["max_sequences"], lengths if edges is None else round_up(lengths, edges))
+    return {**{key: batching[key] for key in copied}, "max_tokens": max_tokens, "edges": edges, "labels": labels}
 
 
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:

@@ -22,6 +22,7 @@ PLAN_KEYS = (
     "largest_first",
 )
 RANKS = "batching.ranks"
+MAX_TOKENS = "batching.max_tokens"
 
 
 def changed_settings(state: Mapping[str, Any], settings: Mapping[str, Any]) -> list[str]:

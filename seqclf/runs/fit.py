@@ -173,7 +173,7 @@ def train(
             trainer.strategy._timeout = timedelta(seconds=timeout_s)
         advice = partial(_resume_advice, hooks.last_path, resumed)
         lost = explained_loss(signs, trainer.global_rank, timeout_s, advice)
-        full = explained_memory(task, plain["batching"], splits["train"].sequences.lengths)
+        full = explained_memory(task, batches)
         with launching_ranks(run), deferred_signals(), shown, explained, lost, full:
             trainer.fit(task, datamodule=batches, ckpt_path=resumed, weights_only=True)
         if not trainer.is_global_zero:
@@ -267,14 +267,15 @@ class _Hooks:
 
 
 @contextmanager
-def explained_memory(task: SequenceTask, batching: Mapping[str, Any], lengths: np.ndarray) -> Iterator[None]:
-    """Raise InputError, with the last batch, for an error about memory. `lengths`: (N,), those of the training rows."""
+def explained_memory(task: SequenceTask, batches: SequenceDataModule) -> Iterator[None]:
+    """Raise InputError, with the last batch, for an error about memory. `batches`: those that the task trains on."""
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
-        (rows, longest), limit = task.batch_shape, batching["max_tokens"]
+        (rows, longest), limit = task.batch_shape, batches.max_tokens()
+        lengths = batches.splits["train"].sequences.lengths
         remedy = f"lower batching.max_tokens (now {limit})"
         if limit < 2 * longest:  # which a batch of one sequence may exceed
             remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"

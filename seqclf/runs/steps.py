@@ -12,6 +12,7 @@ from seqclf.documents.terminal import console, show_note, show_warnings
 from seqclf.errors import InputError
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.ranks import ending_with_parent, join_ranks, only_rank_zero_prints, shared_run_folder
+from seqclf.runs.submitted_job import submitted_job
 from seqclf.survey.survey import survey_dataset
 from seqclf.system import progress
 from seqclf.system.run_folder import RESULTS, claim_run_folder, is_first_rank
@@ -35,11 +36,12 @@ def run_training(
     what they mean. Returns None on ranks other than 0. Raises
     InputError if the folder holds another run, and for data or settings that cannot be used.
     """
-    config, run = join_ranks(config, written), shared_run_folder(run)
-    with ending_with_parent(), only_rank_zero_prints():
-        found, replaces = _find_checkpoint(config, run)
-        with claim_run_folder(run, found.checkpoint, replaces):
-            return _train(found, run, written, prints_verdict)
+    with submitted_job():
+        config, run = join_ranks(config, written), shared_run_folder(run)
+        with ending_with_parent(), only_rank_zero_prints():
+            found, replaces = _find_checkpoint(config, run)
+            with claim_run_folder(run, found.checkpoint, replaces):
+                return _train(found, run, written, prints_verdict)
 
 
 def _find_checkpoint(config: TrainConfig, run: Path) -> tuple[TrainConfig, bool]:

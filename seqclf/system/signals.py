@@ -42,6 +42,11 @@ def install() -> None:
                 signal.signal(number, _receive)
 
 
+def receive(number: int) -> None:
+    """Handle another signal like these from now on."""
+    signal.signal(number, _receive)
+
+
 @contextmanager
 def ending_command() -> Iterator[None]:
     """Handle the signals in a command: one that ends the block becomes a line on stderr and the exit code.

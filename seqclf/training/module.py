@@ -39,6 +39,7 @@ from seqclf.training.gradient_clipping import clip_norm
 from seqclf.training.losses import build_loss
 from seqclf.training.missing_weights import check_registered
 from seqclf.training.schedule import elapsed_share, schedule_factor
+from seqclf.training.step_memory import StepMemory
 
 MONITORED = "validation/monitor"  # logged value that the best checkpoint and early stopping follow
 MAX_LOGGED_CLASSES = 50
@@ -157,6 +158,10 @@ class SequenceTask(pl.LightningModule):
         if counts and not (self.skips_not_finite and not torch.isfinite(loss)):  # asks the device only if it skips
             self.train_metrics.update(logits, batch.labels, loss)
         return total * batch.weight
+
+    def step_memory(self) -> StepMemory:
+        """Return what measures the memory of a training step, for `batching.max_tokens=auto`."""
+        return StepMemory(self)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._sum_counts(checkpoint["state_dict"])

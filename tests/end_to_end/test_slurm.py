@@ -9,6 +9,9 @@ import time
 
 import psutil
 import pytest
+import torch
+
+from seqclf.batching.datamodule import SequenceDataModule
 
 pytest.importorskip("hydra_plugins.hydra_submitit_launcher")
 
@@ -66,8 +69,10 @@ def log(folder, stream):
 
 
 @pytest.mark.slow
-def test_a_job_trains_and_prints_its_result_into_its_log(start, tmp_path):
-    finished(start("trainer.max_epochs=2"))
+def test_tasks_of_a_job_are_ranks_and_print_one_result_into_its_log(start, tmp_path):
+    finished(start("trainer.max_epochs=2", "hydra.launcher.tasks_per_node=2"))
+    state = torch.load(tmp_path / "0/checkpoints/last.ckpt", weights_only=True)
+    assert state[SequenceDataModule.__qualname__]["settings"]["batching.ranks"] == 2
     metrics = json.loads((tmp_path / "0/metrics.json").read_text())
     assert metrics["test"]["rows"] == 50
     (result,) = [json.loads(line) for line in log(tmp_path, "out").splitlines() if line.startswith("{")]
@@ -90,4 +95,5 @@ def test_a_requeued_job_resumes_in_its_run_folder(start, tmp_path):
     assert epochs(tmp_path / "0") == list(range(8))
     assert log(tmp_path, "out").count("Starting with JobEnvironment") == 2
     assert f"checkpoint=auto: resumes {last}" in log(tmp_path, "err")
+    assert "SIGUSR2; resume with checkpoint=" in log(tmp_path, "err")  # written at the signal
     assert [path.name for path in tmp_path.iterdir() if path.is_dir() and path.name != ".submitit"] == ["0"]

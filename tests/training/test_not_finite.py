@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.errors import InputError
 from seqclf.runs.fit import explained_memory
 from seqclf.training.not_finite import MAX_SKIPPED, NotFiniteSteps
@@ -76,9 +77,8 @@ class Full(pl.Callback):
 
 def test_a_full_memory_is_one_line_with_the_batch(task, fit, splits):
     module = task()
-    settings = {"max_tokens": 100_000}
-    lengths = splits["train"].sequences.lengths
-    with pytest.raises(InputError) as raised, explained_memory(module, settings, lengths):
+    batches = SequenceDataModule(splits, max_tokens=100_000)
+    with pytest.raises(InputError) as raised, explained_memory(module, batches):
         fit(module, callbacks=[Full()], max_epochs=1)
     rows, longest = module.batch_shape
     assert f"{rows:,} sequences of up to {longest:,} tokens" in raised.value.problem
@@ -88,6 +88,6 @@ def test_a_full_memory_is_one_line_with_the_batch(task, fit, splits):
 def test_an_error_about_something_else_passes(task, splits):
     with (
         pytest.raises(RuntimeError, match="size mismatch"),
-        explained_memory(task(), {"max_tokens": 100}, splits["train"].sequences.lengths),
+        explained_memory(task(), SequenceDataModule(splits)),
     ):
         raise RuntimeError("size mismatch")
