@@ -120,12 +120,12 @@ def _check_engine(config: PredictConfig) -> None:
 
 
 def _predict(config: PredictConfig) -> PredictedSequence | PredictedFile:
-    from seqclf.bundle.row_writers import check_output
+    from seqclf.bundle.outputs import check_output
     from seqclf.bundle.runtime import Classifier
 
     # Before the model is loaded and the input read, which may take hours.
     if config.output is not None:
-        check_output(Path(config.output))
+        check_output(config.output)
     on_ray = config.engine == "ray"  # then this process only reads
     classifier = Classifier(
         config.bundle,
@@ -212,7 +212,7 @@ def predict_file(classifier: Classifier, config: PredictConfig) -> PredictedFile
             soft_wrap=True,
         )
     return PredictedFile(
-        output=str(output),
+        output=output,
         rows=counts.rows,
         refused=counts.refused,
         seconds=round(seconds, 3),
@@ -236,7 +236,7 @@ def explain_file(classifier: Classifier, config: PredictConfig, by_field: bool) 
         results = engine.results(source) if engine else explain_source(classifier, source, by_field=by_field)
         counts, seconds = write_results(results, source, output, guard=config.csv_guard)
     return ExplainedFile(
-        output=str(output),
+        output=output,
         rows=counts.rows,
         refused=counts.refused,
         tokens=counts.tokens,
@@ -269,13 +269,13 @@ def _engine(classifier: Classifier, config: PredictConfig, by_field: bool | None
         yield engine
 
 
-def write_results(results: Iterator[Result], source: Source, output: Path, *, guard: bool) -> tuple[Counts, float]:
+def write_results(results: Iterator[Result], source: Source, output: str, *, guard: bool) -> tuple[Counts, float]:
     """Write the results of a source to a file. Return the counts of all results, and the seconds it took.
 
     `guard`: see `guard_formulas`. Raises InputError if there are no rows, or if `output` cannot be written.
     """
+    from seqclf.bundle.outputs import open_output
     from seqclf.bundle.predictions import Counts, guard_formulas
-    from seqclf.bundle.row_writers import open_writer
     from seqclf.data.reading.source_errors import no_rows
 
     started, counts = time.perf_counter(), Counts()
@@ -283,23 +283,24 @@ def write_results(results: Iterator[Result], source: Source, output: Path, *, gu
     if first is None:
         hint = " after the query of the bundle (which cannot filter by the label)" if source.query else ""
         raise no_rows(source, hint)
-    with open_writer(output, first.table.schema) as sink:
+    with open_output(output, first.table.schema) as sink:
         for result in itertools.chain([first], results):
             sink.write_batch(guard_formulas(result.table) if guard else result.table)
             counts = counts.plus(result.counts)
     return counts, time.perf_counter() - started
 
 
-def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, Path]:
+def _files(classifier: Classifier, config: PredictConfig) -> tuple[Source, str]:
     """Return the checked input, read as the training files were where the config does not say otherwise, and output."""
-    from seqclf.data.reading.sources import Source, local_files, require_files
+    from seqclf.data.reading.sources import Source, fetched, local_files, require_files
 
-    output = Path(str(config.output))
+    output = str(config.output)
     trained_on = classifier.manifest["reader"]
     typed = {key: value for key in trained_on if (value := getattr(config, key, None)) is not None}
     source = Source(str(config.input), "input", **{**trained_on, **typed})
     require_files(source)
-    if output.resolve() in [path.resolve() for path in local_files(source)]:
+    source = fetched(source)
+    if output == source.path or Path(output).resolve() in [path.resolve() for path in local_files(source)]:
         raise InputError(f"output={output}", "is the input too", "name another file")
     return source, output
 

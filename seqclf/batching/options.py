@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator
 
 from seqclf.config.options import Count, NonNegative, Options, Share, ZeroOrMore
+from seqclf.errors import RefusedValueError
+
+
+def require_tokens(value: Any) -> Any:
+    """Refuse anything but a number of tokens or `auto`."""
+    if value == "auto" or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise RefusedValueError("must be at least 1, or auto")
+
+
+TokensOption = Annotated[int | Literal["auto"], BeforeValidator(require_tokens)]
 
 
 class BatchingOptions(Options):
     """conf/batching/token_budget.yaml, which explains each key and holds its default."""
 
-    max_tokens: Count | Literal["auto"]
+    max_tokens: TokensOption
     max_sequences: Count | None
     pool_batches: Count
     overhead: NonNegative | None

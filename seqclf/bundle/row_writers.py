@@ -44,9 +44,15 @@ WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
 
 def check_output(path: Path) -> None:
     """Raise InputError unless `path` can be written and its ending is known. Called before the work begins."""
-    if path.suffix.lower() not in WRITERS:
-        raise InputError(f"output={path}", "unknown kind of file", "end it in .parquet, .csv, .jsonl or .arrow")
+    check_kind(str(path))
     check_output_path(path)
+
+
+def check_kind(output: str) -> None:
+    """Raise InputError unless the ending of a file's name is known."""
+    if Path(output).suffix.lower() not in WRITERS:
+        remedy = "end it in .parquet, .csv, .jsonl or .arrow, or in / for a folder of parts"
+        raise InputError(f"output={output}", "unknown kind of file", remedy)
 
 
 def check_output_path(path: Path) -> None:

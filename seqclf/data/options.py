@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, model_validator
 from seqclf.config.options import Count, FullText, Options, Share, Text, Texts, parse_options
 from seqclf.config.override_text import label_text, shell_word
 from seqclf.data.reading.relations import load_query
-from seqclf.data.reading.sources import ReaderOptions, Source
+from seqclf.data.reading.sources import ReaderOptions, Source, fetched
 from seqclf.data.schema.casts import is_time_format
 from seqclf.data.schema.schema import AS_TEXT
 from seqclf.data.splitting import assignment
@@ -148,7 +148,8 @@ class DataOptions(Options):
         reader = self.reader()
         if split == "labels":
             reader["query"] = None
-        return Source(path, f"data.{split}", **reader, memory_limit=self.memory_limit, spill=spill)
+        source = Source(path, f"data.{split}", **reader, memory_limit=self.memory_limit, spill=spill)
+        return fetched(source, self.cache_dir)
 
     def reader(self) -> ReaderOptions:
         """Return the options with which new files must be read too."""

@@ -116,7 +116,7 @@ CASES = [
         ["data.fields=events"],
         "data.fields=events: must be a mapping, or null; write 'data.fields={events: KIND}'",
     ),
-    ("train", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1"),
+    ("train", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1, or auto"),
     ("train", ["batching.overhead=-1"], "batching.overhead=-1: must be at least 0, or null"),
     ("train", ["batching.balance=2"], "batching.balance=2: must be at most 1"),
     (
@@ -371,7 +371,7 @@ CASES = [
         ["logger=none", "+logger.tags=[a]"],
         "logger.tags: is a key of logger=wandb or logger=mlflow; set that too, or remove logger.tags",
     ),
-    ("describe", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1"),
+    ("describe", ["batching.max_tokens=0"], "batching.max_tokens=0: must be at least 1, or auto"),
     ("walkthrough", ["rows=0"], "rows=0: must be at least 1"),
     ("walkthrough", ["rows=51"], "rows=51: must be at most 50"),
     (

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from seqclf.data.reading.canonical_columns import EVENTS, channel, event_columns, event_order, group, sorted_columns
+from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.relations import Relation
 from seqclf.data.schema.casts import GROUP, GROUP_NAME, ID, LABEL, ROW, TIME, TIME_END, quote_identifier
 from seqclf.data.schema.rows import SourceRows, joined_key
@@ -53,7 +54,7 @@ def read_events(
         relation = numbered
         expressions.append(f"CAST(file_row_number + 1 AS UINTEGER) AS {quote_identifier(ROW)}")
         if len(paths) > 1:
-            file_names = [str(path) for path in paths]
+            file_names = [url_of(str(path)) for path in paths]
             expressions.append(f"file_index AS {quote_identifier(FILE_NUMBER)}")
             file_order = [quote_identifier(FILE_NUMBER), quote_identifier(ROW)]
     # The alias keeps the names in ORDER BY apart: a column that orders may be called like one of the expressions.

@@ -19,6 +19,7 @@ from seqclf.data.reading import source_errors as rejects
 from seqclf.data.reading.canonical_columns import canonical_columns
 from seqclf.data.reading.events import read_events
 from seqclf.data.reading.format import describe_columns
+from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.queries import loses_order, readable_paths
 from seqclf.data.reading.relations import Relation, apply_query, build_relation
 from seqclf.data.reading.source_errors import explain_errors
@@ -196,7 +197,7 @@ class SourceReader:
         refusals = (
             []
             if listing is None
-            else [Refusal(str(path), None, "the file", reason) for path, reason in listing.refused]
+            else [Refusal(url_of(str(path)), None, "the file", reason) for path, reason in listing.refused]
         )
         if refusals and not self.keep_malformed:
             raise refusals[0].error()

@@ -12,6 +12,7 @@ import duckdb
 from seqclf.data.reading import line_endings
 from seqclf.data.reading.format import Files, Format, TableSql, describe_columns
 from seqclf.data.reading.format_lookup import find_format
+from seqclf.data.reading.object_store import MIRRORED
 from seqclf.data.reading.queries import (
     can_be_parsed,
     check_repeatable,
@@ -82,7 +83,8 @@ def build_relation(
         numbered_sql = file_format.with_row_numbers(table(False))
     else:
         table, numbered_sql = _with_class(table, file_format, files, folder), None
-    named_sql = table(True) if files.paths == paths else _with_original_names(table(True))
+    plain_names = files.paths == paths and source.mirror is None
+    named_sql = table(True) if plain_names else _with_original_names(table(True))
     return Relation(table(False), named_sql, numbered_sql)
 
 
@@ -100,10 +102,11 @@ def _require_readable(file_format: Format, files: Files) -> None:
 
 
 def _with_original_names(relation: str) -> str:
-    """The relation with the original names of files in FILE, where copies of them are read."""
+    """The relation with the original names of files in FILE, and URLs of objects, where copies of them are read."""
     name = quote_identifier(FILE)
-    original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '') AS {name}"
-    return f"(SELECT * REPLACE ({original}) FROM {relation})"
+    original = f"regexp_replace({name}, {quote_literal(line_endings.COPY)}, '')"
+    url = rf"regexp_replace({original}, {quote_literal(MIRRORED)}, '\1://')"
+    return f"(SELECT * REPLACE ({url} AS {name}) FROM {relation})"
 
 
 def _with_class(table: TableSql, file_format: Format, files: Files, folder: Path) -> TableSql:

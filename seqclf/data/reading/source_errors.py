@@ -14,6 +14,7 @@ from seqclf.data.reading import line_endings
 from seqclf.data.reading.canonical_columns import UNORDERED
 from seqclf.data.reading.csv_dialect import DELIMITERS
 from seqclf.data.reading.line_endings import original
+from seqclf.data.reading.object_store import url_of
 from seqclf.data.reading.queries import named_paths
 from seqclf.data.reading.sources import Source, query_text, suffix_of
 from seqclf.data.schema.casts import quote_literal
@@ -36,7 +37,7 @@ def explain_errors(source: Source) -> Iterator[None]:
         yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         # Past the first record batch, errors of DuckDB arrive through Arrow, as OSError or ArrowInvalid.
-        raise _explanation(source, line_endings.original(str(error))) from None
+        raise _explanation(source, url_of(line_endings.original(str(error)))) from None
 
 
 def _explanation(source: Source, text: str) -> InputError:
@@ -144,7 +145,7 @@ def refusals(connection: duckdb.DuckDBPyConnection, encoding: str) -> list[Refus
         f"SELECT DISTINCT ON (file_path, line) file_path, line, column_name, error_message, csv_line "
         f"FROM {LINES_TABLE} JOIN {SCANS_TABLE} USING (scan_id, file_id) ORDER BY file_path, line, column_idx"
     ).fetchall()
-    rejects = [_Reject(original(file), *rest) for file, *rest in rows]
+    rejects = [_Reject(url_of(original(file)), *rest) for file, *rest in rows]
     for reject in rejects:
         _require_one_line(reject)
     return [

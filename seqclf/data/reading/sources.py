@@ -16,6 +16,7 @@ import duckdb
 
 from seqclf.config.suggestions import similar_file
 from seqclf.data.reading.class_folders import Listing, list_files
+from seqclf.data.reading.object_store import fetch, is_object_url, url_of
 from seqclf.data.reading.queries import QUERY, NamedFiles, cte_names, local_path, named_files, named_paths, scheme_of
 from seqclf.errors import InputError
 
@@ -43,8 +44,8 @@ class Source:
     `path`: a path, a glob, a folder, a URL, a `.sql` file, a query or `builtin:NAME`. `key`: the option that names it
     (`data.train`), for error messages. `memory_limit`: of DuckDB, such as 2GB. `spill`: folder that DuckDB may spill
     to. `listing`: the files of a class folder, once it is listed. `query`: a SELECT over the table `input`, the rows of
-    the files, whose result is read instead. `table`: rows in memory (see `tables.to_arrow`), which `path` then only
-    names for error messages.
+    the files, whose result is read instead. `mirror`: local copy of the objects that `path` names (see `fetched`).
+    `table`: rows in memory (see `tables.to_arrow`), which `path` then only names for error messages.
     """
 
     path: str
@@ -57,6 +58,7 @@ class Source:
     spill: str | None = None
     listing: Listing | None = field(default=None, compare=False, repr=False)
     query: str | None = None
+    mirror: str | None = field(default=None, compare=False, repr=False)
     table: Any = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -66,6 +68,17 @@ class Source:
     def short_name(self) -> str:
         """The last part of the path, or the key of a query, for progress."""
         return Path(str(self)).name or str(self)
+
+
+def fetched(source: Source, cache: str | Path | None = None) -> Source:
+    """Return the source with a mirror of its objects in a cache folder. A source of files, or of SQL, stays as it is.
+
+    `cache`: None for the usual one. Raises InputError if the objects cannot be read.
+    """
+    if source.table is not None or is_query(source.path) or not is_object_url(source.path):
+        return source
+    usual = os.environ.get("SEQCLF_CACHE", "~/.cache/seqclf")
+    return replace(source, mirror=str(fetch(source.path, source.key, Path(cache or usual))))
 
 
 def local_files(source: Source) -> list[Path]:
@@ -93,12 +106,15 @@ def readable_files(source: Source) -> list[Path]:
         raise InputError(f"{source.key}={source.path}", problem, remedy)
     for path in paths:
         if path.is_dir():
-            raise InputError(f"{source.key}={source.path}", f"{path} is a folder", f"name its files: {path}/*.parquet")
+            name = url_of(str(path))
+            raise InputError(f"{source.key}={source.path}", f"{name} is a folder", f"name its files: {name}/*.parquet")
         if path.stat().st_size == 0 and class_folder(source) is None:
-            raise InputError(path, "the file is empty", "give a file with a row per sequence")
+            raise InputError(url_of(str(path)), "the file is empty", "give a file with a row per sequence")
         if suffix_of(path) != suffix_of(paths[0]):
             raise InputError(
-                f"{source.key}={source.path}", f"{paths[0]} and {path} are of two kinds", "name one kind of file"
+                f"{source.key}={source.path}",
+                url_of(f"{paths[0]} and {path} are of two kinds"),
+                "name one kind of file",
             )
     return paths
 
@@ -114,7 +130,7 @@ def class_folder(source: Source) -> Path | None:
 
 
 def _path(source: Source) -> Path:
-    return local_path(source.path).expanduser()
+    return local_path(source.mirror or source.path).expanduser()
 
 
 def listing_of(source: Source) -> Listing | None:
@@ -162,7 +178,7 @@ def is_remote(source: Source) -> bool:
     """True for a URL, and for a query that names one."""
     text = query_text(source)
     if text is None:
-        return scheme_of(source.path) is not None
+        return source.mirror is None and scheme_of(source.path) is not None
     return any(scheme_of(name) is not None for name in named_paths(text))
 
 

@@ -1,0 +1,122 @@
+"""Outputs of a prediction: a file, or parts of a table in a folder, on this machine or in an object store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from seqclf.bundle import row_writers
+from seqclf.data.reading.object_store import delete_object, has_objects, is_object_url, store_object
+from seqclf.errors import InputError
+from seqclf.system.atomic_files import explain_disk_errors, scratch_folder
+
+PART_ROWS = 1_000_000
+KEY = "output"
+
+
+def check_output(output: str) -> None:
+    """Raise InputError unless an output can be written: a file of a known kind, or an empty or new folder.
+
+    A folder is named by a slash at the end. Called before the work begins.
+    """
+    if is_object_url(output):
+        if not output.endswith("/"):
+            row_writers.check_kind(output)
+        elif has_objects(output, KEY):
+            raise InputError(f"{KEY}={output}", "holds objects, which would mix with the parts", "name another")
+        return
+    if not output.endswith("/"):
+        row_writers.check_output(Path(output))
+        return
+    folder = Path(output)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(f"{KEY}={output}", "is not an empty folder", "name a new one")
+
+
+@contextmanager
+def open_output(output: str, schema: pa.Schema) -> Iterator[Any]:
+    """Yield a writer with a method `write_batch`. The output appears at the end, and not at all after an error.
+
+    A folder gets `part-00000.parquet`, `part-00001.parquet`, …, of a million rows or a few more each.
+    """
+    check_output(output)
+    if output.endswith("/"):
+        with _open_remote_parts(output, schema) if is_object_url(output) else _open_parts(output, schema) as parts:
+            yield parts
+    elif is_object_url(output):
+        with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
+            file = folder / output.rpartition("/")[2]
+            with row_writers.open_writer(file, schema) as writer:
+                yield writer
+            store_object(file, output, KEY)
+    else:
+        with row_writers.open_writer(Path(output), schema) as writer:
+            yield writer
+
+
+class _Parts:
+    """Writes record batches into one Parquet file after the other. `finish`: called with each that is complete."""
+
+    def __init__(self, folder: Path, schema: pa.Schema, finish: Callable[[Path], None]):
+        self.folder = folder
+        self.schema = schema
+        self.finish = finish
+        self.count = self.rows = 0
+        self.writer: pq.ParquetWriter | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"part-{self.count:05d}.parquet"
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        if self.writer is None:
+            self.writer = pq.ParquetWriter(self.path, self.schema)
+        self.writer.write_batch(batch)
+        self.rows += batch.num_rows
+        if self.rows >= PART_ROWS:
+            self.end_part()
+
+    def end_part(self) -> None:
+        if self.writer is not None:
+            self.writer.close()
+            self.finish(self.path)
+            self.writer, self.rows = None, 0
+            self.count += 1
+
+
+@contextmanager
+def _open_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
+    target = Path(output).absolute()
+    with explain_disk_errors(target), scratch_folder(target.parent, f"{target.name}-") as folder:
+        parts = _Parts(folder, schema, lambda _: None)
+        yield parts
+        parts.end_part()
+        folder.chmod(0o755)
+        folder.replace(target)
+
+
+@contextmanager
+def _open_remote_parts(output: str, schema: pa.Schema) -> Iterator[_Parts]:
+    stored: list[str] = []
+
+    def store(part: Path) -> None:
+        url = f"{output}{part.name}"
+        store_object(part, url, KEY)
+        stored.append(url)
+        part.unlink()
+
+    with scratch_folder(Path(tempfile.gettempdir()), "output") as folder:
+        parts = _Parts(folder, schema, store)
+        try:
+            yield parts
+            parts.end_part()
+        except BaseException:
+            for url in stored:
+                delete_object(url, KEY)
+            raise

@@ -1,0 +1,150 @@
+"""Objects of a store with the interface of S3, fetched into the cache and read like files."""
+
+import gzip
+import io
+import os
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+pytest.importorskip("moto")
+
+from support.object_store import SECRET, local_store
+
+from seqclf.data.reading.object_store import MIRROR, fetch, is_object_url, store_object
+from seqclf.data.reading.reader import SourceReader
+from seqclf.data.reading.sources import Source, fetched, source_digest
+from seqclf.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def server():
+    with local_store() as store:
+        yield store
+
+
+@pytest.fixture
+def store(server, monkeypatch):
+    for name, value in server.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("AWS_ENDPOINT_URL_S3", raising=False)
+    for key in server.list_keys():
+        server.client.delete_object(Bucket="bucket", Key=key)
+    return server
+
+
+def values(url, cache, column="label"):
+    with SourceReader(fetched(Source(url, "data.train"), cache)) as reader:
+        return reader.select([column]).column(column).to_pylist()
+
+
+def csv(*labels):
+    return ("tokens,label\n" + "".join(f"1 2 3,{label}\n" for label in labels)).encode()
+
+
+def test_each_kind_of_file_is_read(store, tmp_path):
+    parquet = io.BytesIO()
+    pq.write_table(pa.table({"tokens": [[1, 2]], "label": ["p"]}), parquet)
+    assert values(store.put("t.csv", csv("a", "b")), tmp_path) == ["a", "b"]
+    assert values(store.put("t.csv.gz", gzip.compress(csv("z"))), tmp_path) == ["z"]
+    assert values(store.put("t.parquet", parquet.getvalue()), tmp_path) == ["p"]
+    assert values(store.put("t.jsonl", b'{"tokens": [1], "label": "j"}\n'), tmp_path) == ["j"]
+
+
+def test_a_glob_reads_the_objects_that_match_in_their_order(store, tmp_path):
+    for key in ("in/2.csv", "in/1.csv", "in/deep/3.csv", "in/note.txt"):
+        store.put(key, csv(key))
+    assert values("s3://bucket/in/*.csv", tmp_path) == ["in/1.csv", "in/2.csv"]
+    assert values("s3://bucket/in/**/*.csv", tmp_path) == ["in/1.csv", "in/2.csv", "in/deep/3.csv"]
+    assert values("s3://bucket/in/[2-9].csv", tmp_path) == ["in/2.csv"]
+
+
+def test_objects_are_fetched_once_and_again_when_they_change(store, tmp_path):
+    url = store.put("in/1.csv", csv("a"))
+    mirrored = fetch(url, "data.train", tmp_path)
+    digest, inode = source_digest(fetched(Source(url, "data.train"), tmp_path)), mirrored.stat().st_ino
+    fetch(url, "data.train", tmp_path)
+    assert mirrored.stat().st_ino == inode
+    store.put("in/1.csv", csv("a", "b"))
+    assert values(url, tmp_path) == ["a", "b"]
+    assert source_digest(fetched(Source(url, "data.train"), tmp_path)) != digest
+
+
+def test_an_object_that_was_deleted_is_no_longer_read(store, tmp_path):
+    store.put("in/1.csv", csv("a"))
+    store.put("in/2.csv", csv("b"))
+    assert values("s3://bucket/in/*.csv", tmp_path) == ["a", "b"]
+    store.client.delete_object(Bucket="bucket", Key="in/1.csv")
+    assert values("s3://bucket/in/*.csv", tmp_path) == ["b"]
+    with pytest.raises(InputError):
+        values("s3://bucket/in/1.csv", tmp_path)
+
+
+def test_a_folder_holds_a_folder_per_class(store, tmp_path):
+    for name in ("calm", "odd"):
+        store.put(f"texts/{name}/1.txt", name.encode())
+    assert sorted(values("s3://bucket/texts/", tmp_path)) == ["calm", "odd"]
+
+
+def test_errors_and_refusals_name_the_url(store, tmp_path):
+    store.put("in/2.csv", csv("b") + b"1,2,3,4,5\n")
+    source = fetched(Source("s3://bucket/in/2.csv", "data.train"), tmp_path)
+    with pytest.raises(InputError) as raised, SourceReader(source) as reader:
+        reader.select(["label"])
+    assert str(raised.value).startswith("s3://bucket/in/2.csv: line 3")
+    assert MIRROR not in str(raised.value)
+
+
+def test_rows_of_several_objects_are_named_by_url(store, tmp_path):
+    from seqclf.data.schema.casts import FILE
+
+    for number in (1, 2):
+        store.put(f"in/{number}.csv", csv("a"))
+    with SourceReader(fetched(Source("s3://bucket/in/*.csv", "data.train"), tmp_path)) as reader:
+        names = reader.select(["label"], with_files=True).column(FILE).to_pylist()
+    assert names == ["s3://bucket/in/1.csv", "s3://bucket/in/2.csv"]
+
+
+@pytest.mark.parametrize("url", ["s3://bucket/none.csv", "s3://missing-bucket/t.csv", "s3://bucket/none/*.csv"])
+def test_what_is_not_there_is_one_line(store, tmp_path, url):
+    with pytest.raises(InputError) as raised:
+        fetch(url, "data.train", tmp_path)
+    assert raised.value.where == f"data.train={url}"
+
+
+def test_an_unreachable_store_is_one_line_within_seconds(store, tmp_path, monkeypatch):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    started = time.monotonic()
+    with pytest.raises(InputError) as raised:
+        fetch("s3://bucket/t.csv", "data.train", tmp_path)
+    assert time.monotonic() - started < 10
+    assert "AWS_ENDPOINT_URL" in raised.value.remedy
+    assert SECRET not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://user:word@bucket/t.csv", "s3://bucket/t.csv?secret_key=word", "abfs://user:word@account/t.csv"],
+)
+def test_credentials_in_a_url_are_refused_and_not_repeated(tmp_path, url):
+    with pytest.raises(InputError) as raised:
+        fetch(url, "data.train", tmp_path)
+    assert "word" not in f"{raised.value}".replace("password", "")
+    assert raised.value.where == "data.train"
+
+
+def test_a_file_is_stored_whole(store, tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_bytes(os.urandom(6 * 2**20))  # more than a part of an upload
+    store_object(file, "s3://bucket/out/scores.csv", "output")
+    assert store.get("out/scores.csv") == file.read_bytes()
+    with pytest.raises(InputError):
+        store_object(file, "s3://missing-bucket/scores.csv", "output")
+
+
+def test_urls_of_the_web_stay_with_duckdb():
+    assert not is_object_url("https://example.org/t.csv")
+    assert fetched(Source("https://example.org/t.csv", "input")).mirror is None
+    assert fetched(Source("SELECT * FROM 's3://bucket/t.csv'", "data.train")).mirror is None
