@@ -61,6 +61,14 @@ def test_a_glob_reads_the_objects_that_match_in_their_order(store, tmp_path):
     assert values("s3://bucket/in/[2-9].csv", tmp_path) == ["in/2.csv"]
 
 
+def test_folders_named_by_a_value_become_a_column(store, tmp_path):
+    for year in (2025, 2026):
+        parquet = io.BytesIO()
+        pq.write_table(pa.table({"tokens": [[1]], "label": ["a"]}), parquet)
+        store.put(f"in/year={year}/t.parquet", parquet.getvalue())
+    assert values("s3://bucket/in/year=*/*.parquet", tmp_path, "year") == [2025, 2026]
+
+
 def test_objects_are_fetched_once_and_again_when_they_change(store, tmp_path):
     url = store.put("in/1.csv", csv("a"))
     mirrored = fetch(url, "data.train", tmp_path)
