@@ -73,6 +73,7 @@ def test_the_loss_of_memory_is_met_by_a_smaller_budget(task, fit, monkeypatch):
     assert trainer.datamodule.max_tokens() <= 100
 
 
+@pytest.mark.filterwarnings("ignore")  # of Lightning, about a module that does next to nothing
 def test_a_foreign_module_needs_a_number(splits):
     class Foreign(pl.LightningModule):
         def training_step(self, batch, index):
