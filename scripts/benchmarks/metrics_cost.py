@@ -15,9 +15,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
+
 import seqclf.train
 from seqclf.runs import evaluate as evaluate_run
-from seqclf.runs import fit as pipeline
 from seqclf.training.epoch_metrics import EpochMetrics, EvaluationMetrics
 from seqclf.training.epoch_record import EpochRecord
 from seqclf.training.module import SequenceTask
@@ -58,7 +59,7 @@ def add_clocks(seconds: dict[str, float]) -> None:
     """Put clocks on metrics, fit, final scores and report."""
     for owner, name in METRIC_METHODS:
         add_clock(seconds, owner, name, "metrics")
-    add_clock(seconds, pipeline.pl.Trainer, "fit", "fit")
+    add_clock(seconds, pl.Trainer, "fit", "fit")
     # The module looks these functions up by name when it calls them, so replacing them there is enough.
     add_clock(seconds, evaluate_run, "_evaluate", "scoring at the end")
     for name in ("run_mistakes", "run_report", "write_report"):

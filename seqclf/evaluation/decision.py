@@ -161,7 +161,7 @@ def choose_decision(
 ) -> Decision:
     """Decision that keeps the targets of `settings` (conf/decision) on new data.
 
-    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `runs.fit.hold_out`).
+    `logits`: (N, C) and `labels`: (N,) of rows that neither trained the model nor chose it (see `hold_out`).
     `group`: (N,) codes of their groups, None where each row stands alone: a guarantee counts independent units, so one
     row of each group counts, for a recall one that has the label. `unit`: see `Guarantee`.
 

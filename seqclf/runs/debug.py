@@ -12,7 +12,8 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
-from seqclf.runs.fit import clear_run_folder, make_task, make_trainer
+from seqclf.runs.fit import clear_run_folder
+from seqclf.runs.trainer import make_task, make_trainer
 from seqclf.system.atomic_files import write_output
 from seqclf.system.json_result import JsonResult
 from seqclf.system.run_folder import DEBUG_RESULT

@@ -1,4 +1,4 @@
-"""Memory of a training step, measured on a copy of the network."""
+"""Memory of a training step: measured on a copy of the network, and explained where it is full."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from seqclf.batching.datamodule import Batch
+from seqclf.batching.datamodule import Batch, SequenceDataModule
 from seqclf.errors import InputError
 from seqclf.models.training_loss import training_loss
 from seqclf.system.memory_errors import is_out_of_memory
@@ -110,6 +110,29 @@ class StepMemory:
             ended.set()
             reader.join()
             readings.append(self._taken())
+
+
+@contextmanager
+def explained_memory(task: Any, batches: SequenceDataModule) -> Iterator[None]:
+    """Raise InputError, with the last batch, for an error about memory.
+
+    `task`: a `SequenceTask`. `batches`: those that it trains on.
+    """
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        (rows, longest), limit = task.batch_shape, batches.max_tokens()
+        lengths = batches.splits["train"].sequences.lengths
+        remedy = f"lower batching.max_tokens (now {limit})"
+        if limit < 2 * longest:  # which a batch of one sequence may exceed
+            remedy = f"set data.max_length=N: the longest of the training sequences has {int(lengths.max()):,} tokens"
+        raise InputError(
+            f"step {task.global_step + 1}",
+            f"out of memory with a batch of {rows:,} sequences of up to {longest:,} tokens",
+            f"{remedy}, or the size of the model",
+        ) from None
 
 
 def _free_in_cgroup() -> int:

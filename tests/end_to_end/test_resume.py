@@ -14,13 +14,13 @@ from seqclf.training.module import load_task
 INTERRUPTED = """
 import sys
 import lightning.pytorch as pl
-from seqclf.runs import fit as pipeline
+from seqclf.runs import hooks
 
 class StopAfterTwo(pl.Callback):
     def on_train_epoch_end(self, trainer, task):
         trainer.should_stop = trainer.current_epoch == 1
 
-pipeline.early_stopping = lambda patience: StopAfterTwo()
+hooks.early_stopping = lambda patience: StopAfterTwo()
 from seqclf.train import main
 main()
 """
