@@ -26,7 +26,6 @@ OPTIONS = {
     "search": "seqclf.search.space.SearchConfig",
     "walkthrough": "seqclf.walkthrough.options.WalkthroughConfig",
 }
-FIRST = {"README.md", "quickstart.md"}  # the pages that newcomers follow
 # Pages whose blocks are run. The commands of the others are checked against the configuration.
 RUN = {"README.md", "quickstart.md", "notebook.md", "training.md", "deployment.md", "api.md"}
 
@@ -91,8 +90,8 @@ def test_python_blocks_compile(page):
 @pytest.mark.parametrize(
     "page",
     [
-        # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them.
-        pytest.param(page, marks=pytest.mark.slow if page.name in FIRST else pytest.mark.soak, id=name(page))
+        # CI has no time for the others, each of which trains several models. `pytest -m soak` runs them every week.
+        pytest.param(page, marks=pytest.mark.slow if page.name == "README.md" else pytest.mark.soak, id=name(page))
         for page in filter(is_run, pages())
     ],
 )

@@ -84,7 +84,7 @@ def test_a_killed_and_a_raising_actor_change_nothing(classifier, source, tmp_pat
     assert not [child for child in psutil.Process().children(recursive=True) if "ray" in child.name()]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_removed_node_changes_nothing(classifier, source, tmp_path):
     from ray.cluster_utils import Cluster
 

@@ -11,7 +11,7 @@ import time
 import pytest
 import torch
 
-KILLS = int(os.environ.get("SEQCLF_TEST_KILLS", "3"))
+KILLS = int(os.environ.get("SEQCLF_TEST_KILLS", "1"))
 TOY = ["data=toy", "data.generator.rows={train: 1500, validation: 200, test: 200}", "logger=none", "baseline=false"]
 TRAINING = ["trainer.max_epochs=4", "patience=null", "export=false", "checkpoint_every=2", "runtime.threads=1"]
 TIMES = {"seconds", "step_ms", "tokens_per_s", "memory_mb"}

@@ -70,7 +70,7 @@ def test_ranks_end_without_the_agent_of_torchrun_and_leave_a_checkpoint(command)
     assert len(lines) == 2 and all(line.endswith("endless/checkpoints/last.ckpt") for line in lines), stderr
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_both_ranks_of_a_multirun_train_the_job_that_runs(shell):
     """Rank 1 of the second job has the seed of that job, which its epoch's batches and so its scores depend on."""
     ranks = ["trainer.devices=2", "trainer.strategy=ddp", "trainer.accelerator=cpu"]
