@@ -51,7 +51,9 @@ class NotFiniteSteps(Callback):
         rows, self.rows = np.concatenate(self.rows), []
         if not self._looks(trainer, task):
             return
-        gradients = [weight.grad for weight in task.parameters() if weight.grad is not None]
+        # Those of the optimizer: walking through all modules for their weights takes as long as the norm.
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        gradients = [weight.grad for weight in weights if weight.grad is not None]
         if not gradients or torch.isfinite(total_norm(gradients)):
             self.skipped_in_a_row = 0
             return
@@ -71,7 +73,7 @@ class NotFiniteSteps(Callback):
         if self.skipped <= MAX_SHOWN:
             last = "; later ones are not shown" if self.skipped == MAX_SHOWN else ""
             show_note(f"{step}: {cause} {named}, is not finite; the step is left out{last}")
-        for weight in task.parameters():
+        for weight in weights:
             weight.grad = None
 
     def on_train_end(self, trainer: pl.Trainer, task: pl.LightningModule) -> None:
