@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torchmetrics import Metric, MetricCollection, SumMetric
+from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import (
     BinaryAUROC,
     BinaryAveragePrecision,
@@ -24,7 +24,7 @@ from torchmetrics.classification import (
     MulticlassStatScores,
 )
 
-BATCHES_PER_COUNT = 64  # counting takes torchmetrics about 0.1 ms for a batch of any size
+BATCHES_PER_COUNT = 64  # counting and adding a loss take torchmetrics 0.1 ms each, for a batch of any size
 # torchmetrics warns where a class has no rows, which is handled here, and where a resumed run computes before it
 # updates: its checkpoint holds the counts, but not the number of updates.
 EXPECTED_WARNINGS = ("No (positive|negative) samples in targets", "The ``compute`` method of metric")
@@ -45,6 +45,29 @@ class EpochScores(NamedTuple):
     confusion: np.ndarray | None = None
 
 
+class LossSum(Metric):
+    """Sum of losses over rows, in float64.
+
+    Such a sum does not depend on the order of its batches, which resumed runs and ranks change, but for bits that
+    float32 has not. torchmetrics' MeanMetric looks for NaN, and so waits for the device at every step; without that, it
+    ignores weights (torchmetrics 1.9).
+    """
+
+    full_state_update = False
+    sum_value: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(compute_with_cache=False)
+        self.add_state("sum_value", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+
+    def update(self, means: Tensor, rows: Tensor) -> None:
+        """Add batches (N,) by their mean losses and numbers of rows."""
+        self.sum_value += means.to(self.sum_value.dtype) @ rows.to(self.sum_value)
+
+    def compute(self) -> Tensor:
+        return self.sum_value
+
+
 class EpochMetrics(nn.Module):
     """Loss and label scores of the training split.
 
@@ -60,9 +83,7 @@ class EpochMetrics(nn.Module):
 
     def __init__(self, num_classes: int):
         super().__init__()
-        # Not MeanMetric: without its NaN check, which waits for the device at every step, it ignores weights
-        # (torchmetrics 1.9), and batches of sequences are of unequal sizes.
-        self.loss_sum = SumMetric(nan_strategy="disable")
+        self.loss_sum = LossSum()
         # Without the cache of results, which only an update of the metric itself would clear.
         options: dict[str, Any] = {"num_classes": num_classes, "validate_args": False, "compute_with_cache": False}
         by_label: dict[str, Metric | MetricCollection] = {
@@ -76,7 +97,8 @@ class EpochMetrics(nn.Module):
         self.by_label = MetricCollection(by_label, compute_groups=[list(by_label)])
         self.loss_sum.persistent(True)
         self._counts.persistent(True)
-        self.uncounted: list[tuple[Tensor, Tensor]] = []  # predicted and true labels of the last batches
+        # Predicted labels, true labels and mean losses of the last batches.
+        self.uncounted: list[tuple[Tensor, Tensor, Tensor]] = []
         self.register_state_dict_pre_hook(_count_before_storing)
         self.register_load_state_dict_pre_hook(_forget_before_loading)
 
@@ -87,17 +109,17 @@ class EpochMetrics(nn.Module):
 
     def update(self, logits: Tensor, labels: Tensor, loss: Tensor) -> None:
         """Add a batch of logits (B, C) and labels (B,), with the mean `loss` of its rows."""
-        self.loss_sum.update(loss.detach().float() * len(labels))
-        self.uncounted.append((logits.detach().argmax(dim=-1), labels))
+        self.uncounted.append((logits.detach().argmax(dim=-1), labels, loss.detach()))
         if len(self.uncounted) == BATCHES_PER_COUNT:
             self.count()
 
     def count(self) -> None:
-        """Count the labels of all batches."""
+        """Count the labels of all batches, and add up their losses."""
         if self.uncounted:
-            predicted, labels = (torch.cat(parts) for parts in zip(*self.uncounted, strict=True))
+            predicted, labels, losses = zip(*self.uncounted, strict=True)
             self.uncounted.clear()
-            self._count(predicted, labels)
+            self.loss_sum.update(torch.stack(losses), torch.tensor([len(batch) for batch in labels]))
+            self._count(torch.cat(predicted), torch.cat(labels))
 
     def _count(self, predicted: Tensor, labels: Tensor) -> None:
         # Not through the collection, which shares the states anew at every update and so takes four times as long.
@@ -116,7 +138,7 @@ class EpochMetrics(nn.Module):
         values = self.by_label.compute()
         support = values["counts"][:, -1]
         loss = self.loss_sum.compute() / support.sum().clamp(min=1)
-        scores = {"loss": float(loss)}
+        scores = {"loss": float(loss.float())}  # float32 hides the last bits of the sum, which the order may change
         # torchmetrics drops the axis of a single class. Its macro mean counts classes that are predicted but have no
         # rows, whose recall is not 0 but unknown.
         recall_by_class, support = values["recall_by_class"].reshape(-1).cpu().numpy(), support.cpu().numpy()
@@ -125,8 +147,10 @@ class EpochMetrics(nn.Module):
         return EpochScores(scores, recall_by_class, support)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Any:
-        # The labels that wait to be counted move to another device with the states.
-        self.uncounted = [(fn(predicted), fn(labels)) for predicted, labels in self.uncounted]
+        if fn(torch.empty(0)).device.type == "mps":  # has no float64
+            self.loss_sum.set_dtype(torch.float32)
+        # What waits to be counted moves to another device with the states.
+        self.uncounted = [(fn(predicted), fn(labels), fn(loss)) for predicted, labels, loss in self.uncounted]
         return super()._apply(fn, recurse)
 
     def reset(self) -> None:
@@ -206,8 +230,11 @@ def _count_before_storing(metrics: EpochMetrics, *_: Any) -> None:
         metrics.count()
 
 
-def _forget_before_loading(metrics: EpochMetrics, *_: Any) -> None:
+def _forget_before_loading(metrics: EpochMetrics, state: dict[str, Any], prefix: str, *_: Any) -> None:
     metrics.uncounted.clear()
+    name = f"{prefix}loss_sum.sum_value"
+    if name in state:  # float32 in older checkpoints
+        state[name] = state[name].to(metrics.loss_sum.sum_value.dtype)
 
 
 def _ranked_classes(support: np.ndarray, positive: int | None) -> np.ndarray:

@@ -180,6 +180,32 @@ def test_a_resumed_epoch_counts_the_steps_before_its_checkpoint(cut):
     np.testing.assert_array_equal(result.support, expected.support)
 
 
+def test_the_loss_does_not_depend_on_the_order_of_its_batches():
+    """Resumed runs add it up in other portions, and ranks in another order."""
+    generator = torch.Generator().manual_seed(0)
+    losses, sizes = torch.rand(500, generator=generator), torch.randint(1, 40, (500,), generator=generator)
+    found = set()
+    for order in (torch.arange(500), torch.arange(499, -1, -1), torch.randperm(500, generator=generator)):
+        target = EpochMetrics(2)
+        for position in order.tolist():
+            rows = int(sizes[position])
+            target.update(torch.zeros(rows, 2), torch.zeros(rows, dtype=torch.int64), losses[position])
+        found.add(target.compute().scores["loss"])
+    expected = (losses.double() @ sizes.double() / sizes.sum()).float()
+    assert found == {float(expected)}
+
+
+def test_a_sum_in_float32_of_an_older_checkpoint_goes_on_in_float64():
+    labels, logits = draw([0, 1, 3])
+    state = feed(EpochMetrics(4), labels[:50], logits[:50], [50]).state_dict()
+    state["loss_sum.sum_value"] = state["loss_sum.sum_value"].float()
+    target = EpochMetrics(4)
+    target.load_state_dict(state)
+    feed(target, labels[50:], logits[50:], [150])
+    assert target.state_dict()["loss_sum.sum_value"].dtype == torch.float64
+    assert target.compute().scores == pytest.approx(expected_scores(labels, logits), rel=1e-6)
+
+
 def test_a_loaded_state_replaces_batches_that_wait_to_be_counted():
     labels, logits = draw([0, 1, 3])
     stored = feed(EpochMetrics(4), labels[:50], logits[:50], [20, 30])
@@ -196,7 +222,7 @@ def test_batches_that_wait_to_be_counted_move_and_are_copied_with_the_states(met
     expected = copy.deepcopy(target).compute()
     assert expected.support.sum() == 200
     target.to("meta")
-    assert {tensor.device.type for pair in target.uncounted for tensor in pair} == {"meta"}
+    assert {tensor.device.type for batch in target.uncounted for tensor in batch} == {"meta"}
 
 
 def test_the_state_of_an_interrupted_evaluation_can_be_read():
