@@ -13,7 +13,14 @@ import torch
 
 KILLS = int(os.environ.get("SEQCLF_TEST_KILLS", "1"))
 TOY = ["data=toy", "data.generator.rows={train: 1500, validation: 200, test: 200}", "logger=none", "baseline=false"]
-TRAINING = ["trainer.max_epochs=4", "patience=null", "export=false", "checkpoint_every=2", "runtime.threads=1"]
+# Enough epochs for the random moments: a kill comes within 0.6 s of a new checkpoint.
+TRAINING = [
+    f"trainer.max_epochs={3 + KILLS}",
+    "patience=null",
+    "export=false",
+    "checkpoint_every=2",
+    "runtime.threads=1",
+]
 TIMES = {"seconds", "step_ms", "tokens_per_s", "memory_mb"}
 
 
@@ -43,12 +50,11 @@ def start(shell, request):
         )
 
     begin.folder, begin.name = shell.folder, f"ranks-{request.param}"
-    begin.tolerance = 0.0 if request.param == 1 else 1e-6
     return begin
 
 
 def finished(process):
-    output, _ = process.communicate(timeout=180)
+    output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
 
 
@@ -83,6 +89,4 @@ def test_a_run_killed_at_random_moments_resumes_to_the_same_weights(start):
     for name, weight in one["state_dict"].items():
         assert torch.equal(weight, other["state_dict"][name]), name
     for row, again in zip(records(unbroken), records(killed), strict=True):
-        # The sum of the losses of several ranks depends on the order of its terms in the last digit.
-        assert float(row.pop("train/loss")) == pytest.approx(float(again.pop("train/loss")), rel=start.tolerance)
         assert {key: (row[key], again[key]) for key in row if row[key] != again[key]} == {}
