@@ -31,6 +31,7 @@ class ExportResult(JsonResult):
 def main(config: ExportConfig) -> ExportResult:
     """Rebuild the model from its checkpoint, export it, prove it equal."""
     from seqclf.documents.terminal import console
+    from seqclf.models.network import as_network
     from seqclf.runs.export import write_bundle
     from seqclf.training.module import load_task
 
@@ -42,7 +43,7 @@ def main(config: ExportConfig) -> ExportResult:
     written = metrics if metrics.get("step") == task.trained_steps else {}
     if not written and (warning := _lost_decision(run, metrics)):
         console.print(warning, style="yellow", soft_wrap=True)
-    if "halting" not in written and hasattr(task.model, "at_thresholds"):
+    if "halting" not in written and as_network(task.model).halts:
         console.print(
             f"the bundle reads every sequence to its end: {run / 'metrics.json'}, which has the curve of tokens read, "
             "is missing or of another checkpoint; export the checkpoint that was scored, inside of its run folder",

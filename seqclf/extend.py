@@ -1,7 +1,7 @@
 """Names for authors of extensions; the modules behind them may move.
 
-- Encoders of a network: `SequenceEncoder`, a `State` for each state of its step form, and `sort_nodes` for trees. Types
-  of arguments, checked before training: `Count`, `NonNegative`, `Positive`, `Share`.
+- Networks: `SequenceNetwork`. Encoders of a network: `SequenceEncoder`, a `State` for each state of its step form, and
+  `sort_nodes` for trees. Types of arguments, checked before training: `Count`, `NonNegative`, `Positive`, `Share`.
 - Stages of a network in the walkthrough: `Stage` and its contents, `TokenVectors`, `TokenScores`, `TokenPairs`,
   `TreeLevels` and `RowVectors`. `Part` names channels, and `varying_channels` chooses those that are shown.
 - Losses: `RowLoss`.
@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from seqclf.documents.html import bar as bar
     from seqclf.errors import InputError as InputError
     from seqclf.models.encoder import SequenceEncoder as SequenceEncoder
+    from seqclf.models.network import SequenceNetwork as SequenceNetwork
     from seqclf.models.running_state import State as State
     from seqclf.models.tree_levels import sort_nodes as sort_nodes
     from seqclf.report.report import Report as Report
@@ -112,6 +113,7 @@ _NAMES = {
     "documents.html": "Bar Section Table bar",
     "errors": "InputError",
     "models.encoder": "SequenceEncoder",
+    "models.network": "SequenceNetwork",
     "models.running_state": "State",
     "models.tree_levels": "sort_nodes",
     "report.report": "Report",
@@ -161,6 +163,7 @@ __all__ = [
     "RunningTextEncoder",
     "Section",
     "SequenceEncoder",
+    "SequenceNetwork",
     "Share",
     "Stage",
     "State",

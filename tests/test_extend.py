@@ -14,7 +14,15 @@ from seqclf import extend
 
 ROOT = Path(__file__).parents[1]
 TREE = ast.parse(Path(extend.__file__).read_text(encoding="utf-8"))
-TRAINING = {"FiniteCheck", "RowLoss", "SequenceEncoder", "StructureSchedule", "sort_nodes", "write_bundle"}
+TRAINING = {
+    "FiniteCheck",
+    "RowLoss",
+    "SequenceEncoder",
+    "SequenceNetwork",
+    "StructureSchedule",
+    "sort_nodes",
+    "write_bundle",
+}
 HEAVY = {"torch", "lightning", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib"}
 
 

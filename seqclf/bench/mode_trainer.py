@@ -18,7 +18,7 @@ from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.evaluation.metrics import confusion_metrics
 from seqclf.models.encoder import reads_trees
 from seqclf.models.ensemble import build_classifier
-from seqclf.models.training_loss import training_loss
+from seqclf.models.network import as_network
 
 # Modes: layouts and paddings of the same batches that the benchmark compares.
 
@@ -96,8 +96,9 @@ class ModeTrainer:
         self.model = build_classifier(model, workload.fields, len(workload.classes)).to(settings.device)
         # state_dict() refers to the weights that training will change.
         self.initial_state = copy.deepcopy(self.model.state_dict())
-        # Fixed shapes, as compiled code for any shape would be no static graph.
-        self.forward: Any = torch.compile(self.model, dynamic=False) if mode.compiled else self.model
+        if mode.compiled:
+            # Fixed shapes, as compiled code for any shape would be no static graph.
+            self.model.compile(dynamic=False)
         self.reset()
 
     def reset(self) -> None:
@@ -122,7 +123,7 @@ class ModeTrainer:
     def loss(self, rows: np.ndarray) -> Tensor:
         """Return what training minimises on a batch."""
         with self._autocast():
-            return training_loss(self.forward, *self.collate(rows), nn.functional.cross_entropy).total
+            return as_network(self.model).training_loss(*self.collate(rows), nn.functional.cross_entropy).total
 
     def step(self, rows: np.ndarray) -> float:
         """Run one optimizer step, from collating the rows to new weights, and return its seconds."""
@@ -154,8 +155,8 @@ class ModeTrainer:
         for rows in self.workload.batches:
             fields, lengths, host_lengths, labels = self.collate(rows)
             with self._autocast():
-                # Not self.forward, which would be compiled again for eval mode.
-                logits = self.model(fields, lengths, host_lengths).float()
+                # Not the compiled call, which would be compiled again for eval mode.
+                logits = self.model.forward(fields, lengths, host_lengths).float()
             losses.append(float(nn.functional.cross_entropy(logits, labels)))
             cells = (labels * num_classes + logits.argmax(dim=-1)).cpu().numpy()
             confusion += np.bincount(cells, minlength=num_classes**2).reshape(num_classes, num_classes)

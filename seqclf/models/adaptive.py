@@ -100,6 +100,7 @@ class AdaptiveClassifier(SequenceClassifier):
     (torch.Size([2, 2, 3]), [[1, 5], [1, 2]])
     """
 
+    halts = True
     gain: Tensor
 
     def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: float, **arguments: Any):
@@ -170,7 +171,7 @@ class AdaptiveClassifier(SequenceClassifier):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `seqclf.models.training_loss`. The scores of training are those of the logits after the last token."""
+        """See `SequenceNetwork.training_loss`. The scores of training are those of the logits after the last token."""
         _, prefixes, scores = self.read(fields, lengths, host_lengths)
         inside = token_mask(lengths, scores.shape[1])
         costs = torch.zeros_like(scores)

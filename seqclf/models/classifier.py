@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from seqclf.data.field_spec import FieldSpec
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
-from seqclf.models.encoder import build_encoder, no_trees
+from seqclf.models.encoder import as_encoder, build_encoder, no_trees
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.pooling import Pooling
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(SequenceNetwork):
     """Classifies sequences of different lengths. The logits of a sequence depend on nothing but its tokens.
 
     `fields`: specs of the encoded fields (see `FieldEmbedding`). `encoder`: `_target_` dict of a `SequenceEncoder`. Its
@@ -70,11 +71,11 @@ class SequenceClassifier(nn.Module):
         self.encoder = build_encoder(
             encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "variational": variational}
         )
-        # Inputs beside the tokens that the encoder reads by name.
-        self.structure = tuple(getattr(self.encoder, "structure", ()))
+        reader = as_encoder(self.encoder)
+        self.structure = tuple(reader.structure)  # inputs beside the tokens that it reads by name
         if set(self.structure) - {field["name"] for field in fields}:
             raise no_trees({"encoder": encoder}, (field["name"] for field in fields))
-        self.pooling = Pooling(pooling, self.encoder.size, getattr(self.encoder, "backward_size", 0))
+        self.pooling = Pooling(pooling, reader.size, reader.backward_size)
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)
         self.embedding_dropout = TokenDropout(dropout, variational)
@@ -86,12 +87,7 @@ class SequenceClassifier(nn.Module):
         self.embedding.load_vectors(name, vectors)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
-        """Return logits (B, C).
-
-        `fields[name]`: (B, T) int64 or (B, T, D) float32. `lengths`: (B,) int64. `host_lengths`: the same as a NumPy
-        array, because packing needs lengths on the host and copying them back would wait for the device. None during
-        the export to ONNX.
-        """
+        """Return logits (B, C). See `SequenceNetwork.forward`."""
         embedded = self.embedding_dropout(self.embedding(fields))
         structure = {name: fields[name] for name in self.structure}
         outputs, output_lengths, _ = self.encoder(embedded, lengths, host_lengths, **structure)
@@ -103,5 +99,5 @@ class SequenceClassifier(nn.Module):
 
     def step_form(self) -> ChunkStep | None:
         """Return the network that reads chunk by chunk in the export, None if the encoder cannot."""
-        encoder = self.encoder.step_form() if hasattr(self.encoder, "step_form") else None
+        encoder = as_encoder(self.encoder).step_form()
         return None if encoder is None else ChunkStep(self, encoder)

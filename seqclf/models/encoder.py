@@ -14,6 +14,7 @@ from seqclf.config.targets import arguments_of, build, check_arguments, locate, 
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import PARENTS
 from seqclf.errors import InputError
+from seqclf.models.interface import completed
 
 
 class SequenceEncoder(nn.Module):
@@ -26,7 +27,8 @@ class SequenceEncoder(nn.Module):
     An encoder may shorten time. The outputs of a sequence must depend on nothing but its tokens. Whatever lies beyond a
     length is undefined, in the input (it may be NaN) as in the output.
 
-    Subclassing is a convenience: any `nn.Module` with `size` and this `forward` is an encoder.
+    Subclassing is a convenience: any `nn.Module` with `size` and this `forward` is an encoder, and may bring any of the
+    other attributes and methods.
 
     >>> import torch
     >>> class EverySecond(SequenceEncoder):
@@ -73,6 +75,15 @@ class SequenceEncoder(nn.Module):
         states at the length of each row. Chunk by chunk it must give the outputs of the whole sequence.
         """
         return None
+
+    def walkthrough_stages(self, recorded: Any, batch: Any, outputs: Any) -> Iterable[Any] | None:
+        """Return the stages (`Stage`) that `seqclf walkthrough` shows, None for one of the outputs alone."""
+        return None
+
+
+def as_encoder(module: Any) -> SequenceEncoder:
+    """Return a module as an encoder, with the defaults where it has nothing of its own."""
+    return completed(module, SequenceEncoder)
 
 
 def reads_trees(model: Mapping[str, Any]) -> bool:

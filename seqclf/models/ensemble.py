@@ -13,11 +13,12 @@ from torch import Tensor, nn
 from seqclf.config.targets import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
+from seqclf.models.network import SequenceNetwork, as_network
 from seqclf.models.options import refuse_members
-from seqclf.models.training_loss import Loss, TrainingLoss, training_loss
+from seqclf.models.training_loss import Loss, TrainingLoss
 
 
-class Ensemble(nn.Module):
+class Ensemble(SequenceNetwork):
     """Classifiers of one design with different initial weights, whose probabilities are averaged.
 
     After Lakshminarayanan et al. 2017. In training the logits stay separate, (members, B, C), so that each member
@@ -31,9 +32,9 @@ class Ensemble(nn.Module):
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Start the embedding of the field `name` from pretrained `vectors` (size, D) in every member."""
         for member in self.members:
-            member.load_vectors(name, vectors)  # type: ignore[operator]
+            as_network(member).load_vectors(name, vectors)
 
-    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray) -> Tensor:
+    def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
         return logits if self.training else vote(logits)
 
@@ -45,8 +46,9 @@ class Ensemble(nn.Module):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `seqclf.models.training_loss`. Members learn as if alone. The logits are those of the vote."""
-        parts = [training_loss(member, fields, lengths, host_lengths, labels, loss) for member in self.members]
+        """Let members learn as if alone. The logits are those of the vote."""
+        members = map(as_network, self.members)
+        parts = [member.training_loss(fields, lengths, host_lengths, labels, loss) for member in members]
         logits = vote(torch.stack([part.logits.detach() for part in parts]))
         return TrainingLoss(logits, loss(logits, labels), torch.stack([part.total for part in parts]).sum())
 
@@ -61,7 +63,7 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         raise InputError(
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )
-    if hasattr(networks[0], "at_thresholds"):
+    if as_network(networks[0]).halts:
         refuse_members(len(networks))
     return networks[0] if len(networks) == 1 else Ensemble(networks)
 

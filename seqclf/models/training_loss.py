@@ -1,12 +1,11 @@
-"""The loss that a network is trained by."""
+"""The loss that a network is trained by, and the costs of rows."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -43,22 +42,3 @@ def row_costs(loss: Loss, logits: Tensor, labels: Tensor) -> Tensor:
             f"model=adaptive needs the loss of each row, and {type(loss).__name__} gives none ({first_line(error)})",
             "add a method row_costs(logits, labels)",
         ) from None
-
-
-def training_loss(
-    network: Any,
-    fields: Mapping[str, Tensor],
-    lengths: Tensor,
-    host_lengths: np.ndarray | None,
-    labels: Tensor,
-    loss: Loss,
-) -> TrainingLoss:
-    """Run a network on a batch, and return its logits and loss.
-
-    A network may minimise more than the loss of its logits. It then has a method `training_loss` with these arguments.
-    """
-    if hasattr(network, "training_loss"):
-        return network.training_loss(fields, lengths, host_lengths, labels, loss)
-    logits = network(fields, lengths, host_lengths).float()
-    cost = loss(logits, labels)
-    return TrainingLoss(logits, cost, cost)

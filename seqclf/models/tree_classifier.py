@@ -42,7 +42,7 @@ class TreeClassifier(SequenceClassifier):
         labels: Tensor,
         loss: Loss,
     ) -> TrainingLoss:
-        """See `seqclf.models.training_loss`."""
+        """See `SequenceNetwork.training_loss`."""
         embedded = self.embedding_dropout(self.embedding(fields))
         roots, nodes = self.encoder.node_states(embedded, lengths, fields[PARENTS])
         logits = self.head(roots).float()

@@ -35,6 +35,7 @@ from seqclf.evaluation.results import (
     evaluate_split,
 )
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
+from seqclf.models.network import as_network
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
 from seqclf.report.verdict import halting_sentence, verdict_of
@@ -205,7 +206,7 @@ def evaluate_and_export(
 
 def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
     """Set the threshold at which a network halts, by its curve on validation. None for one that reads everything."""
-    if not hasattr(task.model, "at_thresholds"):
+    if not as_network(task.model).halts:
         return None
     curves = {}
     for split in dataset.splits:

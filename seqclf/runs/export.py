@@ -22,6 +22,7 @@ from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.models.network import as_network
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
 from seqclf.models.parity_grid import grid
 from seqclf.report.model_card import model_card
@@ -151,7 +152,7 @@ def _parity_cell(
         fields = {name: torch.from_numpy(values) for name, values in inputs.items() if name != "lengths"}
         arguments = fields, torch.from_numpy(inputs["lengths"]), inputs["lengths"]
         with torch.inference_mode():
-            margin = float(model.halting_margin(*arguments).min()) if hasattr(model, "halting_margin") else math.inf
+            margin = float(as_network(model).halting_margin(*arguments).min())
             logits = model(*arguments).numpy()
         if math.isnan(margin):  # which the comparison reports
             return inputs, logits
@@ -164,7 +165,7 @@ def _manifest_content(task: SequenceTask, run_metrics: Mapping[str, Any]) -> Jso
     dataset, model = task.hparams["dataset"], task.hparams["model"]
     inputs = {field["name"]: input_axes(field) for field in dataset["fields"]}
     halting = {}
-    if hasattr(task.model, "at_thresholds"):
+    if as_network(task.model).halts:
         # Without the metrics of its run it reads everything, and there is no curve for a budget.
         halting["halting"] = run_metrics.get("halting", {"threshold": None, "splits": {}})
     return {

@@ -13,7 +13,7 @@ from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from seqclf.config.targets import Config
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
-from seqclf.models.ensemble import Ensemble
+from seqclf.models.network import as_network
 from seqclf.runs.ranks import torchrun_ranks
 from seqclf.training.callbacks import AtomicCheckpointIO
 from seqclf.training.module import SequenceTask
@@ -29,15 +29,8 @@ def make_task(config: Config, dataset: Dataset) -> SequenceTask:
         config["monitor"],
         config["seed"],
     )
-    network = task.model.members[0] if isinstance(task.model, Ensemble) else task.model
     for name, vectors in dataset.vectors().items():
-        if not hasattr(network, "load_vectors"):
-            raise InputError(
-                f"data.fields.{name}.vectors",
-                f"{config['model']['_target_']} has no method load_vectors(name, vectors)",
-                "add one, or remove vectors",
-            )
-        task.model.load_vectors(name, vectors)
+        as_network(task.model).load_vectors(name, vectors)
     task.make_optimizer(steps=1)  # raises on impossible settings before anything is written
     return task
 

@@ -20,8 +20,8 @@ from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import MAIN_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.network import as_network
 from seqclf.models.structure.change_network import freeze_weights
-from seqclf.models.training_loss import training_loss
 from seqclf.system.state_validation import error_context
 from seqclf.training.checkpoint import (
     GRADIENTS,
@@ -150,8 +150,8 @@ class SequenceTask(pl.LightningModule):
         self.batch_shape = (len(batch.host_lengths), int(batch.host_lengths.max()))
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        logits, loss, total = training_loss(
-            self.model, batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
+        logits, loss, total = as_network(self.model).training_loss(
+            batch.fields, batch.lengths, batch.host_lengths, batch.labels, self.loss
         )
         self.step_loss = loss.detach()
         counts = bool(batch.weight)  # 0 for a rank without rows at this step

@@ -115,6 +115,7 @@ def _train(config: WalkthroughConfig, run: Path, written: set[str]) -> Path | No
 
 
 def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> WalkthroughResult:
+    from seqclf.models.network import as_network
     from seqclf.system import progress
     from seqclf.training.module import load_task
     from seqclf.walkthrough.console import show_walkthrough
@@ -130,7 +131,7 @@ def _show(config: WalkthroughConfig, checkpoint: Path, page: Path) -> Walkthroug
         reader = RowReader(task.hparams["dataset"])
     rows = _rows(config, reader)
     files = RunFiles.of(checkpoint, task.trained_steps)
-    if hasattr(task.model, "threshold"):
+    if as_network(task.model).halts:
         task.model.threshold = files.threshold  # the checkpoint was written before validation set it
     inspection = inspect_rows(task, rows, files.decision)
     error = files.bundle_error(rows.sequences, inspection.logits)

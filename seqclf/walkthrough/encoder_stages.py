@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from seqclf.models.conv_recurrent import ConvRecurrent, shortened
+from seqclf.models.encoder import as_encoder
 from seqclf.models.recurrent import Recurrent
 from seqclf.models.transformer import SelfAttention, Transformer, rotate
 from seqclf.models.tree_levels import sort_nodes
@@ -37,9 +38,9 @@ BACKWARD_TEXT = (
 @singledispatch
 def encoder_stages(encoder: nn.Module, recorded: Recording, batch: BatchView, outputs: Outputs) -> Iterator[Stage]:
     """Yield the stages of an encoder, of which `recorded` holds the calls and `outputs` the result."""
-    own = getattr(encoder, "walkthrough_stages", None)
-    if callable(own):
-        yield from own(recorded, batch, outputs)
+    own = as_encoder(encoder).walkthrough_stages(recorded, batch, outputs)
+    if own is not None:
+        yield from own
         return
     text = f"The outputs of the encoder, a {type(encoder).__name__}: a vector for each token."
     yield _outputs_stage("FieldEncoder outputs", text, recorded, batch, outputs)

@@ -19,7 +19,9 @@ from torch import nn
 from seqclf.models.adaptive import AdaptiveClassifier
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.conv_recurrent import ConvRecurrent
+from seqclf.models.encoder import as_encoder
 from seqclf.models.ensemble import Ensemble
+from seqclf.models.network import as_network
 from seqclf.models.pooling import Pooling, token_mask
 from seqclf.walkthrough.encoder_stages import encoder_stages
 from seqclf.walkthrough.recording import BatchView, Outputs, Recording, as_array, token_vectors
@@ -43,9 +45,7 @@ POOLING_TEXTS = {
 @singledispatch
 def network_stages(network: nn.Module, recorded: Recording, batch: BatchView) -> Iterator[Stage]:
     """Yield the stages of a network between its batch and its logits, in their order."""
-    own = getattr(network, "walkthrough_stages", None)
-    if callable(own):
-        yield from own(recorded, batch)
+    yield from as_network(network).walkthrough_stages(recorded, batch)
 
 
 @network_stages.register
@@ -102,7 +102,7 @@ def _halting(
 def outputs_of(encoder: Any, values: np.ndarray, lengths: np.ndarray) -> Outputs:
     """Return the outputs of an encoder with names for its directions."""
     size = values.shape[-1]
-    backward = getattr(encoder, "backward_size", 0)
+    backward = as_encoder(encoder).backward_size
     # The channels of convolutions come before those of the recurrence.
     first = size - encoder.recurrent.size if isinstance(encoder, ConvRecurrent) else 0
     middle = size - backward
@@ -156,7 +156,7 @@ def _pooling_stages(
         for part in outputs.parts
     ]
     how = "; ".join(f"{kind}: {POOLING_TEXTS[kind]}" for kind in pooling.kinds)
-    if "last" in pooling.kinds and getattr(pooling, "forward_size", size) < size:
+    if "last" in pooling.kinds and pooling.forward_size < size:
         how += ". The backward direction ends at the first token, so its part comes from there"
     text = f"One vector for each row, whatever its length ({how}). The axis of the tokens is gone."
     if of_one_token:

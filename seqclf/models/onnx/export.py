@@ -23,6 +23,7 @@ from torch.export import Dim
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
 from seqclf.models.chunk_step import STATE_INPUT, STATE_OUTPUT, ChunkStep
+from seqclf.models.network import as_network
 from seqclf.models.onnx.canonical import make_canonical, sort_carried_values
 from seqclf.models.onnx.layers import OPSET, is_stack, use_operators
 from seqclf.models.onnx.obstacles import WRAPPER, explain_failure, explain_fixed_axis
@@ -119,12 +120,10 @@ def export_step(classifier: nn.Module, fields: Sequence[FieldSpec], path: Path) 
     the step names in `more_inputs`. Outputs: `logits` (batch, classes) after the chunk, what the step names in
     `more_outputs`, and `next/<name>` for each state.
     """
-    if not hasattr(classifier, "step_form"):
-        return None
     lengths = np.array([EXAMPLE_TIME, EXAMPLE_TIME - 1])
     inputs = example_inputs(fields, lengths, EXAMPLE_TIME, np.random.default_rng(0))
     tensors = {name: torch.from_numpy(values) for name, values in inputs.items()}
-    step = _copy(classifier, tensors, "model").cpu().float().eval().step_form()
+    step = as_network(_copy(classifier, tensors, "model").cpu().float().eval()).step_form()
     if step is None:
         return None
     states = [torch.full((EXAMPLE_BATCH, *state.shape), state.initial) for state in step.states]
