@@ -34,6 +34,9 @@ class Ensemble(SequenceNetwork):
         for member in self.members:
             as_network(member).load_vectors(name, vectors)
 
+    def independent_parts(self) -> list[nn.Module]:
+        return list(self.members)
+
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         logits = torch.stack([member(fields, lengths, host_lengths) for member in self.members])
         return logits if self.training else vote(logits)

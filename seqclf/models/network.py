@@ -71,6 +71,10 @@ class SequenceNetwork(nn.Module):
         problem = f"{network} has no method load_vectors(name, vectors)"
         raise InputError(f"data.fields.{name}.vectors", problem, "add one, or remove vectors")
 
+    def independent_parts(self) -> list[nn.Module]:
+        """Return the networks inside that learn each as if alone: this one, or the members of an ensemble."""
+        return [self]
+
     def at_thresholds(
         self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray, thresholds: Tensor
     ) -> tuple[Tensor, Tensor]:

@@ -23,7 +23,7 @@ from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.config.targets import is_foreign, targets
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError, first_line
-from seqclf.models.ensemble import Ensemble
+from seqclf.models.network import as_network
 from seqclf.models.onnx.export import example_inputs, export_onnx
 from seqclf.models.parity_grid import TOLERANCE, grid, logit_error
 from seqclf.training.missing_weights import REMEDY as MISSING_REMEDY
@@ -226,7 +226,7 @@ def check_foreign_network(task: SequenceTask, export: bool, shortest: int = 1) -
     foreign = _foreign_targets(hyper["model"], "model")
     if not foreign:
         return []
-    network = task.model.members[0] if isinstance(task.model, Ensemble) else task.model
+    network = as_network(task.model).independent_parts()[0]
     fields = hyper["dataset"]["fields"]
     # First, because it runs the network as training will: an error in its code is no failure of the export.
     check_logits(network, fields, len(task.classes), foreign[0], shortest)

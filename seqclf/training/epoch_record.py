@@ -151,7 +151,8 @@ class Validation(NamedTuple):
         assert result.confusion is not None, "validation counts a confusion matrix"
         metrics = confusion_metrics(result.confusion, classes)
         alarms = find_alarms(metrics, classes, positive)
-        recall = None if positive is None else metrics.recall_by_class[positive]
+        place = None if positive is None else classes.index(positive)
+        recall = None if place is None or not result.support[place] else float(result.recall_by_class[place])
         return cls(named_scores("validation", result), alarms[0].text if alarms else None, recall)
 
 

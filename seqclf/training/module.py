@@ -19,7 +19,7 @@ from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import MAIN_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.models.ensemble import Ensemble, build_classifier
+from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
@@ -208,10 +208,11 @@ class SequenceTask(pl.LightningModule):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         limit = 0.0 if gradient_clip_algorithm == "value" else gradient_clip_val or 0.0  # of the norm
-        if limit and isinstance(self.model, Ensemble):
-            # Members learn as they would alone: a large gradient of one must not shrink the steps of the others.
-            for member in self.model.members:
-                clip_norm(member.parameters(), limit)
+        parts = as_network(self.model).independent_parts()
+        if limit and len(parts) > 1:
+            # A large gradient of one must not shrink the steps of the others.
+            for part in parts:
+                clip_norm(part.parameters(), limit)
         elif limit and self._clips_plain_weights(limit):
             clip_norm((weight for group in optimizer.param_groups for weight in group["params"]), limit)
         else:
