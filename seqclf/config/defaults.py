@@ -23,9 +23,9 @@ def default_settings(name: str) -> Any:
     ('recall', 'lstm')
     """
     train = _read("train")
-    choices = {
-        group: choice for entry in train["defaults"] if isinstance(entry, dict) for group, choice in entry.items()
-    }
+    choices: dict[str, Any] = {}
+    for entry in train["defaults"]:
+        choices |= entry if isinstance(entry, dict) else {}  # `_self_` is a text
     return copy.deepcopy(_read(f"{name}/{choices[name]}") if name in choices else train[name])
 
 
