@@ -22,6 +22,7 @@ from seqclf.batching.resume_settings import MAX_TOKENS, PLAN_KEYS, RANKS, check_
 from seqclf.batching.sampler import FixedSampler, PlanSampler, TrainingLoader
 from seqclf.batching.steps import Limits
 from seqclf.batching.token_budget import AUTO, search_budget, unlimited_budget
+from seqclf.config.defaults import default_settings
 from seqclf.config.options import parse_options
 from seqclf.data.storage.store import Split, release_pages, size_in_bytes
 from seqclf.documents.terminal import console
@@ -119,12 +120,8 @@ class SequenceDataModule(pl.LightningDataModule):
         super().__init__()
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
-        if seed is None or not BatchingOptions.model_fields.keys() <= batching.keys():
-            from seqclf.config.composition import train_defaults  # loads Hydra
-
-            default = train_defaults()
-            seed = default["seed"] if seed is None else seed
-            batching = {**default["batching"], **batching}
+        seed = default_settings("seed") if seed is None else seed
+        batching = {**default_settings("batching"), **batching}
         settings = parse_options(BatchingOptions, batching, "batching").model_dump()
         self.splits = splits
         self.seed: int = seed

@@ -63,14 +63,14 @@ def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., 
     from seqclf.bench.tables import show_workload
     from seqclf.config.user_keys import written_keys
     from seqclf.documents.terminal import console
-    from seqclf.models.encoder import check_fields
+    from seqclf.runs.tree_fields import check_tree_fields
 
     plain = config.model_dump()
     settings = build_settings(plain, written_keys())
     for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
     dataset = None if config.data is None else config.data.name
-    check = partial(check_fields, settings.model, dataset=dataset)
+    check = partial(check_tree_fields, settings.model, dataset=dataset)
     workloads = make_workloads(plain, {"model": settings.model}, check)
     result = run_benchmark(plain, settings, (by_model["model"] for by_model in workloads), show_workload)
     return result, write_page, write_picture

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -99,17 +98,3 @@ def version_base() -> Iterator[None]:
             yield
         finally:
             state.version_base = before
-
-
-def train_defaults() -> Config:
-    """Return the settings of a training by default, as conf/ has them: plain values, a new copy at each call.
-
-    >>> train_defaults()["monitor"]
-    'recall'
-    """
-    return copy.deepcopy(_train_defaults())
-
-
-@cache
-def _train_defaults() -> Config:
-    return compose_config("train").plain()

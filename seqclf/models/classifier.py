@@ -10,9 +10,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.data.field_spec import FieldSpec
+from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
-from seqclf.models.encoder import as_encoder, build_encoder, no_trees
+from seqclf.models.encoder import as_encoder, build_encoder
 from seqclf.models.network import SequenceNetwork
 from seqclf.models.pooling import Pooling
 
@@ -74,7 +75,11 @@ class SequenceClassifier(SequenceNetwork):
         reader = as_encoder(self.encoder)
         self.structure = tuple(reader.structure)  # inputs beside the tokens that it reads by name
         if set(self.structure) - {field["name"] for field in fields}:
-            raise no_trees({"encoder": encoder}, (field["name"] for field in fields))
+            raise InputError(
+                f"model.encoder._target_={encoder['_target_']}",
+                f"reads trees, and the data has none (fields: {', '.join(field['name'] for field in fields)})",
+                "set the kind of a field to tree, or choose another model",
+            )
         self.pooling = Pooling(pooling, reader.size, reader.backward_size)
         # A maximum grows with the number of tokens; after the norm the head sees one scale.
         self.norm = nn.LayerNorm(self.pooling.size)

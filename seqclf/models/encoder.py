@@ -6,12 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import yaml
 from torch import Tensor, nn
 
-from seqclf.config.documentation import CONF
 from seqclf.config.targets import arguments_of, build, check_arguments, locate, locate_subclass
-from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.field_spec import PARENTS
 from seqclf.errors import InputError
 from seqclf.models.interface import completed
@@ -94,50 +91,6 @@ def reads_trees(model: Mapping[str, Any]) -> bool:
     """
     target = model.get("encoder", {}).get("_target_")
     return target is not None and PARENTS in getattr(locate(target, "model.encoder._target_"), "structure", ())
-
-
-def check_fields(
-    model: Mapping[str, Any], encoders: Mapping[str, FieldEncoder | type[FieldEncoder]], dataset: str | None = None
-) -> None:
-    """Raise InputError if a model reads trees and no field is one.
-
-    `encoders`: of the data, by field, or their classes. `dataset`: the name of the data.
-    """
-    if reads_trees(model) and all(encoder.tags is None for encoder in encoders.values()):
-        columns = [encoder.field.columns[0] for encoder in encoders.values() if isinstance(encoder, FieldEncoder)]
-        raise no_trees(model, encoders, columns[0] if len(columns) == 1 else "COLUMN", dataset)
-
-
-def no_trees(
-    model: Mapping[str, Any], fields: Iterable[str], column: str = "COLUMN", dataset: str | None = None
-) -> InputError:
-    """Return the error of a model that reads trees, on data with other fields.
-
-    `column`: that may hold trees. `dataset`: the name of the data. A choice of the same name with `_trees` at its end
-    has the same rows as trees.
-    """
-    as_trees = f"{dataset}_trees"
-    remedy = (
-        f"data={as_trees}" if (CONF / "data" / f"{as_trees}.yaml").is_file() else f"'data.fields={{{column}: tree}}'"
-    )
-    return InputError(
-        _as_written(model),
-        f"reads trees, and the data has none (fields: {', '.join(fields)})",
-        f"set {remedy} or choose another model, such as model=lstm",
-    )
-
-
-def _as_written(model: Mapping[str, Any]) -> str:
-    """Return the choice of conf/model with the encoder of a model, as an argument, or "model" where none has it.
-
-    >>> _as_written({"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}})
-    'model=tree_lstm'
-    """
-    for path in sorted((CONF / "model").glob("*.yaml")):
-        choice = yaml.safe_load(path.read_text(encoding="utf-8"))
-        if choice.get("encoder", {}).get("_target_") == model["encoder"]["_target_"]:
-            return f"model={path.stem}"
-    return "model"
 
 
 def build_encoder(

@@ -73,11 +73,11 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     with progress.stage("loading PyTorch"):
         if is_first_rank() and not config.debug.ends_early:
             import_early(config.logger.name)
-        from seqclf.models.encoder import check_fields
+        from seqclf.runs.tree_fields import check_tree_fields
         from seqclf.training.check_targets import resolve_targets
 
         config = resolve_targets(config, written)
-    dataset = prepare(config.data, partial(check_fields, config.model, dataset=config.data.name))
+    dataset = prepare(config.data, partial(check_tree_fields, config.model, dataset=config.data.name))
     show_dataset(dataset, config.data.fields)
     data_warnings = []
     if is_first_rank():  # which alone reports them

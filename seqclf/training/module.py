@@ -14,6 +14,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from seqclf.batching.datamodule import Batch
+from seqclf.config.defaults import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
@@ -85,8 +86,8 @@ class SequenceTask(pl.LightningModule):
         model, loss, optimizer = (
             _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
         )
-        monitor = _default("monitor") if monitor is None else monitor
-        seed = _default("seed") if seed is None else seed
+        monitor = default_settings("monitor") if monitor is None else monitor
+        seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
@@ -345,19 +346,13 @@ class SequenceTask(pl.LightningModule):
 def _with_defaults(name: str, settings: Config | None) -> Config:
     """Return the settings of a group of conf/ with the defaults for those that are missing."""
     if settings is None:
-        return _default(name)
+        return default_settings(name)
     if not isinstance(settings, Mapping):
         raise InputError(
             f"{name}={settings!r}",
             f'must be a mapping of settings, such as load_config(["{name}={settings}"])["{name}"]',
         )
-    return dict(settings) if "_target_" in settings else {**_default(name), **settings}
-
-
-def _default(name: str) -> Any:
-    from seqclf.config.composition import train_defaults  # loads Hydra, which a checkpoint does not need
-
-    return train_defaults()[name]
+    return dict(settings) if "_target_" in settings else {**default_settings(name), **settings}
 
 
 def named_scores(split: str, result: EpochScores) -> dict[str, float]:

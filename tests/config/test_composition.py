@@ -7,7 +7,7 @@ from hydra import compose, initialize_config_dir, version
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from seqclf.config.composition import CONF, compose_config, train_defaults
+from seqclf.config.composition import CONF, compose_config
 from seqclf.config.hydra_command import check_config, user_error
 from seqclf.config.override_checks import TypedArguments
 from seqclf.config.user_keys import keys_written_in
@@ -72,9 +72,3 @@ def test_a_wrong_override_is_named_as_on_the_command_line(override, expected):
         check_config("train", OPTIONS, composition.plain(), composition.overrides, composition.choices)
     typed = TypedArguments("train", [override], OPTIONS)
     assert str(user_error(raised.value, typed)).startswith(expected)
-
-
-def test_defaults_are_those_of_conf_and_a_new_copy_each_time():
-    first = train_defaults()
-    first["model"]["hidden_size"] = 1
-    assert train_defaults() == {**compose_config("train").plain()}

@@ -1,7 +1,6 @@
 """An encoder is a `_target_`, inside this package or outside of it, and gets its arguments by name."""
 
 import re
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -9,11 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from seqclf.data.encoding.registry import encoder_class, make_encoder
-from seqclf.data.schema.schema import Field
 from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
-from seqclf.models.encoder import SequenceEncoder, check_fields
+from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.export import export_onnx, replace_modules
 from seqclf.models.recurrent import Recurrent
 
@@ -165,11 +162,3 @@ class Striding(nn.Module):
 def test_an_encoder_that_shortens_time_much_is_exported(tmp_path):
     export_onnx(classifier(Striding), FIELDS, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").stat().st_size > 1000
-
-
-def test_the_check_of_trees_knows_the_kind_of_declared_fields_and_of_built_encoders():
-    model = {"encoder": {"_target_": "seqclf.models.tree_lstm.TreeLSTM"}}
-    for kind, is_tree in (("tree", True), ("category", False)):
-        for encoder in (encoder_class(kind), make_encoder(Field("x", kind, ("x",)))):
-            with nullcontext() if is_tree else pytest.raises(InputError, match=r"^model=tree_lstm: reads trees"):
-                check_fields(model, {"x": encoder})

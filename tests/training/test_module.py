@@ -235,12 +235,13 @@ def test_a_checkpoint_rebuilds_the_task(task, fit, batches, tmp_path, model):
     assert np.array_equal(labels, loaded_labels) and np.array_equal(expected, loaded_logits)
 
 
-def test_a_checkpoint_loads_without_hydra(task, fit, tmp_path):
+def test_a_checkpoint_loads_and_defaults_are_found_without_hydra(task, fit, tmp_path):
     path = tmp_path / "task.ckpt"
     fit(task(), max_epochs=1).save_checkpoint(path)
     script = (
-        "import sys; from seqclf.training.module import load_task; "
-        f"load_task({str(path)!r}); assert 'hydra' not in sys.modules"
+        f"import sys, seqclf; task = seqclf.load_task({str(path)!r}); "
+        "seqclf.SequenceTask(task.hparams['dataset']); seqclf.SequenceDataModule({}); "
+        "assert not {'hydra', 'omegaconf'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
 
