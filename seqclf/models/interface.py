@@ -33,8 +33,13 @@ class _Completed:
         self._interface = interface
 
     def __getattr__(self, name: str) -> Any:
+        default = getattr(self._interface, name, None)
         try:
-            return getattr(self._part, name)
+            own = getattr(self._part, name)
         except AttributeError:
-            default = getattr(self._interface, name)
-        return MethodType(default, self._part) if inspect.isfunction(default) else default
+            own = getattr(self._interface, name)
+        else:
+            # A wrapper, such as `torch.compile` returns, hands on what it wraps. The default would bypass the wrapper.
+            if getattr(own, "__func__", None) is not default:
+                return own
+        return MethodType(default, self._part) if inspect.isfunction(default) else own

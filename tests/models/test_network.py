@@ -79,3 +79,23 @@ def test_a_module_of_a_user_stays_what_it_is():
 def test_an_encoder_without_the_base_class_reads_in_one_direction_and_has_no_step():
     encoder = as_encoder(nn.Identity())
     assert (encoder.backward_size, encoder.structure, encoder.step_form()) == (0, (), None)
+
+
+def test_the_default_loss_of_a_compiled_network_runs_what_is_compiled():
+    class Based(SequenceNetwork):
+        def __init__(self):
+            super().__init__()
+            self.scores = nn.Embedding(9, 2)
+
+        forward = Plain.forward
+
+    graphs = []
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    network = Based()
+    compiled = torch.compile(network, backend=backend)
+    result = as_network(compiled).training_loss(*BATCH, LABELS, nn.CrossEntropyLoss())
+    assert graphs and torch.allclose(result.logits, network(*BATCH))
