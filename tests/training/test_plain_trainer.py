@@ -8,7 +8,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from support.run_records import RecordingLogger
 
 from seqclf.batching.datamodule import SequenceDataModule
-from seqclf.config.composition import train_defaults
+from seqclf.config.composition import compose_config
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import softmax
 from seqclf.evaluation.metrics import classification_metrics
@@ -160,7 +160,7 @@ def test_loggers_get_every_score_once(task, trainer, data, stage):
 
 
 def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
-    default = train_defaults()
+    default = compose_config("train").plain()
     module = SequenceTask(DATASET)
     data = SequenceDataModule(splits, max_tokens=64)
     assert {**module.hparams} == {
