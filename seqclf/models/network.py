@@ -26,7 +26,8 @@ class SequenceNetwork(nn.Module):
     >>> class Mean(SequenceNetwork):
     ...     def __init__(self, fields, num_classes):
     ...         super().__init__()
-    ...         self.scores = nn.Embedding(fields[0]["size"], num_classes)
+    ...         (field,) = fields
+    ...         self.scores = nn.Embedding(field["size"], num_classes)
     ...
     ...     def forward(self, fields, lengths, host_lengths):
     ...         (tokens,) = fields.values()
