@@ -33,13 +33,12 @@ class _Completed:
         self._interface = interface
 
     def __getattr__(self, name: str) -> Any:
-        default = getattr(self._interface, name, None)
         try:
             own = getattr(self._part, name)
         except AttributeError:
             own = getattr(self._interface, name)
-        else:
-            # A wrapper, such as `torch.compile` returns, hands on what it wraps. The default would bypass the wrapper.
-            if getattr(own, "__func__", None) is not default:
-                return own
-        return MethodType(default, self._part) if inspect.isfunction(default) else own
+        # A wrapper, such as `torch.compile` returns, hands on the methods of the module inside. A default among them is
+        # bound to the wrapper instead, which it would bypass.
+        function = getattr(own, "__func__", own)
+        is_default = inspect.isfunction(function) and function is getattr(self._interface, name, None)
+        return MethodType(function, self._part) if is_default else own

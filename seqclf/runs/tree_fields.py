@@ -18,8 +18,8 @@ def check_tree_fields(
 ) -> None:
     """Raise InputError if a model reads trees and no field is one.
 
-    `model`: its config. `encoders`: of the data, by field, or their classes. `dataset`: the name of the data. A choice
-    of conf/data of the same name with `_trees` at its end has the same rows as trees.
+    `model`: the config of the model. `encoders`: the encoders of the data by field, or their classes. `dataset`: the
+    name of the data. A choice of conf/data of the same name with `_trees` at its end has the same rows as trees.
     """
     if not reads_trees(model) or any(encoder.tags is not None for encoder in encoders.values()):
         return

@@ -54,7 +54,7 @@ def start(shell, request):
 
 
 def finished(process):
-    output, _ = process.communicate(timeout=600)
+    output, _ = process.communicate(timeout=150 + 20 * KILLS)
     assert process.returncode == 0, output
 
 
