@@ -53,8 +53,8 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # some functions in C have no signature
         return Arguments(function.__qualname__, [], [], takes_any=True)
-    if getattr(getattr(function, "__init__", None), "__qualname__", "") == "Module.__init__":
-        # Inherited from torch.nn.Module, which has a signature for any arguments but takes none.
+    if _constructor_owner(function) == "torch.nn.modules.module.Module":
+        # A signature for any arguments, but it takes none.
         return Arguments(function.__qualname__, [], [], takes_any=False)
     named = [parameter for parameter in parameters if parameter.kind in NAMED]
     return Arguments(
@@ -63,6 +63,15 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
         required=[parameter.name for parameter in named if parameter.default is parameter.empty],
         takes_any=any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters),
     )
+
+
+def _constructor_owner(function: Callable[..., Any]) -> str:
+    """Return the dotted path of the class whose `__init__` a class inherits, an empty text for a function.
+
+    Not read from `__init__` itself, which torch.compile may have replaced by a wrapper.
+    """
+    owners = (owner for owner in getattr(function, "__mro__", ()) if "__init__" in vars(owner))
+    return next((f"{owner.__module__}.{owner.__qualname__}" for owner in owners), "")
 
 
 def check_arguments(
