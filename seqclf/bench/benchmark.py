@@ -18,8 +18,9 @@ from seqclf.config.targets import Config, arguments_of, locate
 from seqclf.data.prepare import DataOptions, FieldCheck, accept_fields, prepare
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import build_encoder, reads_trees
-from seqclf.models.pooling import POOLINGS, Pooling
-from seqclf.models.recurrent import CELLS, LAYOUTS
+from seqclf.models.options import POOLINGS
+from seqclf.models.pooling import Pooling
+from seqclf.models.recurrent import CELLS
 from seqclf.system import progress
 from seqclf.system.json_result import JsonObject
 
@@ -73,7 +74,7 @@ def _recurrent_structures(model: Config, size: int) -> Iterator[Structure]:
     both = model["bidirectional"] and size % 2 == 0  # each direction has half of the size
     directions = (False, True) if both else (False,)
     for cell, layers, bidirectional, pooling, layout in itertools.product(
-        CELLS, (1, 2, 3), directions, POOLINGS, LAYOUTS[1:]
+        CELLS, (1, 2, 3), directions, POOLINGS, ("padded", "packed")
     ):
         arguments = {
             "cell": cell,

@@ -1,8 +1,8 @@
 """Typed options: the base of every config model, and the types that several of them share.
 
 A model lies next to the code that reads it (`data/options.py`, `batching/options.py`, …). No field has a default value:
-conf/ is the only home of defaults. Validation is strict: `true` is no number, "3" is no whole number, and a key that
-no model knows is refused.
+conf/ is the home of their defaults. Arguments of networks and losses are declared on their constructors, by the types
+below too. Validation is strict: `true` is no number, "3" is no whole number, and a key that no model knows is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
 
 from seqclf.config.override_text import label_text
 from seqclf.config.suggestions import must_be_one_of
@@ -100,6 +100,7 @@ def at_least_or_minus_one(value: int) -> int:
 Text = Annotated[str, BeforeValidator(read_text)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(read_texts)]
 FullText = Annotated[Text, AfterValidator(require_text)]
+Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Field(ge=1)]
 ZeroOrMore = Annotated[int, Field(ge=0)]
 Limit = Annotated[int, AfterValidator(at_least_or_minus_one)]

@@ -20,6 +20,8 @@ from seqclf.errors import InputError
 
 # Arguments of constructors, compared with the keys of a `_target_` dict before anything is built.
 
+Config = dict[str, Any]  # a group of a config as plain values: settings, or a `_target_` with its arguments
+
 NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -65,6 +67,17 @@ def arguments_of(function: Callable[..., Any]) -> Arguments:
     )
 
 
+def defaults_of(function: Callable[..., Any]) -> Config:
+    """Return the arguments of a function or class with the values that they have by default, as YAML would hold them.
+
+    >>> defaults_of(did_you_mean)
+    {'ignoring': ''}
+    """
+    parameters = inspect.signature(function).parameters.values()
+    given = {part.name: part.default for part in parameters if part.kind in NAMED and part.default is not part.empty}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+
 def _constructor_owner(function: Callable[..., Any]) -> str:
     """Return the dotted path of the class whose `__init__` a class inherits, an empty text for a function.
 
@@ -107,14 +120,15 @@ def drop_unused(
     key: str,
     settings: Mapping[str, Any],
     taken: Arguments,
-    written: Collection[str],
+    written: Collection[str] | None,
     ignored: Collection[str] = ("_target_",),
 ) -> dict[str, Any]:
     """Return `settings` without the keys that are neither taken nor written by the user.
 
     A `_target_` that is set over a config of this package leaves the keys of the class that the config was made for.
     A class that takes any argument gets only those that it names, or that the user wrote. `key`: of the settings in the
-    config. `written`: dotted keys, see `config.user_keys`. `ignored`: names that are no arguments, which stay.
+    config. `written`: dotted keys, see `config.user_keys`, None for all. `ignored`: names that are no arguments, which
+    stay.
 
     >>> taken = Arguments("Net", names=["kernel"], required=["kernel"], takes_any=False)
     >>> drop_unused("model", {"kernel": 5, "cell": "lstm", "layers": 2}, taken, {"model.kernel", "model.layers"})
@@ -123,7 +137,7 @@ def drop_unused(
     return {
         name: value
         for name, value in settings.items()
-        if name in ignored or name in taken.names or f"{key}.{name}" in written
+        if name in ignored or name in taken.names or written is None or f"{key}.{name}" in written
     }
 
 
@@ -143,7 +157,6 @@ def require_finite(key: str, arguments: Mapping[str, Any]) -> None:
                 raise InputError(f"{key}.{name}={value}", "must be a finite number")
 
 
-Config = dict[str, Any]  # a group of a config as plain values: settings, or a `_target_` with its arguments
 Trust = bool | Iterable[str]  # packages, or True for any
 
 # What a constructor raises for arguments it cannot use. A bug in it may raise the same, but then the line names it.

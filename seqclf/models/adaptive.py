@@ -13,10 +13,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.pooling import token_mask
 from seqclf.models.running_state import State
 from seqclf.models.training_loss import Loss, TrainingLoss, row_costs
@@ -81,17 +84,7 @@ class AdaptiveClassifier(SequenceClassifier):
     ...     num_classes=3,
     ...     earliness=0.1,
     ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
-    ...     cell="gru",
-    ...     embedding_size=4,
-    ...     hidden_size=8,
-    ...     layers=1,
     ...     bidirectional=False,
-    ...     pooling="max",
-    ...     layout="auto",
-    ...     dropout=0.1,
-    ...     variational=False,
-    ...     token_dropout=0.1,
-    ...     number_noise=0.0,
     ... )
     >>> lengths = np.array([5, 2])
     >>> batch = {"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths
@@ -103,7 +96,10 @@ class AdaptiveClassifier(SequenceClassifier):
     halts = True
     gain: Tensor
 
-    def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: float, **arguments: Any):
+    @checks_values("model")
+    def __init__(
+        self, fields: Sequence[FieldSpec], num_classes: int, *, earliness: NonNegative = 0.1, **arguments: Any
+    ):
         if taken := sorted({field["name"] for field in fields} & OWN_NAMES):
             renamed = f"data.fields={{{taken[0]}_value: {{kind: KIND, column: {taken[0]}}}, …}}"
             raise InputError(f"data.fields.{taken[0]}", "is a name of model=adaptive", f"rename it: {renamed}")
@@ -112,14 +108,17 @@ class AdaptiveClassifier(SequenceClassifier):
         self.threshold = math.inf
         # Running mean of what reading removes from the loss. Part of the checkpoint, as the next step depends on it.
         self.register_buffer("gain", torch.zeros(()))
-        if super().step_form() is None:
-            raise InputError(
-                "model",
-                "an adaptive model reads each sequence once, from its start",
-                "set model.bidirectional=false, and an encoder that can read chunk by chunk, such as "
-                "seqclf.models.recurrent.Recurrent",
-            )
         self.halting = HaltingHead(self.encoder.size)
+
+    @classmethod
+    def check_encoder(cls, encoder: SequenceEncoder) -> None:
+        """Raise InputError for an encoder that reads a sequence from its end too, or only as a whole."""
+        if encoder.step_form() is None:
+            problem = "an adaptive model reads each sequence once, from its start"
+            if encoder.backward_size:
+                raise InputError("model.bidirectional=true", problem, "set model.bidirectional=false")
+            remedy = "set an encoder that can read chunk by chunk, such as seqclf.models.recurrent.Recurrent"
+            raise InputError("model", problem, remedy)
 
     def forward(self, fields: Mapping[str, Tensor], lengths: Tensor, host_lengths: np.ndarray | None) -> Tensor:
         """Return the logits (B, C) at the tokens where the sequences halt. See `SequenceClassifier.forward`."""

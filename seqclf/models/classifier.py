@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 import numpy as np
 from torch import Tensor, nn
 
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count, Flag, NonNegative
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
 from seqclf.models.embedding import FieldEmbedding, TokenDropout
-from seqclf.models.encoder import as_encoder, build_encoder
+from seqclf.models.encoder import SequenceEncoder, as_encoder, build_encoder
 from seqclf.models.network import SequenceNetwork
+from seqclf.models.options import DropoutShare, PoolingNames
 from seqclf.models.pooling import Pooling
 
 
@@ -32,16 +35,8 @@ class SequenceClassifier(SequenceNetwork):
     ...     num_classes=3,
     ...     encoder={"_target_": "seqclf.models.recurrent.Recurrent"},
     ...     cell="gru",
-    ...     embedding_size=4,
     ...     hidden_size=8,
-    ...     layers=1,
-    ...     bidirectional=True,
-    ...     pooling="max",
-    ...     layout="auto",
     ...     dropout=0.1,
-    ...     variational=False,
-    ...     token_dropout=0.1,
-    ...     number_noise=0.0,
     ... )
     >>> lengths = np.array([5, 2])
     >>> model({"word": torch.randint(1, 50, (2, 5))}, torch.from_numpy(lengths), lengths).shape
@@ -51,18 +46,19 @@ class SequenceClassifier(SequenceNetwork):
     # Arguments of this class that a subclass sets itself, so that no key of a config can.
     fixed_arguments: ClassVar[Mapping[str, Any]] = MappingProxyType({})
 
+    @checks_values("model")
     def __init__(
         self,
         fields: Sequence[FieldSpec],
         num_classes: int,
         *,
         encoder: Mapping[str, Any],
-        embedding_size: int,
-        pooling: str,
-        dropout: float,
-        variational: bool,
-        token_dropout: float,
-        number_noise: float,
+        embedding_size: Count = 64,
+        pooling: PoolingNames = "max",
+        dropout: DropoutShare = 0.25,
+        variational: Flag = False,
+        token_dropout: DropoutShare = 0.1,
+        number_noise: NonNegative = 0.3,
         **encoder_arguments: Any,
     ):
         super().__init__()
@@ -73,6 +69,7 @@ class SequenceClassifier(SequenceNetwork):
             encoder, self.embedding.size, encoder_arguments, {"dropout": dropout, "variational": variational}
         )
         reader = as_encoder(self.encoder)
+        self.check_encoder(reader)
         self.structure = tuple(reader.structure)  # inputs beside the tokens that it reads by name
         if set(self.structure) - {field["name"] for field in fields}:
             raise InputError(
@@ -86,6 +83,10 @@ class SequenceClassifier(SequenceNetwork):
         self.embedding_dropout = TokenDropout(dropout, variational)
         self.dropout = nn.Dropout(dropout)
         self.output = nn.Linear(self.pooling.size, num_classes)
+
+    @classmethod
+    def check_encoder(cls, encoder: SequenceEncoder) -> None:
+        """Raise InputError, which names the key, for an encoder that this class has no use for. All are of use here."""
 
     def load_vectors(self, name: str, vectors: np.ndarray) -> None:
         """Start the embedding of the field `name` from pretrained `vectors` (size, D)."""

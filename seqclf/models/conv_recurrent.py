@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
+from pydantic import AfterValidator, Field
 from torch import Tensor, nn
 
-from seqclf.errors import InputError
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count, Flag, ZeroOrMore
+from seqclf.errors import InputError, RefusedValueError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.options import CellName, DropoutShare, Layout
 from seqclf.models.pooling import token_mask
 from seqclf.models.recurrent import Recurrent
 
 Lengths = TypeVar("Lengths", Tensor, np.ndarray)
+
+
+def require_odd(value: int) -> int:
+    """Refuse an even number of tokens."""
+    if value % 2 == 0:
+        raise RefusedValueError("must be an odd number, of a token and as many on either side")
+    return value
+
+
+Kernel = Annotated[Count, AfterValidator(require_odd)]
+Strides = Annotated[tuple[Count, ...], Field(min_length=1)]
 
 
 def shortened(lengths: Lengths, stride: int) -> Lengths:
@@ -59,33 +73,35 @@ class ConvRecurrent(SequenceEncoder):
     Outputs are those of the last convolution beside those of the recurrence, so that a pooling sees an event itself and
     not only what the recurrence has learned to keep of it.
 
-    >>> convolutions = {"channels": 4, "kernel": 5, "strides": [4, 2]}
-    >>> stack = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
-    >>> encoder = ConvRecurrent(3, **convolutions, **stack, dropout=0.0, variational=False)
+    >>> encoder = ConvRecurrent(3, channels=4, kernel=5, strides=[4, 2], hidden_size=8)
     >>> host = np.array([20, 1])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 20, 3), torch.from_numpy(host), host)
     >>> outputs.shape, lengths
     (torch.Size([2, 3, 20]), tensor([3, 1]))
     """
 
+    @checks_values("model")
     def __init__(
         self,
         input_size: int,
         *,
-        channels: int,
-        kernel: int,
-        strides: Sequence[int],
-        cell: str,
-        hidden_size: int,
-        layers: int,
-        bidirectional: bool,
-        layout: str,
-        dropout: float,
-        variational: bool,
-        residual_layers: int = 0,
+        channels: Count = 32,
+        kernel: Kernel = 9,
+        strides: Strides = (4, 2),
+        cell: CellName = "lstm",
+        hidden_size: Count = 96,
+        layers: Count = 1,
+        residual_layers: ZeroOrMore = 0,
+        bidirectional: Flag = True,
+        layout: Layout = "auto",
+        dropout: DropoutShare = 0.25,
+        variational: Flag = False,
     ):
         super().__init__()
-        _check(channels, kernel, strides)
+        if kernel < max(strides):
+            raise InputError(
+                f"model.kernel={kernel}", "skips tokens", "set it to at least the largest of model.strides"
+            )
         self.strides = list(strides)
         sizes = [input_size] + [channels] * (len(strides) - 1)
         self.convolutions = nn.ModuleList(
@@ -116,18 +132,3 @@ class ConvRecurrent(SequenceEncoder):
         tokens = self.dropout(tokens)
         outputs, lengths, host_lengths = self.recurrent(tokens, lengths, host_lengths)
         return torch.cat([tokens, outputs], dim=-1), lengths, host_lengths
-
-
-def _check(channels: int, kernel: int, strides: Sequence[int]) -> None:
-    if not _is_count(channels):
-        raise InputError(f"model.channels={channels}", "must be a whole number from 1")
-    if not isinstance(strides, (list, tuple)) or not strides or not all(map(_is_count, strides)):
-        raise InputError(f"model.strides={strides}", "must be a list of whole numbers from 1, such as [4, 2]")
-    if not _is_count(kernel) or kernel % 2 == 0:
-        raise InputError(f"model.kernel={kernel}", "must be an odd number, of a token and as many on either side")
-    if kernel < max(strides):
-        raise InputError(f"model.kernel={kernel}", "skips tokens", "set it to at least the largest of model.strides")
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1

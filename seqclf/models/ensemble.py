@@ -14,7 +14,6 @@ from seqclf.config.targets import build
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.network import SequenceNetwork, as_network
-from seqclf.models.options import refuse_members
 from seqclf.models.training_loss import Loss, TrainingLoss
 
 
@@ -66,9 +65,18 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
         raise InputError(
             f"model._target_={target}", "has lazy modules, which a checkpoint cannot hold", "give their sizes"
         )
-    if as_network(networks[0]).halts:
-        refuse_members(len(networks))
+    check_members(as_network(networks[0]), len(networks))
     return networks[0] if len(networks) == 1 else Ensemble(networks)
+
+
+def check_members(network: SequenceNetwork | type[SequenceNetwork], members: int) -> None:
+    """Raise InputError for several members of a network that halts."""
+    if network.halts and members != 1:
+        raise InputError(
+            f"model.members={members}",
+            "an adaptive model is one network, as members would halt at different tokens",
+            "set model.members=1",
+        )
 
 
 def vote(logits: Tensor) -> Tensor:

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from seqclf.errors import InputError
 from seqclf.models.running_state import LOWEST, State
-
-POOLINGS = ("last", "mean", "max", "attention")
 
 
 def token_mask(lengths: Tensor, longest: int) -> Tensor:
@@ -39,7 +36,7 @@ class Pooling(nn.Module):
 
     `last`: the forward direction's output at the last token and the backward direction's (`backward_size` channels at
     the end) at the first token, each of which has read all tokens. `attention`: a learned weight per token. Several
-    kinds joined by `+` are concatenated.
+    kinds joined by `+` are concatenated (see `check_pooling`).
 
     In one direction the outputs may also come chunk by chunk, see `run`, or all prefixes be pooled, see `prefixes`.
 
@@ -51,10 +48,6 @@ class Pooling(nn.Module):
     def __init__(self, kind: str, size: int, backward_size: int):
         super().__init__()
         self.kinds = kind.split("+")
-        if not set(self.kinds) <= set(POOLINGS):
-            raise InputError(f"model.pooling={kind}", f"must be one of {', '.join(POOLINGS)}, or several joined by +")
-        if len(set(self.kinds)) < len(self.kinds):
-            raise InputError(f"model.pooling={kind}", "names a kind twice", "remove one")
         self.size = size * len(self.kinds)
         self.forward_size = size - backward_size
         self.score = nn.Linear(size, 1) if "attention" in self.kinds else None

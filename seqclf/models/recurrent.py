@@ -15,15 +15,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count, Flag, ZeroOrMore
 from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
 from seqclf.models.onnx.layers import STATE_NAMES, OnnxLayer
-from seqclf.models.options import check_residual
+from seqclf.models.options import CellName, DropoutShare, Layout
 from seqclf.models.running_state import State
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
-LAYOUTS = ("auto", "padded", "packed")
 
 
 def flip_order(lengths: Tensor, longest: int) -> Tensor:
@@ -45,35 +46,34 @@ class Recurrent(SequenceEncoder):
     The outputs of the last `residual_layers` layers are added to their inputs, each scaled by a learned weight that
     starts at 0 (ReZero, Bachlechner et al. 2021). Such a layer starts as the identity.
 
-    >>> options = {"cell": "lstm", "hidden_size": 8, "layers": 1, "bidirectional": True, "layout": "auto"}
-    >>> encoder = Recurrent(3, **options, dropout=0.0, variational=False)
+    >>> encoder = Recurrent(3, cell="gru", hidden_size=8)
     >>> lengths = np.array([5, 2])
     >>> outputs, _, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(lengths), lengths)
     >>> outputs.shape
     torch.Size([2, 5, 16])
     """
 
+    @checks_values("model")
     def __init__(
         self,
         input_size: int,
         *,
-        cell: str,
-        hidden_size: int,
-        layers: int,
-        bidirectional: bool,
-        layout: str,
-        dropout: float,
-        variational: bool,
-        residual_layers: int = 0,
+        cell: CellName = "lstm",
+        hidden_size: Count = 96,
+        layers: Count = 1,
+        residual_layers: ZeroOrMore = 0,
+        bidirectional: Flag = True,
+        layout: Layout = "auto",
+        dropout: DropoutShare = 0.25,
+        variational: Flag = False,
     ):
         super().__init__()
-        if cell not in CELLS:
-            raise InputError(f"model.cell={cell}", f"must be one of {', '.join(CELLS)}")
-        if layout not in LAYOUTS:
-            raise InputError(f"model.layout={layout}", f"must be one of {', '.join(LAYOUTS)}")
-        if hidden_size < 1 or layers < 1:
-            raise InputError(f"model.hidden_size={hidden_size}, model.layers={layers}", "must be at least 1")
-        check_residual(layers, residual_layers)
+        if residual_layers >= layers:
+            raise InputError(
+                f"model.residual_layers={residual_layers}",
+                f"must be at least 0 and less than model.layers={layers}",
+                "the first layer cannot be residual",
+            )
         self.cell = cell
         self.layout = layout
         self.size = hidden_size * (2 if bidirectional else 1)

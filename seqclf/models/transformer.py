@@ -6,13 +6,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count, Flag
 from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
-from seqclf.models.options import check_heads
+from seqclf.models.options import DropoutShare, FeedForwardName
 from seqclf.models.pooling import token_mask
 
-FEED_FORWARDS = ("gelu", "swiglu")
 ROTARY_BASE = 10_000.0  # of the wavelengths, from 2 pi to almost 2 pi * ROTARY_BASE tokens (Su et al. 2021)
 
 
@@ -44,6 +45,30 @@ def rotate(heads: Tensor, angles: Tensor) -> Tensor:
     first, second = heads.chunk(2, dim=-1)
     cosines, sines = angles.cos().to(heads.dtype), angles.sin().to(heads.dtype)
     return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
+
+
+def check_heads(hidden_size: int, heads: int) -> None:
+    """Raise InputError unless each attention head gets the same, even number of channels.
+
+    Even, because rotary positions rotate channels in pairs.
+
+    >>> check_heads(hidden_size=96, heads=5)
+    Traceback (most recent call last):
+        ...
+    seqclf.errors.InputError: model.heads=5: does not divide model.hidden_size=96; set model.heads=4 or \
+    model.hidden_size=100
+    """
+    channels, rest = divmod(hidden_size, heads)
+    if not rest and channels % 2 == 0:
+        return
+    problem = f"does not divide model.hidden_size={hidden_size}"
+    if not rest:
+        problem = f"gives heads of {channels} of the {hidden_size} channels of model.hidden_size, which must be even"
+    remedies = [f"model.hidden_size={-(-hidden_size // (2 * heads)) * 2 * heads}"]
+    if hidden_size % 2 == 0:
+        divisors = [count for count in range(1, hidden_size // 2 + 1) if hidden_size // 2 % count == 0]
+        remedies.insert(0, f"model.heads={min(divisors, key=lambda count: abs(count - heads))}")
+    raise InputError(f"model.heads={heads}", problem, f"set {' or '.join(remedies)}")
 
 
 class SelfAttention(nn.Module):
@@ -138,37 +163,27 @@ class Transformer(SequenceEncoder):
     Every output reads all tokens, so time grows with the square of the length where sequences are long. Memory grows
     with the length.
 
-    >>> options = {"hidden_size": 8, "layers": 2, "heads": 2, "feed_forward": "gelu", "expansion": 4}
-    >>> encoder = Transformer(3, **options, dropout=0.0, variational=False)
+    >>> encoder = Transformer(3, hidden_size=8, heads=2)
     >>> host = np.array([5, 2])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 5, 3), torch.from_numpy(host), host)
     >>> outputs.shape, lengths
     (torch.Size([2, 5, 8]), tensor([5, 2]))
     """
 
+    @checks_values("model")
     def __init__(
         self,
         input_size: int,
         *,
-        hidden_size: int,
-        layers: int,
-        heads: int,
-        feed_forward: str,
-        expansion: int,
-        dropout: float,
-        variational: bool,
+        hidden_size: Count = 96,
+        layers: Count = 2,
+        heads: Count = 4,
+        feed_forward: FeedForwardName = "gelu",
+        expansion: Count = 4,
+        dropout: DropoutShare = 0.25,
+        variational: Flag = False,
     ):
         super().__init__()
-        for name, count in {
-            "hidden_size": hidden_size,
-            "layers": layers,
-            "heads": heads,
-            "expansion": expansion,
-        }.items():
-            if count < 1:
-                raise InputError(f"model.{name}={count}", "must be at least 1")
-        if feed_forward not in FEED_FORWARDS:
-            raise InputError(f"model.feed_forward={feed_forward}", f"must be {' or '.join(FEED_FORWARDS)}")
         check_heads(hidden_size, heads)
         self.size = hidden_size
         self.head_size = hidden_size // heads

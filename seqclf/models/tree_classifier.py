@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import NonNegative
 from seqclf.data.field_spec import NODE_LABELS, PARENTS, FieldSpec
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.training_loss import Loss, TrainingLoss
@@ -27,7 +29,10 @@ class TreeClassifier(SequenceClassifier):
 
     node_classes: Tensor
 
-    def __init__(self, fields: Sequence[FieldSpec], num_classes: int, *, node_loss: float, **arguments: Any):
+    @checks_values("model")
+    def __init__(
+        self, fields: Sequence[FieldSpec], num_classes: int, *, node_loss: NonNegative = 1.0, **arguments: Any
+    ):
         super().__init__(fields, num_classes, **self.fixed_arguments, **arguments)
         self.node_loss = node_loss
         codes = next((field["node_classes"] for field in fields if field["kind"] == "parents"), [])

@@ -8,9 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from seqclf.config.suggestions import must_be_one_of
-from seqclf.errors import InputError
+from seqclf.config.argument_types import checks_values
+from seqclf.config.options import Count
 from seqclf.models.encoder import SequenceEncoder
+from seqclf.models.options import Composition
 from seqclf.models.tree_levels import SortedNodes, sort_nodes
 
 FORGET_BIAS = 1.0  # remembers at first, else gradients vanish within a few levels
@@ -78,7 +79,7 @@ class TreeLSTM(SequenceEncoder):
     `composition`: `child_sum` for nodes with any number of children, whose order does not count, or `binary` for a left
     and a right child. All nodes of a depth are computed together, over all trees of the batch.
 
-    >>> encoder = TreeLSTM(3, composition="child_sum", hidden_size=8)
+    >>> encoder = TreeLSTM(3, hidden_size=8)
     >>> parents = torch.tensor([[1, 2, -1], [2, 2, -1]])  # a chain, and a node with two children
     >>> host = np.array([3, 3])
     >>> outputs, lengths, _ = encoder(torch.zeros(2, 3, 3), torch.from_numpy(host), host, parents=parents)
@@ -88,10 +89,9 @@ class TreeLSTM(SequenceEncoder):
 
     structure = ("parents",)
 
-    def __init__(self, input_size: int, *, composition: str, hidden_size: int):
+    @checks_values("model")
+    def __init__(self, input_size: int, *, composition: Composition = "child_sum", hidden_size: Count = 128):
         super().__init__()
-        if composition not in CELLS:
-            raise InputError(f"model.composition={composition}", *must_be_one_of(composition, list(CELLS)))
         self.size = hidden_size
         self.composition = composition
         self.input = nn.Linear(input_size, 4 * hidden_size)  # input, output and update gates, then the forget gate

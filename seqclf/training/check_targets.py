@@ -21,6 +21,7 @@ from seqclf.config.targets import (
     arguments_of,
     build,
     check_arguments,
+    defaults_of,
     drop_unused,
     is_foreign,
     locate_subclass,
@@ -31,6 +32,9 @@ from seqclf.config.targets import (
 )
 from seqclf.errors import InputError, first_line
 from seqclf.models.classifier import SequenceClassifier
+from seqclf.models.encoder import as_encoder
+from seqclf.models.ensemble import check_members
+from seqclf.models.network import SequenceNetwork
 from seqclf.models.structure.options import changed_config, read_schedule
 from seqclf.training.losses import OFFERED
 from seqclf.training.options import TrainConfig
@@ -101,8 +105,12 @@ def check_accelerator(name: str | None) -> None:
         raise InputError(f"trainer.accelerator={name}", "PyTorch sees no such device", "set trainer.accelerator=cpu")
 
 
-def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Config:
-    """Return the settings of a network, and of the encoder in it, without keys that neither of them takes."""
+def resolve_model(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
+    """Return the settings of a network, and of the encoder in it, with just the arguments that they take.
+
+    Those of this package get the default values of what is missing. Values are checked by their declared types.
+    `written`: keys that the user wrote, None for all. An argument that no class takes is dropped if nobody wrote it.
+    """
     network = locate_subclass(settings["_target_"], nn.Module, "model._target_")
     taken = arguments_of(network)
     for name in OF_MODEL:
@@ -110,12 +118,17 @@ def resolve_model(settings: Mapping[str, Any], written: Collection[str]) -> Conf
             raise InputError(f"model._target_={settings['_target_']}", f"must take the argument {name}")
     taken = taken.without(OF_MODEL)
     if issubclass(network, SequenceClassifier) and taken.takes_any:
-        return _resolve_classifier(network, taken, settings, written)
-    return _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
+        settings = _resolve_classifier(network, taken, settings, written)
+    else:
+        settings = _resolve("model", settings, taken, written, ignored=NOT_OF_MODEL)
+    check_values("model", network, settings)
+    if issubclass(network, SequenceNetwork):
+        check_members(network, settings.get("members", 1))
+    return settings
 
 
 def _resolve_classifier(
-    network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any], written: Collection[str]
+    network: type[SequenceClassifier], taken: Arguments, settings: Mapping[str, Any], written: Collection[str] | None
 ) -> Config:
     """Resolve a classifier that passes on the keys that it does not know itself to its encoder."""
     if not isinstance(settings.get("encoder"), Mapping) or "_target_" not in settings["encoder"]:
@@ -141,15 +154,42 @@ def _resolve_classifier(
     if is_foreign(settings["_target_"]):  # it may read any name, and set arguments of the encoder itself
         settings = drop_unused("model", settings, either, written, NOT_OF_MODEL)
         require_complete("model", settings, taken)
-        return settings
-    settings = _known("model", settings, either, written, NOT_OF_MODEL)
-    require_complete("model", settings, taken._replace(required=either.required))
-    require_complete("model", {*settings, *block}, of_encoder)
+    else:
+        settings = _known("model", settings, either, written, NOT_OF_MODEL)
+        settings |= _missing(located, {*settings, *block, *of_classifier})
+        settings |= _missing(SequenceClassifier, {*settings, *network.fixed_arguments}) | _missing(network, settings)
+        require_complete("model", settings, taken._replace(required=either.required))
+        require_complete("model", {*settings, *block}, of_encoder)
+    check_values("model", SequenceClassifier, settings)
+    check_values("model.encoder", located, block)
+    of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
+    check_values("model", located, of_encoder_alone)
+    if not is_foreign(block["_target_"]):
+        _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
 
+def _missing(owner: type, named: Collection[str]) -> Config:
+    """Return the default values of a class of this package for arguments that are not `named`."""
+    defaults = {} if is_foreign(owner.__module__) else defaults_of(owner)
+    return {name: value for name, value in defaults.items() if name not in named}
+
+
+def _check_encoder(network: type[SequenceClassifier], settings: Config, taken: Arguments) -> None:
+    """Raise InputError for an encoder of this package whose arguments do not fit each other, or that has no use here.
+
+    It is built without memory for its weights, whose sizes say the same for tokens of any size.
+    """
+    arguments = {name: value for name, value in settings.items() if name == "_target_" or taken.accepts(name)}
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        network.check_encoder(as_encoder(build(arguments, nn.Module, input_size=1)))
+
+
 def _without_repeats(
-    settings: Mapping[str, Any], block: Mapping[str, Any], of_classifier: Collection[str], written: Collection[str]
+    settings: Mapping[str, Any],
+    block: Mapping[str, Any],
+    of_classifier: Collection[str],
+    written: Collection[str] | None,
 ) -> Config:
     """Return `settings` without the encoder's arguments that its block holds too, which come first.
 
@@ -157,16 +197,17 @@ def _without_repeats(
     """
     repeated = [name for name in settings if name in block and name != "_target_" and name not in of_classifier]
     for name in repeated:
-        if f"model.{name}" in written:
+        if written is None or f"model.{name}" in written:
             raise InputError(f"model.{name}", f"has no effect beside model.encoder.{name}", "set that")
     return {name: value for name, value in settings.items() if name not in repeated}
 
 
-def resolve_loss(settings: Mapping[str, Any], written: Collection[str]) -> Config:
-    """Return the settings of a loss without keys that it does not take."""
+def resolve_loss(settings: Mapping[str, Any], written: Collection[str] | None = None) -> Config:
+    """Return the settings of a loss with just the arguments that it takes, see `resolve_model`."""
     located = locate_subclass(settings["_target_"], nn.Module, "loss._target_")
     resolved = _resolve("loss", settings, arguments_of(located).without(OFFERED), written, ignored=["_target_"])
-    check_values("loss", located, {name: value for name, value in resolved.items() if name != "_target_"})
+    resolved |= _missing(located, resolved)
+    check_values("loss", located, resolved)
     return resolved
 
 
@@ -201,7 +242,7 @@ def _try_optimizer(settings: Config) -> None:
 
 
 def _resolve(
-    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str], ignored: Collection[str]
+    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str] | None, ignored: Collection[str]
 ) -> Config:
     """Return the settings that a class takes, and those `ignored`. Raises InputError if one is missing or unknown."""
     settings = _known(key, settings, taken, written, ignored)
@@ -210,7 +251,7 @@ def _resolve(
 
 
 def _known(
-    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str], ignored: Collection[str]
+    key: str, settings: Mapping[str, Any], taken: Arguments, written: Collection[str] | None, ignored: Collection[str]
 ) -> Config:
     settings = drop_unused(key, settings, taken, written, ignored)
     require_known(key, [name for name in settings if name not in ignored], taken)

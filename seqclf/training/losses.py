@@ -97,8 +97,8 @@ class RowLoss(nn.Module):
     classes: Sequence[str]
     class_counts: Sequence[int]
     _: KW_ONLY
-    class_weights: ClassWeights
-    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)]
+    class_weights: ClassWeights = None
+    effective_beta: Annotated[float, Field(ge=0, le=0.9999999)] = 0.999
     weights: Tensor | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -129,7 +129,7 @@ class CrossEntropy(RowLoss):
     With `label_smoothing` s the target is 1 - s + s / C for the label and s / C for the others.
     """
 
-    label_smoothing: Annotated[float, Field(ge=0, le=0.999)]
+    label_smoothing: Annotated[float, Field(ge=0, le=0.999)] = 0.0
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         return functional.cross_entropy(logits, labels, reduction="none", label_smoothing=self.label_smoothing)
@@ -139,7 +139,7 @@ class CrossEntropy(RowLoss):
 class Focal(RowLoss):
     """Focal loss: -(1 - p(label))^gamma log p(label), where easy rows count less (Lin et al. 2017)."""
 
-    gamma: NonNegative
+    gamma: NonNegative = 2.0
 
     def costs(self, logits: Tensor, labels: Tensor) -> Tensor:
         # 1 - p from the logits of the other classes: exact where p is nearly 1, and its power has a gradient there.
@@ -156,7 +156,7 @@ class LogitAdjusted(CrossEntropy):
     Trained with the shift, the logits themselves treat classes as if they were equally frequent.
     """
 
-    tau: NonNegative
+    tau: NonNegative = 1.0
     priors: Tensor = field(init=False)
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
 from seqclf.models.structure.change_network import freeze_weights
 from seqclf.system.state_validation import error_context
+from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.checkpoint import (
     GRADIENTS,
     LOGGED,
@@ -86,6 +87,7 @@ class SequenceTask(pl.LightningModule):
         model, loss, optimizer = (
             _with_defaults(*group) for group in (("model", model), ("loss", loss), ("optimizer", optimizer))
         )
+        model, loss = resolve_model(model), resolve_loss(loss)
         monitor = default_settings("monitor") if monitor is None else monitor
         seed = default_settings("seed") if seed is None else seed
         frozen = list(frozen or ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import re
 import warnings
 from collections.abc import Iterable, Mapping
@@ -16,10 +15,11 @@ from torch import Tensor, nn
 
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
-from seqclf.config.targets import locate
+from seqclf.config.targets import defaults_of, locate, targets
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
+from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.checkpoint import LOGGED, check_weights, read_checkpoint
 from seqclf.training.epoch_record import EpochRecord, Speed
 from seqclf.training.module import SequenceTask
@@ -169,8 +169,10 @@ def check_resumable(config: Mapping[str, Any], task: SequenceTask, batches: Sequ
     state = read_checkpoint(path)
     for part in ("dataset", "model", "loss", "optimizer", "monitor", "seed"):
         saved, current = state["hyper_parameters"][part], task.hparams[part]
-        if _target(saved) == _target(current):  # code that only the checkpoint names is not imported
-            saved, current = _with_defaults(saved), _with_defaults(current)
+        # Code that only the checkpoint names is not imported.
+        if part in COMPLETED and list(targets(saved, part)) == list(targets(current, part)):
+            with error_context(f"checkpoint={path}", "it is damaged or of another version"):
+                saved, current = COMPLETED[part](saved), COMPLETED[part](current)
         if saved != current and part == "dataset" and _has_other_holdout(saved, current):
             raise InputError(
                 f"checkpoint={path}",
@@ -281,17 +283,12 @@ def _check_saver(name: str, state: Mapping[str, Any]) -> None:
             raise InputError(f"callbacks.{name}", f"{file} is not in its folder {state['dirpath']}")
 
 
-def _target(settings: Any) -> Any:
-    return settings.get("_target_") if isinstance(settings, dict) else None
+def _complete_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {**defaults_of(locate(settings["_target_"])), **settings}
 
 
-def _with_defaults(settings: Any) -> Any:
-    """Return a `_target_` dict with defaults for the settings that it lacks, as those of older checkpoints may."""
-    if not isinstance(settings, dict) or "_target_" not in settings:
-        return settings
-    parameters = inspect.signature(locate(settings["_target_"])).parameters
-    optional = {name for name, parameter in parameters.items() if parameter.default is not parameter.empty}
-    return {**{name: parameters[name].default for name in optional}, **settings}
+# Parts whose settings may lack some in an older checkpoint, which then have the default values.
+COMPLETED = {"model": resolve_model, "loss": resolve_loss, "optimizer": _complete_optimizer}
 
 
 def _differences(key: str, saved: Any, current: Any) -> str:

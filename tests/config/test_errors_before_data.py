@@ -171,7 +171,6 @@ CASES = [
         ["+model.hiden_size=9"],
         "model.hiden_size: no such argument of SequenceClassifier or Recurrent; did you mean 'hidden_size'?",
     ),
-    ("train", ["~model.pooling"], "model.pooling: missing; SequenceClassifier needs it"),
     (
         "train",
         ["+loss.gama=1"],

@@ -63,8 +63,8 @@ def test_a_value_that_is_refused_names_the_target():
 
 
 def test_an_input_error_is_passed_on_as_it_is():
-    config = {"_target_": "seqclf.models.pooling.Pooling", "kind": "sum", "size": 4, "backward_size": 0}
-    with pytest.raises(InputError, match=r"^model\.pooling=sum: must be one of"):
+    config = {"_target_": "seqclf.models.recurrent.Recurrent", "input_size": 4, "cell": "sum"}
+    with pytest.raises(InputError, match=r"^model\.cell=sum: must be lstm, gru or rnn"):
         build(config, torch.nn.Module)
 
 

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from pydantic import Discriminator
 from typing_extensions import TypedDict, get_type_hints
 
+from seqclf import load_config
 from seqclf.batching.options import BatchingOptions
 from seqclf.bench import mode_trainer as modes
 from seqclf.bench import workload
@@ -28,11 +29,11 @@ from seqclf.errors import InputError
 from seqclf.evaluation.decision import RULES
 from seqclf.evaluation.options import DecisionOptions
 from seqclf.models import options as model_options
-from seqclf.models.pooling import POOLINGS
-from seqclf.models.recurrent import CELLS, LAYOUTS
-from seqclf.models.transformer import FEED_FORWARDS, Transformer
+from seqclf.models.recurrent import CELLS
+from seqclf.models.tree_lstm import CELLS as TREE_CELLS
 from seqclf.search.space import SearchConfig, SearchOptions
 from seqclf.training import options
+from seqclf.training.check_targets import resolve_loss, resolve_model
 from seqclf.training.loggers.options import LoggerOptions, MlflowOptions, PlainLoggerOptions, WandbOptions
 from seqclf.training.loggers.run_logger import LOGGERS
 from seqclf.training.options import TrainConfig, TrainerArguments
@@ -235,7 +236,7 @@ BELOW = {
 @pytest.mark.parametrize(("key", "value"), BELOW.items())
 def test_numbers_below_their_range_are_refused_by_key(train_values, key, value):
     with pytest.raises(InputError, match=rf"^{re.escape(f'{key}={value}')}: must be "):
-        parse_options(TrainConfig, with_value(train_values, key, value))
+        resolve_model(parse_options(TrainConfig, with_value(train_values, key, value)).model)
 
 
 def test_arguments_of_other_packages_may_be_anything(train_values):
@@ -261,8 +262,6 @@ def test_arguments_of_an_encoder_of_another_package_may_be_anything(train_values
         "cell": 3,
     }
     assert parse_options(TrainConfig, {**train_values, "model": model}).model == model
-    with pytest.raises(InputError, match=r"^model\.pooling=maxi: must be one of"):
-        parse_options(TrainConfig, {**train_values, "model": {**model, "pooling": "maxi"}})
 
 
 @pytest.mark.parametrize("name", options.MADE_BY_PIPELINE)
@@ -310,17 +309,39 @@ def test_no_option_has_a_default_outside_of_conf():
 
 
 def test_choices_are_those_of_the_code_that_reads_them():
-    arguments = get_type_hints(model_options.ClassifierArguments)
-    assert get_args(arguments["cell"]) == tuple(CELLS)
-    assert get_args(arguments["layout"]) == LAYOUTS
-    assert get_args(arguments["feed_forward"]) == FEED_FORWARDS
-    assert f"{Transformer.__module__}.{Transformer.__qualname__}" == model_options.TRANSFORMER
-    assert model_options.POOLING_NAMES == POOLINGS
+    assert get_args(model_options.CellName) == tuple(CELLS)
+    assert get_args(model_options.Composition) == tuple(TREE_CELLS)
     assert get_args(SplitOptions.model_fields["by"].annotation) == assignment.METHODS
     kinds = get_args(get_args(LoggerOptions)[0])
     names = {name for kind in kinds for name in get_args(kind.model_fields["name"].annotation)}
     assert names - {"csv", "none"} == {*LOGGERS}
     assert tuple(modes.MODES) == MODE_NAMES and tuple(workload.LENGTH_DISTRIBUTIONS) == LENGTHS_NAMES
+
+
+# Values of conf/ that a choice sets otherwise than its classes do.
+OF_CHOICE = {
+    "model/gru": {"cell": "gru"},
+    "model/rnn": {"cell": "rnn"},
+    "model/adaptive": {"bidirectional": False},
+    "model/conv_lstm": {"embedding_size": 8, "number_noise": 0.0},
+    "model/transformer": {"pooling": "mean"},
+    "loss/balanced": {"class_weights": "balanced"},
+    "loss/effective": {"class_weights": "effective"},
+    "loss/smoothed": {"label_smoothing": 0.1},
+}
+
+
+def choices_of(group):
+    return [f"{group}/{file.stem}" for file in sorted((CONF / group).glob("*.yaml"))]
+
+
+@pytest.mark.parametrize("choice", [*choices_of("model"), *choices_of("loss")])
+def test_conf_lists_the_arguments_of_a_class_with_their_defaults(choice):
+    group, _, name = choice.partition("/")
+    settings = load_config([f"{group}={name}"])[group]
+    written = {key: settings[key] for key in ("_target_", "encoder", "members") if key in settings}
+    resolve = {"model": resolve_model, "loss": resolve_loss}[group]
+    assert resolve({**written, **OF_CHOICE.get(choice, {})}) == settings
 
 
 def test_the_precisions_are_lightnings():

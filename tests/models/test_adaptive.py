@@ -200,15 +200,18 @@ def test_the_step_halts_where_the_network_does(inputs, tmp_path, cell):
 
 
 @pytest.mark.parametrize(
-    "options",
-    [{"bidirectional": True}, {"encoder": {"_target_": "seqclf.models.transformer.Transformer", "heads": 2}}],
+    ("options", "remedy"),
+    [
+        ({"bidirectional": True}, "model.bidirectional=false"),
+        ({"encoder": {"_target_": "seqclf.models.transformer.Transformer", "heads": 2}}, "an encoder"),
+    ],
 )
-def test_an_encoder_that_needs_the_whole_sequence_is_refused(options):
+def test_an_encoder_that_needs_the_whole_sequence_is_refused(options, remedy):
     arguments = {**PLAIN, **options}
     if "encoder" in options:
         arguments = {key: value for key, value in arguments.items() if key not in ("cell", "bidirectional", "layout")}
         arguments |= {"feed_forward": "gelu", "expansion": 2}
-    with pytest.raises(InputError, match=r"reads each sequence once, from its start; set model\.bidirectional=false"):
+    with pytest.raises(InputError, match=f"reads each sequence once, from its start; set {remedy}"):
         AdaptiveClassifier(FIELDS, 4, earliness=0.1, **arguments)
 
 

@@ -89,8 +89,8 @@ def test_dropout_between_layers_applies_in_training_only():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"cell": "transformer"}, r"model\.cell=transformer: must be one of lstm, gru, rnn"),
-        ({"layout": "sorted"}, r"model\.layout=sorted: must be one of auto, padded, packed"),
+        ({"cell": "transformer"}, r"model\.cell=transformer: must be lstm, gru or rnn"),
+        ({"layout": "sorted"}, r"model\.layout=sorted: must be auto, padded or packed"),
         ({"hidden_size": 0}, r"model\.hidden_size=0.*at least 1"),
         ({"layers": 0}, r"model\.layers=0.*at least 1"),
     ],

@@ -143,8 +143,6 @@ def test_keys_that_neither_classifier_nor_encoder_takes_are_refused():
     line = refused(resolve_model, own_encoder({"kernle": 5}), "model.encoder.kernle")
     assert line == "model.encoder.kernle: no such argument of Conv; did you mean 'kernel'?"
     assert refused(resolve_model, own_encoder()) == "model.kernel: missing; Conv needs it"
-    no_pooling = {name: value for name, value in own_encoder(kernel=5).items() if name != "pooling"}
-    assert refused(resolve_model, no_pooling) == "model.pooling: missing; SequenceClassifier needs it"
 
 
 @pytest.mark.parametrize("encoder", [None, "Conv", {}, {"kernel": 5}])

@@ -109,7 +109,7 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
     with pytest.raises(InputError, match=r"another model \(model\._target_=foreign\.Net\)"):
         check_resumable(config, task(), batches)
     assert not (foreign / "imported").exists()
-    check_resumable(config, task(model={"_target_": "foreign.Net"}), batches)
+    check_resumable(config, task(model={"_target_": "foreign.Net", "residual_layers": 0}), batches)
 
 
 def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):

@@ -99,7 +99,7 @@ def with_encoder():
     return make
 
 
-LSTM_ONLY = ("cell", "layers", "bidirectional", "layout")
+LSTM_ONLY = ("cell", "layers", "residual_layers", "bidirectional", "layout")
 
 
 @pytest.mark.parametrize("members", [1, 2])

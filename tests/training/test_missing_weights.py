@@ -67,7 +67,11 @@ def with_model(task, model):
 
 def with_encoder(task, name):
     settings = task().hparams["model"].items()
-    settings = {key: value for key, value in settings if key not in ("cell", "layers", "bidirectional", "layout")}
+    settings = {
+        key: value
+        for key, value in settings
+        if key not in ("cell", "layers", "residual_layers", "bidirectional", "layout")
+    }
     return with_model(task, {**settings, "encoder": {"_target_": f"{HERE}.{name}"}})
 
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from seqclf.config.options import Count, NonNegative, Options, Texts, parse_options
 from seqclf.config.override_text import is_plain, label_text, quoted
 from seqclf.config.suggestions import did_you_mean
 from seqclf.config.targets import Config
 from seqclf.errors import InputError
-from seqclf.models.options import DropoutShare, check_pooling
+from seqclf.models.options import CellName, DropoutShare, Layout, PoolingNames
 
 NOT_OF_MODEL = {"epoch", "freeze", "unfreeze"}
 MAX_LAYERS = 1000  # each is a module, so that more take minutes to make, and no network learns with so many
@@ -28,10 +28,10 @@ class ModelChange(Options):
     channels: Count = LEFT_OUT
     heads: Count = LEFT_OUT
     expansion: Count = LEFT_OUT
-    cell: Literal["lstm", "gru", "rnn"] = LEFT_OUT
+    cell: CellName = LEFT_OUT
     bidirectional: bool = LEFT_OUT
-    pooling: Annotated[str, AfterValidator(check_pooling)] = LEFT_OUT
-    layout: Literal["auto", "padded", "packed"] = LEFT_OUT
+    pooling: PoolingNames = LEFT_OUT
+    layout: Layout = LEFT_OUT
     dropout: DropoutShare = LEFT_OUT
     variational: bool = LEFT_OUT
     token_dropout: DropoutShare = LEFT_OUT
