@@ -14,7 +14,6 @@ from seqclf.data.reading.relations import load_query
 from seqclf.data.reading.sources import ReaderOptions, Source, fetched
 from seqclf.data.schema.casts import is_time_format
 from seqclf.data.schema.schema import AS_TEXT
-from seqclf.data.splitting import assignment
 from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError, RefusedValueError
 
@@ -126,12 +125,7 @@ class DataOptions(Options):
         """Compare keys that depend on each other."""
         if self.labels is not None and not self.group_by and self.id is None:
             raise InputError("data.labels", "is joined by data.id", "name the id that both files have: data.id=COLUMN")
-        shares = self.split.shares(self.splits_with_file())
-        assignment.check(self.split.by, self.split.column, self.group, shares, self.split.seed)
-        if self.split.by == "fold":
-            assignment.check_fold(self.split.folds, self.split.fold, "test" not in shares)
-        if shares.get("validation") == 0:
-            raise InputError("data.split.validation=0", "no validation rows", "give data.validation=FILE or a share")
+        self.split.check(self.group, self.splits_with_file())
         return self
 
     def splits_with_file(self) -> set[str]:

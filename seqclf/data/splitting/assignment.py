@@ -7,37 +7,8 @@ import numpy as np
 from seqclf.data.splitting.groups import assign_groups, mix
 from seqclf.errors import InputError
 
-METHODS = ("random", "distinct", "group", "time", "fold")
 NO_KEY = -1  # key of rows without a group; other keys are not negative
 GOLDEN_RATIO = (5**0.5 - 1) / 2
-
-
-def check(by: str, column: str | None, group: str | None, shares: dict[str, float], seed: int) -> None:
-    """Raise InputError unless the keys of data.split are valid. `shares`: name → fraction, of validation and test."""
-    if by not in METHODS:
-        raise InputError(f"data.split.by={by}", f"must be one of {', '.join(METHODS)}")
-    if by == "time" and column is None:
-        raise InputError("data.split.by=time", "needs data.split.column=COLUMN")
-    if by == "group" and group is None:
-        raise InputError("data.split.by=group", "needs data.group=COLUMN")
-    for name, share in shares.items():
-        if not (isinstance(share, (int, float)) and 0 <= share <= 1):
-            raise InputError(f"data.split.{name}={share}", "must be a share from 0 to 1")
-    if sum(shares.values()) >= 1:
-        settings = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
-        raise InputError(settings, "nothing is left for train", "their sum must be below 1")
-    if type(seed) is not int or seed < 0:
-        raise InputError(f"data.split.seed={seed}", "must be a whole number from 0")
-
-
-def check_fold(folds: int, fold: int, has_test_file: bool) -> None:
-    """Raise InputError unless the keys of data.split.by=fold are valid."""
-    if type(folds) is not int or folds < 2:
-        raise InputError(f"data.split.folds={folds}", "must be a whole number from 2")
-    if type(fold) is not int or not 0 <= fold < folds:
-        raise InputError(f"data.split.fold={fold}", f"must be a whole number from 0 to {folds - 1}")
-    if has_test_file:
-        raise InputError("data.split.by=fold", "makes the test of a fold of train", "leave out data.test, or fold")
 
 
 def assign(

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from seqclf.config.options import Options, Share, Text, ZeroOrMore
+from seqclf.errors import InputError
 
 
 class SplitOptions(Options):
@@ -25,3 +26,20 @@ class SplitOptions(Options):
         """Return the share of train that becomes validation and test, except where these have a file."""
         shares = {"validation": self.validation, "test": self.test}
         return {name: share for name, share in shares.items() if name not in splits_with_file}
+
+    def check(self, group: str | None, splits_with_file: set[str]) -> None:
+        """Raise InputError, which names the keys, where they do not fit each other, `data.group` or the files."""
+        shares = self.shares(splits_with_file)
+        if self.by == "time" and self.column is None:
+            raise InputError("data.split.by=time", "needs data.split.column=COLUMN")
+        if self.by == "group" and group is None:
+            raise InputError("data.split.by=group", "needs data.group=COLUMN")
+        if sum(shares.values()) >= 1:
+            settings = " and ".join(f"data.split.{name}={share}" for name, share in shares.items())
+            raise InputError(settings, "nothing is left for train", "their sum must be below 1")
+        if self.by == "fold" and self.fold >= self.folds:
+            raise InputError(f"data.split.fold={self.fold}", f"must be a whole number from 0 to {self.folds - 1}")
+        if self.by == "fold" and "test" in splits_with_file:
+            raise InputError("data.split.by=fold", "makes the test of a fold of train", "leave out data.test, or fold")
+        if shares.get("validation") == 0:
+            raise InputError("data.split.validation=0", "no validation rows", "give data.validation=FILE or a share")

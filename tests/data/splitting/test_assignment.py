@@ -5,11 +5,15 @@ import time
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import StratifiedGroupKFold
 
-from seqclf.data.splitting.assignment import assign, check, check_filled, check_fold
+from seqclf.config.documentation import CONF
+from seqclf.config.options import parse_options
+from seqclf.data.splitting.assignment import assign, check_filled
+from seqclf.data.splitting.options import SplitOptions
 from seqclf.errors import InputError
 
 SHARES = st.tuples(st.floats(0, 0.5), st.floats(0, 0.45)).map(
@@ -96,24 +100,37 @@ def test_the_result_depends_on_the_seed_only():
     assert (one != other).any()
 
 
+DEFAULTS = yaml.safe_load((CONF / "data" / "files.yaml").read_text(encoding="utf-8"))["split"]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"by": "rows"}, r"data.split.by=rows: must be one of random, distinct, group, time"),
         ({"by": "group"}, r"data.split.by=group: needs data.group=COLUMN"),
         ({"by": "time"}, r"data.split.by=time: needs data.split.column=COLUMN"),
-        ({"shares": {"validation": 1.5}}, r"data.split.validation=1.5: must be a share from 0 to 1"),
-        ({"shares": {"validation": -0.1}}, r"data.split.validation=-0.1: must be a share"),
-        ({"shares": {"validation": "half"}}, r"data.split.validation=half: must be a share"),
-        ({"shares": {"validation": None}}, r"data.split.validation=None: must be a share"),
-        ({"shares": {"validation": 0.5, "test": 0.5}}, r"data.split.test=0.5: nothing is left for train"),
-        ({"seed": -1}, r"data.split.seed=-1: must be a whole number from 0"),
+        ({"validation": 1.5}, r"data.split.validation=1.5: must be at most 1"),
+        ({"validation": -0.1}, r"data.split.validation=-0.1: must be at least 0"),
+        ({"validation": "half"}, r"data.split.validation=half: must be a number"),
+        ({"validation": None}, r"data.split.validation=null: must be a number"),
+        ({"validation": 0.5, "test": 0.5}, r"data.split.test=0.5: nothing is left for train"),
+        ({"validation": 0.0}, r"data.split.validation=0: no validation rows"),
+        ({"seed": -1}, r"data.split.seed=-1: must be at least 0"),
         ({"seed": "x"}, r"data.split.seed=x: must be a whole number"),
+        ({"by": "fold", "folds": 1}, r"data.split.folds=1: must be at least 2"),
+        ({"by": "fold", "folds": 5, "fold": 5}, r"data.split.fold=5: must be a whole number from 0 to 4"),
     ],
 )
 def test_unusable_split_options_are_named(change, message):
     with pytest.raises(InputError, match=message):
-        check(**{"by": "random", "column": None, "group": None, "shares": {"validation": 0.2}, "seed": 0, **change})
+        parse_options(SplitOptions, {**DEFAULTS, **change}, "data.split").check(None, set())
+
+
+def test_a_fold_beside_a_test_file_is_refused():
+    options = parse_options(SplitOptions, {**DEFAULTS, "by": "fold", "fold": 0}, "data.split")
+    options.check(None, {"validation"})
+    with pytest.raises(InputError, match=r"data.split.by=fold: makes the test of a fold of train; leave out data.test"):
+        options.check(None, {"test"})
 
 
 def folds_of(labels, folds, keys=None, seed=0):
@@ -264,16 +281,3 @@ def test_errors_for_too_few_rows_or_groups_name_a_remedy(by, keys, folds, messag
     with pytest.raises(InputError, match=message) as error:
         check_filled(splits, shares, by, "user", keys, folds)
     assert folds is None or "data.test" not in str(error.value), "a fold cannot be combined with a test file"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((1, 0, False), r"data.split.folds=1: must be a whole number from 2"),
-        ((5, 5, False), r"data.split.fold=5: must be a whole number from 0 to 4"),
-        ((5, 0, True), r"data.split.by=fold: makes the test of a fold of train; leave out data.test"),
-    ],
-)
-def test_invalid_folds_are_refused(arguments, message):
-    with pytest.raises(InputError, match=message):
-        check_fold(*arguments)
