@@ -12,9 +12,9 @@ from seqclf.data.schema.schema import Schema
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.documents.formatting import listed, percent, score, shortened
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.results import SplitMetrics
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import between_note, group_rows, group_sentence, score_table
 from seqclf.report.verdict import verdict_of
 
@@ -58,7 +58,7 @@ def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> 
         "# Model card",
         _purpose(manifest, schema),
         "## Verdict",
-        *(_verdict(manifest, metrics, run_metrics) if metrics else ["Not evaluated."]),
+        *(_verdict(manifest, RunResult.from_dict(run_metrics)) if metrics else ["Not evaluated."]),
         "## Data",
         *_data(manifest, run_metrics),
         "## Limits",
@@ -93,27 +93,13 @@ def network_kind(model: Mapping[str, Any]) -> str:
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 
 
-def _verdict(
-    manifest: Mapping[str, Any], metrics: Mapping[str, SplitMetrics], run_metrics: Mapping[str, Any]
-) -> list[str]:
-    split, positive = list(metrics)[-1], manifest["positive"]
-    judged = metrics[split]
-    baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
-    decision = Decision.from_dict(manifest["decision"])
-    verdict = verdict_of(
-        judged,
-        split,
-        decision,
-        baseline,
-        run_metrics.get("no_baseline"),
-        run_metrics.get("next"),
-        run_metrics.get("not_yet"),
-    )
+def _verdict(manifest: Mapping[str, Any], result: RunResult) -> list[str]:
+    judged, verdict, positive = result.metrics, verdict_of(result), manifest["positive"]
     parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
         parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
-    headings, rows = score_table(metrics, baseline)
+    headings, rows = score_table(result)
     parts += [_plain(verdict.counts), _table(["", *headings], rows)]
     if (note := between_note(judged)) is not None:
         parts.append(note)

@@ -15,8 +15,8 @@ from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.intervals import Interval, PositiveIntervals
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 
@@ -148,31 +148,18 @@ class Verdict(NamedTuple):
         return " ".join(self.sentences)
 
 
-def verdict_of(
-    metrics: SplitMetrics,
-    split: str,
-    decision: Decision,
-    baseline: BaselineMetrics | None = None,
-    no_baseline: str | None = None,
-    next_step: str | None = None,
-    not_yet: Sequence[str] | None = None,
-) -> Verdict:
-    """Return the verdict on a model that is judged by the metrics of a split.
-
-    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`. `not_yet`: what speaks
-    against its use, by default what the split alone tells (see `evaluation.readiness`).
-    """
-    if not_yet is None:
-        not_yet = reasons_against(metrics, decision, split)
-    result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
+def verdict_of(result: RunResult) -> Verdict:
+    """Return the verdict on a model, which is judged by the metrics of the last split."""
+    metrics, split, decision = result.metrics, result.split, result.decision
+    of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
-        use=_use(not_yet, baseline is None and no_baseline is not None),
-        result=result,
+        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
+        result=of_model,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
-        comparison=comparison_result(baseline, no_baseline),
+        comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
-        next_step=None if next_step is None else NEXT + next_step,
+        next_step=None if result.next_step is None else NEXT + result.next_step,
         counts=row_counts(metrics, split),
     )
 

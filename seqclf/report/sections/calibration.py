@@ -30,7 +30,7 @@ class CalibrationSection(ReportSection):
         else:
             happened, probability = report.labels == index, probabilities[:, index]
         bins = reliability_bins(happened, probability)
-        calibration = report.calibration
+        calibration = report.result.calibration
         event = "right" if report.positive is None else shortened(report.positive, 20)
         context = {
             "positive": report.positive,

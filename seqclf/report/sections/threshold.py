@@ -47,13 +47,13 @@ class ThresholdSection(ReportSection):
 
     def build(self, report: Report) -> Section | None:
         """Return the section. None without targets and curves, which do not exist where a class has no row."""
-        targets = threshold_labels(report.evaluation.decision, report.positive)
+        targets = threshold_labels(report.result.decision, report.positive)
         change = change_table(report, targets) if targets else None
         positive, index = report.metrics.positive, report.positive_index
         if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
             return None if change is None else Section("run/threshold.html", {"change": change, "curves": ()})
         is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
-        points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
+        points, current = operating_points(is_positive, score, report.result.decision.threshold_of(index))
         context = {
             "change": change,
             "positive": report.positive,

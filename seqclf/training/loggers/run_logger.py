@@ -18,7 +18,8 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
 from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_title
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.results import Evaluation, RunMetrics
+from seqclf.evaluation.results import Evaluation
+from seqclf.evaluation.run_result import RunResult
 
 # Names and values of the scores that loggers show: `macro_recall` over all classes, `recall_of_LABEL` of one.
 #
@@ -82,7 +83,7 @@ class FinishedRun:
     epochs: int
     dataset: Dataset
     evaluation: Evaluation
-    metrics: RunMetrics
+    result: RunResult
     samples: Sequence[NamedTuple]
     report: Path | None
     bundle: Path | None
@@ -92,10 +93,10 @@ class FinishedRun:
         scores = {
             # Of the rows that it was trained on, more would only fill the tables.
             split: mean_scores(metrics) if split == "train" else shown_scores(metrics)
-            for split, metrics in self.evaluation.metrics.items()
+            for split, metrics in self.result.splits.items()
         }
-        if self.metrics.baseline is not None:
-            scores["baseline"] = shown_scores(self.metrics.baseline)
+        if self.result.baseline is not None:
+            scores["baseline"] = shown_scores(self.result.baseline)
         return scores
 
     def scores_beside_curves(self) -> dict[str, float]:
@@ -114,8 +115,8 @@ class FinishedRun:
 
         Metrics have the names that people read: macro recall and the recall of a label are different metrics.
         """
-        entries = self.metrics.to_dict().get("baseline", {}).get("comparison") or []
-        return [{**entry, "metric": metric_title(entry["metric"])} for entry in entries]
+        entries = [] if self.result.baseline is None else self.result.baseline.comparison
+        return [{**entry.to_dict(), "metric": metric_title(entry.metric)} for entry in entries]
 
 
 class RunLogger(ABC):
@@ -132,10 +133,10 @@ class RunLogger(ABC):
     def open(cls, settings: Config, run: Path, config: Config) -> RunLogger:
         """Start to log the run in the folder `run`. `config` is recorded with it."""
 
-    def log_result(self, result: FinishedRun) -> None:
+    def log_result(self, finished: FinishedRun) -> None:
         """Log the scores, plots and files of a finished run."""
         with self.tolerance():
-            self._log_result(result)
+            self._log_result(finished)
 
     def close(self, failed: bool) -> None:
         """End the logging. `failed`: an error or a signal ended the run."""
@@ -151,7 +152,7 @@ class RunLogger(ABC):
             warn_without(self.service, error)
 
     @abstractmethod
-    def _log_result(self, result: FinishedRun) -> None: ...
+    def _log_result(self, finished: FinishedRun) -> None: ...
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")

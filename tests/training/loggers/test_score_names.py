@@ -38,6 +38,6 @@ def test_classes_beyond_fifty_have_no_score_each():
 
 def test_scores_beside_curves_have_other_names_than_the_curves(finished):
     scores = finished.scores_beside_curves()
-    assert scores["final/validation/macro_recall"] == finished.evaluation.metrics["validation"].recall
-    assert scores["baseline/macro_recall"] == finished.metrics.baseline.recall
+    assert scores["final/validation/macro_recall"] == finished.result.splits["validation"].recall
+    assert scores["baseline/macro_recall"] == finished.result.baseline.recall
     assert {name.split("/")[0] for name in scores} == {"final", "test", "baseline"}
