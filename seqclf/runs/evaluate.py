@@ -149,7 +149,7 @@ def evaluate_and_export(
         show_verdict(result)
     parity = None
     if bundle is not None:
-        parity = write_bundle(task, bundle, result.to_dict()).max_error
+        parity = write_bundle(task, bundle, result).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     with progress.stage("writing the predictions"):
         evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
