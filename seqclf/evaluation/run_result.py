@@ -12,12 +12,15 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.errors import InputError
 from seqclf.evaluation.calibration import Calibration
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_key
+from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.system.json_result import JsonObject, JsonResult
 
 Read = TypeVar("Read")
+MAX_CLASSES = 50  # classes that have a score each
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +81,15 @@ class RunResult:
         """Reasons against the use of the model (see `reasons_against`)."""
         return reasons_against(self.metrics, self.decision, self.split, is_apart=self.is_apart)
 
+    def scores(self) -> dict[str, dict[str, float]]:
+        """Return scores by split and `metric_key`, and those of the order-blind baseline as `baseline`."""
+        scores = {
+            # More scores of the rows that the model was trained on would only fill tables.
+            split: mean_scores(metrics) if split == "train" else all_scores(metrics)
+            for split, metrics in self.splits.items()
+        }
+        return scores if self.baseline is None else {**scores, "baseline": all_scores(self.baseline)}
+
     def to_dict(self) -> JsonObject:
         """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
         content = {
@@ -132,3 +144,23 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(part) for key, part in value.items()}
     return value.to_dict() if isinstance(value, JsonResult) else value
+
+
+def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+    """Return loss, accuracy and the macro means of a split by `metric_key`."""
+    return {metric_key(name): getattr(metrics, name) for name in MAIN_METRICS}
+
+
+def all_scores(metrics: ClassificationMetrics) -> dict[str, float]:
+    """Return the scores of a split by `metric_key`: each once, and none that is not defined.
+
+    Average precision and AUROC are those of the positive label, or means over more than two classes.
+    """
+    positive = metrics.positive
+    scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
+    scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}
+    if len(metrics.recall_by_class) <= MAX_CLASSES:
+        scores |= {metric_key("recall", label): recall for label, recall in metrics.recall_by_class.items()}
+    if positive is not None:
+        scores |= {metric_key(name, positive.label): getattr(positive, name) for name in ("precision", "f1")}
+    return {name: float(value) for name, value in scores.items() if value is not None}

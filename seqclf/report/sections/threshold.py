@@ -10,7 +10,7 @@ import numpy as np
 from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
 from seqclf.documents.html import Section, Table
-from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics
+from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics, metric_title
 from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import CURVE_IN, MARGIN, precision_recall, roc
 from seqclf.report.report import Report
@@ -75,8 +75,8 @@ def change_table(report: Report, targets: Sequence[str]) -> Table:
     for label in targets:
         name, index = shortened(label, 20), report.classes.index(label)
         rows += [
-            [f"recall of {name}", *(score_text(metrics.recall_by_class[label]) for metrics in both)],
-            [f"precision of {name}", *(score_text(metrics.precision_by_class[label]) for metrics in both)],
+            [metric_title("recall", name), *(score_text(metrics.recall_by_class[label]) for metrics in both)],
+            [metric_title("precision", name), *(score_text(metrics.precision_by_class[label]) for metrics in both)],
             [f"rows given {name}", *(number(sum(row[index] for row in metrics.confusion)) for metrics in both)],
         ]
     columns = {"on " + report.split: "text", **score_columns(["most probable label", "decision"])}

@@ -24,7 +24,7 @@ def log_result(run: Any, finished: FinishedRun) -> None:
     import wandb
 
     evaluation, result, classes = finished.evaluation, finished.result, finished.dataset.classes
-    split, metrics, scores = result.split, result.metrics, finished.scores()
+    split, metrics, scores = result.split, result.metrics, finished.result.scores()
     panels: dict[str, Any] = {"epoch": finished.epochs - 1}
     for name in dict.fromkeys(["validation", split]):
         panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
@@ -70,7 +70,7 @@ def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool, online: boo
     else:
         run.log_artifact(data)
     if finished.bundle is not None and log_bundle:
-        metadata = {**finished.scores(), "dataset": finished.dataset.digest}
+        metadata = {**finished.result.scores(), "dataset": finished.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
         model.add_dir(str(finished.bundle))
         run.log_artifact(model)
@@ -95,7 +95,7 @@ def _curves(
     if positive is None or positive.average_precision is None:
         return {}
     label, index = positive.label, classes.index(positive.label)
-    truth, score, recall = outputs.labels == index, probabilities[:, index], f"recall of {label}"
+    truth, score, recall = outputs.labels == index, probabilities[:, index], metric_title("recall", label)
     precision_recall = wandb.Table([recall, "precision", "threshold"], precision_recall_rows(truth, score))
     roc = wandb.Table(["false alert rate", recall, "threshold"], roc_rows(truth, score))
     return {
