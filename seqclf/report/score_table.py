@@ -10,7 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from seqclf.documents.formatting import NO_VALUE, score, shortened
 from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.evaluation.group_scores import GroupScores
-from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
 from seqclf.evaluation.run_result import RunResult
@@ -46,9 +46,9 @@ SHOWN_OF_POSITIVE = [ShownMetric(name, True) for name in ("recall", "precision",
 SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 
-def interval_text(interval: Interval) -> str:
-    """An interval as a table cell."""
-    return NO_VALUE if interval is None else f"{interval[0]:.3f}\N{EN DASH}{interval[1]:.3f}"
+def interval_cell(interval: Interval) -> str:
+    """An interval as a narrow cell of a table of scores."""
+    return interval_text(interval, to="\N{EN DASH}")
 
 
 def score_table(
@@ -67,7 +67,7 @@ def score_table(
     shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
     columns = {split if short_headings else f"this model, {split}": _scores(judged, shown)}
     if judged.intervals is not None:
-        columns["between"] = [interval_text(metric.value(judged.intervals)) for metric in shown]
+        columns["between"] = [interval_cell(metric.value(judged.intervals)) for metric in shown]
     if baseline is not None:
         columns["order-blind" if short_headings else f"order-blind ({baseline.model})"] = _scores(baseline, shown)
     columns[f"always {shortened(judged.majority.label, longest_label)}"] = _majority_scores(
@@ -141,7 +141,7 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
             score(entry.model),
             score(entry.baseline),
             f"{entry.difference:+.4f}",
-            f"{entry.low:+.3f} to {entry.high:+.3f}",
+            interval_text((entry.low, entry.high), SIGNED),
         ]
         for entry in baseline.comparison
     ]
