@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from seqclf.data.options import DataOptions
     from seqclf.data.reading.label_table import LabelTable
     from seqclf.data.reading.sources import Source
-    from seqclf.evaluation.results import SplitMetrics, SplitOutputs
+    from seqclf.evaluation.results import SplitOutputs
+    from seqclf.evaluation.run_result import RunResult
     from seqclf.system.json_result import JsonObject
 
 NO_BASELINE = "a bundle holds none; the run's report.html has the comparison"
@@ -40,8 +41,8 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
     from seqclf.documents.terminal import console
     from seqclf.evaluation.decision import override_threshold
     from seqclf.evaluation.results import evaluate_split
+    from seqclf.evaluation.run_result import RunResult
     from seqclf.report.score_table import show_verdict
-    from seqclf.report.verdict import verdict_of
     from seqclf.system import progress
     from seqclf.system.atomic_files import write_output
 
@@ -67,20 +68,20 @@ def _evaluate(config: EvaluateConfig) -> JsonObject:
         console.print(f"refused {len(refused)} of {len(refused) + len(outputs.labels)} rows; the first: {refused[0]}")
     with progress.stage("computing confidence intervals"):
         metrics = evaluate_split(outputs, classifier.classes, positive, classifier.decision, with_intervals=True)
-    verdict = verdict_of(metrics, "test", classifier.decision, no_baseline=NO_BASELINE)
-    show_verdict(verdict, {"test": metrics})
+    result = RunResult(splits={"test": metrics}, decision=classifier.decision, no_baseline=NO_BASELINE)
+    show_verdict(result)
     if report is not None:
         title = f"Evaluation on {Path(source.path).name}"
-        _write_report(report, title, config, classifier, positive, outputs, mistakes, refused, metrics)
-    result: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
+        _write_report(report, title, config, classifier, result, outputs, mistakes, refused)
+    summary: JsonObject = {**metrics.to_dict(), "refused": len(refused), "provider": classifier.provider}
     if classifier.no_cuda is not None:
-        result["no_cuda"] = classifier.no_cuda
+        summary["no_cuda"] = classifier.no_cuda
     if share_read is not None:
         console.print(f"read {percent(share_read)} of the tokens")
-        result["share_read"] = share_read
+        summary["share_read"] = share_read
     if output is not None:
-        write_output(output, json.dumps({"test": result}, indent=1) + "\n")
-    return result
+        write_output(output, json.dumps({"test": summary}, indent=1) + "\n")
+    return summary
 
 
 def _data_options(classifier: Classifier, config: EvaluateConfig) -> DataOptions:
@@ -119,11 +120,10 @@ def _write_report(
     title: str,
     config: EvaluateConfig,
     classifier: Classifier,
-    positive: str | None,
+    result: RunResult,
     outputs: SplitOutputs,
     mistakes: dict[int, DescribedRow],
     refused: list[str],
-    metrics: SplitMetrics,
 ) -> None:
     """Write the report page. `mistakes`: the worst mistakes by row."""
     from datetime import datetime
@@ -133,23 +133,20 @@ def _write_report(
     from seqclf.report.page import write_report
     from seqclf.report.report import Report
 
-    classes = classifier.classes
-    evaluation = Evaluation({"test": outputs}, classifier.decision, {"test": metrics})
+    evaluation = Evaluation({"test": outputs}, result.decision)
     report = Report(
         title=title,
+        result=result,
         evaluation=evaluation,
-        classes=classes,
-        positive=positive,
         mistakes=worst_mistakes(
             outputs.labels,
             evaluation.predicted,
             evaluation.probabilities,
             outputs.lengths,
-            classes,
+            result.classes,
             lambda row: mistakes[row],
         ),
         warnings=refused,
-        no_baseline=NO_BASELINE,
         versions=classifier.manifest["versions"],
         created=datetime.now().astimezone(),
         sources={"test": str(config.data["test"])},

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.metrics import MAIN_METRICS, metric_title
 from seqclf.system.json_result import JsonObject
 from seqclf.system.run_folder import DEBUG_RESULT, PREDICTIONS
 
@@ -99,16 +99,18 @@ class Run:
 
     def _scores(self) -> str:
         """Return the main metrics of the split that the run is judged by, the last one."""
-        splits = [name for name in ("test", "validation") if name in self._known_metrics()]
-        if not splits:
-            return ": not scored"
-        scores = self._known_metrics()[splits[0]]
-        words = {name: "macro " + name if name in ("recall", "precision", "f1") else name for name in MAIN_METRICS}
-        words["f1"] = "macro F1"
-        return f": {splits[0]} " + ", ".join(f"{words[name]} {scores[name]:.4g}" for name in MAIN_METRICS)
+        from seqclf.evaluation.run_result import RunResult  # which loads pyarrow
 
-    def _known_metrics(self) -> JsonObject:
-        return self.metrics if (self.folder / "metrics.json").is_file() else {}
+        if not (self.folder / "metrics.json").is_file():
+            return ": not scored"
+        try:
+            result = RunResult.from_dict(self.metrics)
+        except InputError:
+            return ": scored by another version"
+        if not result.splits:
+            return ": not scored"
+        scores = (f"{metric_title(name)} {getattr(result.metrics, name):.4g}" for name in MAIN_METRICS)
+        return f": {result.split} {', '.join(scores)}"
 
     def _repr_html_(self) -> str:
         """Return the report in a frame, whose styles stay apart from those of the notebook."""

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.intervals import Interval, interval_text
 from seqclf.evaluation.metrics import ConfusionMetrics
 from seqclf.system.json_result import JsonResult
 
@@ -171,7 +171,7 @@ def _knows_nothing(metrics: ConfusionMetrics, positive: str | None, auroc: Inter
     if positive is not None:
         if auroc is None or auroc[0] > 0.5 or auroc[1] >= HEALTHY_AUROC:
             return None
-        return f"the interval of the AUROC of {positive} is {auroc[0]:.3f} to {auroc[1]:.3f}, and 0.5 is chance"
+        return f"the interval of the AUROC of {positive} is {interval_text(auroc)}, and 0.5 is chance"
     confusion = np.array(metrics.confusion, np.float64)
     expected, deviation = _random_hits(confusion)
     hits, rows = int(np.trace(confusion)), int(confusion.sum())

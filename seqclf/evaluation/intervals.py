@@ -13,11 +13,13 @@ a class lies in too few groups there is no interval.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from seqclf.documents.formatting import NO_VALUE
 from seqclf.evaluation.design_effect import (
     MIN_KISH,
     auroc_influence,
@@ -40,6 +42,16 @@ TINY = np.finfo(float).tiny
 MAX_LEVELS = 1000  # distinct scores that AUROC is drawn with; closer ones are taken as ties
 
 Interval = tuple[float, float] | None
+SIGNED = "{:+.3f}".format  # a difference, and the limits of its interval
+
+
+def interval_text(interval: Interval, form: Callable[[float], str] = "{:.3f}".format, to: str = " to ") -> str:
+    """Format an interval for people. An unknown interval is a dash. `form`: formats a limit. `to`: between the limits.
+
+    >>> interval_text((0.25, 0.5)), interval_text((-0.02, 0.1), "{:+.2f}".format), interval_text(None)
+    ('0.250 to 0.500', '-0.02 to +0.10', '-')
+    """
+    return NO_VALUE if interval is None else f"{form(interval[0])}{to}{form(interval[1])}"
 
 
 @dataclass(frozen=True, kw_only=True)

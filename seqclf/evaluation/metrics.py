@@ -12,10 +12,11 @@ from typing import ClassVar
 import numpy as np
 
 from seqclf.evaluation.calibration import calibration_error
-from seqclf.evaluation.ranking import RankingCurve, ranking_curve, ranking_metrics
+from seqclf.evaluation.ranking import RANKING_METRICS, RankingCurve, ranking_curve, ranking_metrics
 from seqclf.system.json_result import JsonObject, JsonResult
 
 MAIN_METRICS = ("loss", "accuracy", "recall", "precision", "f1")
+EPOCH_METRICS = (*MAIN_METRICS, *RANKING_METRICS)  # of training and validation after each epoch
 TOP_K = (2, 3, 5)
 
 
@@ -215,7 +216,7 @@ def positive_metrics(
     )
 
 
-# Names of metrics in everything that people read. Files keep the short keys: `recall` is the macro mean there.
+# Names of metrics. Files keep the short keys: `recall` is the macro mean there.
 
 MACRO_METRICS = {"recall": "recall", "precision": "precision", "f1": "F1"}  # means over classes, unless of one label
 OTHER_METRICS = {
@@ -235,6 +236,17 @@ def metric_title(name: str, label: str | None = None) -> str:
     if name in MACRO_METRICS:
         return f"macro {MACRO_METRICS[name]}" if label is None else f"{MACRO_METRICS[name]} of {label}"
     return OTHER_METRICS.get(name, name.replace("_", " "))
+
+
+def metric_key(name: str, label: str | None = None) -> str:
+    """Return the key of a metric in loggers: like `metric_title`, it names the label or says `macro`.
+
+    >>> metric_key("recall"), metric_key("recall", "fraud"), metric_key("average_precision", "fraud")
+    ('macro_recall', 'recall_of_fraud', 'average_precision')
+    """
+    if name not in MACRO_METRICS:
+        return name
+    return f"macro_{name}" if label is None else f"{name}_of_{label}"
 
 
 # Choice of the best epoch of a training by its validation scores.

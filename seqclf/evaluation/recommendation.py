@@ -12,6 +12,7 @@ from seqclf.evaluation.alarms import NO_POSITIVE, NOT_BETTER, USELESS_ALERTS, Al
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.group_scores import GroupScores
+from seqclf.evaluation.intervals import SIGNED, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
 from seqclf.evaluation.thresholds import recall_holds
@@ -113,9 +114,10 @@ def baseline_alarm(comparisons: Sequence[MetricComparison], sampled: Sampled, tr
         return None
     first = comparisons[0]
     verdict = "worse than" if first.is_worse else "not shown to be better than"
+    limits = interval_text((first.low, first.high), SIGNED)
     text = (
         f"{verdict} a model that ignores the order: {metric_title(first.metric)} {first.model:.3f} against "
-        f"{first.baseline:.3f}, a difference of {first.difference:+.3f} ({first.low:+.3f} to {first.high:+.3f})"
+        f"{first.baseline:.3f}, a difference of {SIGNED(first.difference)} ({limits})"
     )
     count, unit = sampled
     if (needed := _rows_to_tell(first, count)) is not None:

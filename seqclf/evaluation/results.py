@@ -1,4 +1,4 @@
-"""Evaluation of a trained model on its splits, and its form in metrics.json."""
+"""Evaluation of a trained model on its splits."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from seqclf.data.splitting.split_leakage import LeakReport
-from seqclf.data.storage.store import SplitCounts
 from seqclf.evaluation.alarms import Alarm, find_alarms
 from seqclf.evaluation.calibration import (
     Calibration,
@@ -33,8 +31,7 @@ from seqclf.evaluation.metrics import (
 )
 from seqclf.evaluation.slices import LengthSlice, ScoredRows, SliceMetrics, slice_metrics, slices_by_length
 from seqclf.evaluation.target_results import TargetResult, target_results
-from seqclf.evaluation.tokens_curve import TokensCurve
-from seqclf.system.json_result import JsonObject, JsonResult
+from seqclf.system.json_result import JsonResult
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -124,11 +121,10 @@ class BaselineMetrics(ClassificationMetrics):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Outputs of a model on each split, how it decides, and its metrics. The last split is the one it is judged by."""
+    """Outputs of a model on each split, and how it decides. The last split is the one it is judged by."""
 
     outputs: Mapping[str, SplitOutputs]
     decision: Decision
-    metrics: Mapping[str, SplitMetrics]
 
     @property
     def split(self) -> str:
@@ -148,48 +144,6 @@ class Evaluation:
     def predicted(self) -> np.ndarray:
         """(N,) class numbers of the last split."""
         return self.decision.choose(self.last.logits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunMetrics:
-    """Content of metrics.json.
-
-    `trained_steps`: optimizer steps of the checkpoint that was evaluated. `holdout_rows`: validation rows that only set
-    the threshold. `data` and `leaks`: counts of the dataset by split, and of what its splits share. `no_baseline`: why
-    there is no baseline. `not_yet`: reasons against the use of the model (see `readiness`). `next_step`: the most
-    useful thing to do next, as a sentence. `halting`: accuracy against tokens read, for a network that may halt before
-    the end of a sequence.
-    """
-
-    splits: Mapping[str, SplitMetrics]
-    decision: Decision
-    calibration: Calibration
-    baseline: BaselineMetrics | None
-    no_baseline: str | None
-    next_step: str
-    data: Mapping[str, SplitCounts]
-    leaks: LeakReport
-    holdout_rows: int
-    trained_steps: int
-    not_yet: list[str] = field(default_factory=list)
-    halting: TokensCurve | None = None
-
-    def to_dict(self) -> JsonObject:
-        """JSON form: a block per split at the top level, so that `metrics["test"]["recall"]` reads as it should."""
-        return {
-            **{split: metrics.to_dict() for split, metrics in self.splits.items()},
-            **({} if self.baseline is None else {"baseline": self.baseline.to_dict()}),
-            **({} if self.no_baseline is None else {"no_baseline": self.no_baseline}),
-            "not_yet": self.not_yet,
-            "next": self.next_step,
-            "decision": self.decision.to_dict(),
-            **({} if self.halting is None else {"halting": self.halting.to_dict()}),
-            "calibration": self.calibration.to_dict(),
-            "data": {split: counts.to_dict() for split, counts in self.data.items()},
-            "holdout": {"rows": self.holdout_rows},
-            "leaks": self.leaks.to_dict(),
-            "step": self.trained_steps,
-        }
 
 
 def evaluate_split(

@@ -9,12 +9,9 @@ from typing import Any
 
 from seqclf.data.encoding.declaration import stored_schema
 from seqclf.data.schema.schema import Schema
-from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.documents.formatting import listed, percent, score, shortened
-from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import between_note, group_rows, group_sentence, score_table
 from seqclf.report.verdict import verdict_of
 
@@ -32,37 +29,21 @@ MARKUP = re.compile(r"([\\`*\[\]<>&|~$]|(?<!\w)_|_(?!\w)|(?<=:)//)")  # an under
 PLAIN_WORD = re.compile(r"(?!(?:null|true|false|inf|nan)$)[a-z][\w.-]*", re.IGNORECASE | re.ASCII)
 
 
-def model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
+def model_card(manifest: Mapping[str, Any], result: RunResult) -> str:
     """Markdown of a model card.
 
-    `manifest`: of the bundle. `run_metrics`: content of the run's metrics.json, empty if the model was not evaluated.
-    Raises InputError on a metrics.json that another version wrote.
+    `manifest`: of the bundle. `result`: of the run, without splits if the model was not evaluated.
     """
-    try:
-        return _model_card(manifest, run_metrics)
-    # The run's metrics.json may be of another version or edited, so any key may be missing or of another type.
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise InputError(
-            "metrics.json of the run",
-            f"is not as this version writes it ({type(error).__name__}: {error})",
-            "remove it, and the bundle has no scores",
-        ) from error
-
-
-def _model_card(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> str:
     schema = stored_schema(manifest["schema"])
-    metrics = {
-        split: SplitMetrics.from_dict(state) for split, state in manifest["metrics"].items() if "by_length" in state
-    }
     parts = [
         "# Model card",
         _purpose(manifest, schema),
         "## Verdict",
-        *(_verdict(manifest, metrics, run_metrics) if metrics else ["Not evaluated."]),
+        *(_verdict(result) if result.splits else ["Not evaluated."]),
         "## Data",
-        *_data(manifest, run_metrics),
+        *_data(manifest, result),
         "## Limits",
-        _items(_limits(manifest, schema, metrics)),
+        _items(_limits(schema, result)),
         "## Use",
         RUN.format(label=_override("data.label", schema.label or "label")),
         _table(["", "version"], manifest["versions"].items()),
@@ -93,27 +74,13 @@ def network_kind(model: Mapping[str, Any]) -> str:
     return target.rpartition(".")[2].lower() if target.startswith(OWN_PACKAGE) else "network"
 
 
-def _verdict(
-    manifest: Mapping[str, Any], metrics: Mapping[str, SplitMetrics], run_metrics: Mapping[str, Any]
-) -> list[str]:
-    split, positive = list(metrics)[-1], manifest["positive"]
-    judged = metrics[split]
-    baseline = None if "baseline" not in run_metrics else BaselineMetrics.from_dict(run_metrics["baseline"])
-    decision = Decision.from_dict(manifest["decision"])
-    verdict = verdict_of(
-        judged,
-        split,
-        decision,
-        baseline,
-        run_metrics.get("no_baseline"),
-        run_metrics.get("next"),
-        run_metrics.get("not_yet"),
-    )
+def _verdict(result: RunResult) -> list[str]:
+    judged, verdict, positive = result.metrics, verdict_of(result), result.positive
     parts = [_plain(sentence, most=2000) for sentence in verdict.sentences]
     if judged.alarms:
         alarms = (_plain(f"{alarm.text}. Try {alarm.remedy}.") for alarm in judged.alarms)
         parts.append("\n".join(f"- **Alarm**: {line}" for line in alarms))
-    headings, rows = score_table(metrics, baseline)
+    headings, rows = score_table(result)
     parts += [_plain(verdict.counts), _table(["", *headings], rows)]
     if (note := between_note(judged)) is not None:
         parts.append(note)
@@ -129,25 +96,25 @@ def _verdict(
     return parts
 
 
-def _data(manifest: Mapping[str, Any], run_metrics: Mapping[str, Any]) -> list[str]:
-    report = run_metrics.get("data", {})
-    if not report:
+def _data(manifest: Mapping[str, Any], result: RunResult) -> list[str]:
+    if not result.data:
         return [_table(["split", "rows"], manifest["data"]["rows"].items())]
     names = ("used", "refused", "truncated", "tokens")
-    counts = [[split, *(row_counts[name] for name in names)] for split, row_counts in report.items()]
+    counts = [[split, *(getattr(rows, name) for name in names)] for split, rows in result.data.items()]
     parts = [_table(["split", *names], counts)]
-    leaks = LeakReport.from_dict(run_metrics["leaks"]).warnings()
-    parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
+    if result.leaks is not None:
+        leaks = result.leaks.warnings()
+        parts.append(_items(leaks) if leaks else "No sequence or id occurs in two splits.")
     return [*parts, f"Digest of the encoded data: {_plain(manifest['data']['digest'])}"]
 
 
-def _limits(manifest: Mapping[str, Any], schema: Schema, metrics: Mapping[str, SplitMetrics]) -> list[str]:
+def _limits(schema: Schema, result: RunResult) -> list[str]:
     lines = ["It is as good as stated on data like that above, and untested on any other."]
     if schema.max_length is not None:
         action = "refused" if schema.truncate == "error" else f"truncated ({schema.truncate})"
         lines.append(f"Sequences of more than {schema.max_length:,} tokens are {action}.")
-    if metrics:
-        judged = list(metrics.values())[-1]
+    if result.splits:
+        judged = result.metrics
         lines.append(f"Sequences of more than {judged.by_length[-1].high:,} tokens were not evaluated.")
         few = [label for label, count in judged.support_by_class.items() if count < FEW_ROWS]
         if few:

@@ -23,7 +23,7 @@ from seqclf.system.plugins import REPORT_SECTIONS, defined_class, installed_plug
 
 def report_facts(report: Report) -> dict[str, list[str]]:
     """Return name → lines of what identifies a report, without what is unknown."""
-    held_out = f" + {number(report.holdout_rows)} for the threshold" if report.holdout_rows else ""
+    held_out = f" + {number(report.result.holdout_rows)} for the threshold" if report.result.holdout_rows else ""
     rows = (
         f"{split} {number(len(outputs.labels))}{held_out if split == 'validation' else ''}"
         for split, outputs in report.evaluation.outputs.items()

@@ -9,10 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from seqclf.data.storage.store import SplitCounts
-from seqclf.evaluation.calibration import Calibration
-from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitMetrics
-from seqclf.evaluation.tokens_curve import TokensCurve
+from seqclf.evaluation.results import Evaluation, SplitMetrics
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.mistakes import Mistake
 from seqclf.report.verdict import Verdict, verdict_of
 
@@ -23,24 +21,16 @@ MAX_ROWS = 60  # of a table with a row for each class or epoch
 class Report:
     """Everything that a report shows.
 
-    `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported. Epochs count from 0 here, as in
-    metrics.csv. `no_baseline`, `not_yet` and `next_step`: see `RunMetrics`, None where the split alone tells.
-    `created`: time of the report. `sources`: where the rows of each split come from. `counts`: rows and refusals of the
-    splits, as the data was prepared. `holdout_rows`: validation rows that only set the threshold, and are in no split.
-    `bundle`: folder of the bundle that was evaluated. `halting`: accuracy against tokens read, for a network that may
-    halt before the end of a sequence.
+    `result`: metrics by split, decision, baseline and more (see `RunResult`). `evaluation`: the outputs that they are
+    computed from. `history`: the rows of metrics.csv. `best_epoch`: the epoch that was exported. Epochs count from 0
+    here, as in metrics.csv. `created`: time of the report. `sources`: where the rows of each split come from. `bundle`:
+    folder of the bundle that was evaluated.
     """
 
     title: str
+    result: RunResult
     evaluation: Evaluation
-    classes: list[str]
-    positive: str | None
     mistakes: Sequence[Mistake]
-    baseline: BaselineMetrics | None = None
-    no_baseline: str | None = None
-    next_step: str | None = None
-    not_yet: list[str] | None = None
-    calibration: Calibration | None = None
     history: Sequence[Mapping[str, Any]] = ()
     best_epoch: int | None = None
     warnings: Sequence[str] = ()
@@ -48,33 +38,30 @@ class Report:
     versions: Mapping[str, str] = field(default_factory=dict)
     created: datetime | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
-    counts: Mapping[str, SplitCounts] = field(default_factory=dict)
-    holdout_rows: int = 0
     bundle: str | None = None
-    halting: TokensCurve | None = None
 
     @property
     def split(self) -> str:
         """Name of the split that the model is judged by."""
-        return self.evaluation.split
+        return self.result.split
 
     @property
     def metrics(self) -> SplitMetrics:
         """Metrics of that split."""
-        return self.evaluation.metrics[self.split]
+        return self.result.metrics
+
+    @property
+    def classes(self) -> list[str]:
+        return self.result.classes
+
+    @property
+    def positive(self) -> str | None:
+        return self.result.positive
 
     @property
     def verdict(self) -> Verdict:
         """The verdict in sentences."""
-        return verdict_of(
-            self.metrics,
-            self.split,
-            self.evaluation.decision,
-            self.baseline,
-            self.no_baseline,
-            self.next_step,
-            self.not_yet,
-        )
+        return verdict_of(self.result)
 
     @property
     def labels(self) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -10,10 +10,11 @@ from rich.cells import cell_len, set_cell_size
 from seqclf.documents.formatting import NO_VALUE, score, shortened
 from seqclf.documents.terminal import MAX_CLASSES, console
 from seqclf.evaluation.group_scores import GroupScores
-from seqclf.evaluation.intervals import Interval
+from seqclf.evaluation.intervals import SIGNED, Interval, interval_text
 from seqclf.evaluation.metrics import metric_title
 from seqclf.evaluation.results import BaselineMetrics, MajorityMetrics, SplitMetrics
-from seqclf.report.verdict import Verdict
+from seqclf.evaluation.run_result import RunResult
+from seqclf.report.verdict import halting_sentence, verdict_of
 
 BETWEEN = (
     "Between: 95% confidence intervals of the scores on more data of this kind. They hold for any distribution of "
@@ -45,14 +46,13 @@ SHOWN_OF_POSITIVE = [ShownMetric(name, True) for name in ("recall", "precision",
 SHOWN_OF_POSITIVE += [ShownMetric("recall"), ShownMetric("accuracy")]
 
 
-def interval_text(interval: Interval) -> str:
-    """An interval as a table cell."""
-    return NO_VALUE if interval is None else f"{interval[0]:.3f}\N{EN DASH}{interval[1]:.3f}"
+def interval_cell(interval: Interval) -> str:
+    """An interval as a narrow cell of a table of scores."""
+    return interval_text(interval, to="\N{EN DASH}")
 
 
 def score_table(
-    metrics: Mapping[str, SplitMetrics],
-    baseline: BaselineMetrics | None,
+    result: RunResult,
     *,
     short_headings: bool = False,
     other_splits: bool = True,
@@ -63,20 +63,18 @@ def score_table(
     The columns after its name are the last split and its intervals, the order-blind baseline and the majority class on
     that split, then the other splits. The three options make it narrower.
     """
-    split = list(metrics)[-1]
-    judged = metrics[split]
+    split, judged, baseline, positive = result.split, result.metrics, result.baseline, result.positive
     shown = SHOWN if judged.positive is None else SHOWN_OF_POSITIVE
     columns = {split if short_headings else f"this model, {split}": _scores(judged, shown)}
     if judged.intervals is not None:
-        columns["between"] = [interval_text(metric.value(judged.intervals)) for metric in shown]
+        columns["between"] = [interval_cell(metric.value(judged.intervals)) for metric in shown]
     if baseline is not None:
         columns["order-blind" if short_headings else f"order-blind ({baseline.model})"] = _scores(baseline, shown)
-    positive = None if judged.positive is None else judged.positive.label
     columns[f"always {shortened(judged.majority.label, longest_label)}"] = _majority_scores(
         judged.majority, shown, positive
     )
     if other_splits:
-        columns |= {name: _scores(block, shown) for name, block in metrics.items() if name != split}
+        columns |= {name: _scores(block, shown) for name, block in result.splits.items() if name != split}
     label = None if positive is None else shortened(positive, longest_label)
     titles = [metric_title(metric.name, label if metric.of_positive else None) for metric in shown]
     return list(columns), [list(row) for row in zip(titles, *columns.values(), strict=True)]
@@ -143,19 +141,15 @@ def comparison_rows(baseline: BaselineMetrics) -> list[list[str]]:
             score(entry.model),
             score(entry.baseline),
             f"{entry.difference:+.4f}",
-            f"{entry.low:+.3f} to {entry.high:+.3f}",
+            interval_text((entry.low, entry.high), SIGNED),
         ]
         for entry in baseline.comparison
     ]
 
 
-def show_verdict(
-    verdict: Verdict, metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None = None
-) -> None:
-    """Print the verdict: its sentences, the metrics by split, the alarms of the last split, and the next step.
-
-    `baseline`: the order-blind model on the last split.
-    """
+def show_verdict(result: RunResult) -> None:
+    """Print the verdict: its sentences, the metrics by split, the alarms of the last split, and the next step."""
+    verdict, split, metrics = verdict_of(result), result.split, result.metrics
     console.print("Verdict", style="bold")
     console.print(verdict.use, style="bold", soft_wrap=True)
     for sentence in (verdict.result, verdict.comparison, verdict.guarantee):
@@ -163,35 +157,36 @@ def show_verdict(
             console.print(sentence, soft_wrap=True)
     if verdict.caution is not None:
         console.print(verdict.caution, style="yellow", soft_wrap=True)
-    split, result = list(metrics.items())[-1]
     console.print(verdict.counts, soft_wrap=True)
-    for line in score_lines(metrics, baseline, console.width):
+    for line in score_lines(result, console.width):
         console.print(line, soft_wrap=True)
-    recalls = sorted((value, label) for label, value in result.recall_by_class.items() if value is not None)
+    recalls = sorted((value, label) for label, value in metrics.recall_by_class.items() if value is not None)
     lowest = ", ".join(f"{label} {value:.3f}" for value, label in recalls[:MAX_CLASSES])
     console.print(f"{split}, recall by class, the lowest first: {lowest}", soft_wrap=True)
-    if result.groups is not None:
-        _, rows = group_rows(result.groups, None if result.positive is None else result.positive.label)
+    if metrics.groups is not None:
+        _, rows = group_rows(metrics.groups, result.positive)
         worst = ", ".join(f"{name} {float(value):.3f}" for name, value, *_ in rows[:MAX_GROUPS])
         named = f" The lowest: {worst}." if worst else ""
-        console.print(f"{group_sentence(result.groups)}{named}", soft_wrap=True)
-    for alarm in result.alarms:
+        console.print(f"{group_sentence(metrics.groups)}{named}", soft_wrap=True)
+    for alarm in metrics.alarms:
         console.print(f"ALARM on {split}: {alarm.text}. Try {alarm.remedy}", style="bold red", soft_wrap=True)
     if verdict.next_step is not None:
         console.print(verdict.next_step, soft_wrap=True)
+    if result.halting is not None:
+        console.print(halting_sentence(result.halting, split))
 
 
-def score_lines(metrics: Mapping[str, SplitMetrics], baseline: BaselineMetrics | None, width: int) -> list[str]:
+def score_lines(result: RunResult, width: int) -> list[str]:
     """Return the table of scores as lines of at most `width` columns, if that is at all possible.
 
     The other splits are left out first, then labels are shortened. Numbers are never cut or wrapped.
     """
-    wide = score_table(metrics, baseline, short_headings=True)
+    wide = score_table(result, short_headings=True)
     lines = _aligned(*wide)
     for longest_label in range(MAX_LABEL_CHARACTERS, MIN_LABEL_CHARACTERS - 1, -1):
         if cell_len(lines[0]) <= width:
             break
-        narrow = score_table(metrics, baseline, short_headings=True, other_splits=False, longest_label=longest_label)
+        narrow = score_table(result, short_headings=True, other_splits=False, longest_label=longest_label)
         lines = _aligned(*narrow)
     return lines
 

@@ -13,10 +13,10 @@ from seqclf.documents.formatting import percent, probability_text, score, shorte
 from seqclf.evaluation.alarms import CHANCE
 from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
-from seqclf.evaluation.intervals import Interval, PositiveIntervals
+from seqclf.evaluation.intervals import SIGNED, Interval, PositiveIntervals, interval_text
 from seqclf.evaluation.metrics import metric_title
-from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.results import BaselineMetrics, SplitMetrics
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import BROKEN, MET, WITHIN_CHANCE, TargetResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 
@@ -99,7 +99,8 @@ def _achieved(result: TargetResult | None) -> str:
         return STATUS[None]
     if result.status == MET:
         return f"{result.value:.1%}, met"
-    return f"{result.value:.1%} ({result.low:.1%} to {result.high:.1%}), {STATUS[result.status]}"
+    limits = None if result.low is None or result.high is None else (result.low, result.high)
+    return f"{result.value:.1%} ({interval_text(limits, '{:.1%}'.format)}), {STATUS[result.status]}"
 
 
 IGNORES_ORDER = "a model that ignores the order"
@@ -148,31 +149,18 @@ class Verdict(NamedTuple):
         return " ".join(self.sentences)
 
 
-def verdict_of(
-    metrics: SplitMetrics,
-    split: str,
-    decision: Decision,
-    baseline: BaselineMetrics | None = None,
-    no_baseline: str | None = None,
-    next_step: str | None = None,
-    not_yet: Sequence[str] | None = None,
-) -> Verdict:
-    """Return the verdict on a model that is judged by the metrics of a split.
-
-    `no_baseline`: why there is no baseline. `next_step`: see `evaluation.recommendation`. `not_yet`: what speaks
-    against its use, by default what the split alone tells (see `evaluation.readiness`).
-    """
-    if not_yet is None:
-        not_yet = reasons_against(metrics, decision, split)
-    result = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
+def verdict_of(result: RunResult) -> Verdict:
+    """Return the verdict on a model, which is judged by the metrics of the last split."""
+    metrics, split, decision = result.metrics, result.split, result.decision
+    of_model = class_result(metrics) if metrics.positive is None else positive_result(metrics, split, decision)
     return Verdict(
-        use=_use(not_yet, baseline is None and no_baseline is not None),
-        result=result,
+        use=_use(result.not_yet, result.baseline is None and result.no_baseline is not None),
+        result=of_model,
         lengths=length_result(metrics),
         caution=dependence(metrics, split),
-        comparison=comparison_result(baseline, no_baseline),
+        comparison=comparison_result(result.baseline, result.no_baseline),
         guarantee=guarantees(decision, metrics, split),
-        next_step=None if next_step is None else NEXT + next_step,
+        next_step=None if result.next_step is None else NEXT + result.next_step,
         counts=row_counts(metrics, split),
     )
 
@@ -225,8 +213,8 @@ def _doubt(metrics: SplitMetrics, intervals: PositiveIntervals | None) -> str:
         return ""
     if any(alarm.kind == CHANCE for alarm in metrics.alarms):
         return ""
-    low, high = intervals.auroc
-    return f" These rows are too few to show that it is better than chance: its AUROC is {low:.3f} to {high:.3f}."
+    limits = interval_text(intervals.auroc)
+    return f" These rows are too few to show that it is better than chance: its AUROC is {limits}."
 
 
 def class_result(metrics: SplitMetrics) -> str:
@@ -318,15 +306,14 @@ def comparison_result(baseline: BaselineMetrics | None, no_baseline: str | None)
             f"It is not judged against {other}: a class lies in one group, or nearly so ({metric} {first.model:.3f} "
             f"against {first.baseline:.3f})."
         )
-    low, high = f"{first.low:.3f}", f"{first.high:.3f}"
+    limits = interval_text((first.low, first.high))
     if first.is_better:
-        verdict = f"It beats {other} by {first.difference:.3f} {metric} ({low} to {high})."
+        verdict = f"It beats {other} by {first.difference:.3f} {metric} ({limits})."
     elif first.is_worse:
-        verdict = (
-            f"It is worse than {other}, by {-first.difference:.3f} {metric} ({-first.high:.3f} to {-first.low:.3f})."
-        )
+        limits = interval_text((-first.high, -first.low))
+        verdict = f"It is worse than {other}, by {-first.difference:.3f} {metric} ({limits})."
     else:
-        verdict = f"It is not shown to beat {other}: its {metric} differs by {first.difference:+.3f} ({low} to {high})."
+        verdict = f"It is not shown to beat {other}: its {metric} differs by {SIGNED(first.difference)} ({limits})."
     if first.is_too_easy:
         verdict += (
             f" Note: the simpler model does as well; {baseline.split} is too small or too easy to tell them apart."
@@ -363,10 +350,10 @@ def _other_comparisons(
             )
         elif (entry.is_worse and not first.is_worse) or (entry.is_better and not first.is_better):
             direction = "lower" if entry.is_worse else "higher"
-            limits = sorted((abs(entry.low), abs(entry.high)))
+            low, high = sorted((abs(entry.low), abs(entry.high)))
             sentences.append(
                 f"But its {metric_title(entry.metric)} is {direction}, by {abs(entry.difference):.3f} "
-                f"({limits[0]:.3f} to {limits[1]:.3f})."
+                f"({interval_text((low, high))})."
             )
     return sentences
 

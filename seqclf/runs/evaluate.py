@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,23 +22,21 @@ from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import choose_decision, uses_holdout
 from seqclf.evaluation.design_effect import group_codes
-from seqclf.evaluation.readiness import reasons_against
 from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineCandidate,
     BaselineMetrics,
     Evaluation,
-    RunMetrics,
     SplitMetrics,
     SplitOutputs,
     calibration_of,
     evaluate_split,
 )
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import THRESHOLDS, CurveCounts, CurvePoint, TokensCurve
 from seqclf.models.network import as_network
 from seqclf.report.page import write_report
 from seqclf.report.score_table import show_verdict
-from seqclf.report.verdict import halting_sentence, verdict_of
 from seqclf.runs.export import write_bundle
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
@@ -102,19 +100,6 @@ def tokens_curve(task: SequenceTask, batches: Iterable[Batch]) -> list[CurvePoin
 THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
 
-class RunVerdict(NamedTuple):
-    """Metrics of the `split` that a run is judged by, its bundle and the largest error of the exported model.
-
-    The last two are None without an export. `not_yet`: reasons against the use of the model.
-    """
-
-    split: str
-    metrics: SplitMetrics
-    not_yet: list[str]
-    bundle: Path | None
-    parity: float | None
-
-
 def evaluate_and_export(
     config: TrainConfig,
     dataset: Dataset,
@@ -126,14 +111,14 @@ def evaluate_and_export(
     data_warnings: Sequence[str],
     *,
     prints_verdict: bool,
-) -> RunVerdict:
+) -> tuple[RunResult, Path | None, float | None]:
     """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
-    `prints_verdict`: print the scores and what they mean.
+    `prints_verdict`: print the scores and what they mean. Returns the result, the bundle and the largest error of the
+    exported model, which are None without an export.
     """
     halting = _set_halting(task, batches, dataset)
-    evaluation, held_out = _evaluate(config, dataset, batches, task, epochs=len(history), halts=halting is not None)
-    split = evaluation.split
+    evaluation, held_out = _evaluate(config, dataset, batches, task)
     bundle = run / "bundle" if config.export else None
     training = Training(
         settings=config.model_dump(),
@@ -142,35 +127,29 @@ def evaluate_and_export(
         bundle=None if bundle is None else str(bundle),
         predictions=str(run / PREDICTIONS),
     )
-    no_baseline = _no_baseline(config, dataset)
-    baseline = None if no_baseline is not None else _baseline(config, dataset, evaluation)
-    evaluation = _with_baseline_alarm(evaluation, baseline, training)
-    result = evaluation.metrics[split]
-    not_yet = reasons_against(result, evaluation.decision, split, is_apart=dataset.leaks.is_apart(split))
     temperature = fit_temperature(held_out.logits, held_out.labels)
-    metrics = RunMetrics(
-        splits=evaluation.metrics,
+    no_baseline = _no_baseline(config, dataset)
+    result = RunResult(
+        splits=_metrics(config, dataset, evaluation, len(history), halts=halting is not None),
         decision=evaluation.decision,
         calibration=calibration_of(evaluation.outputs, temperature, config.decision.calibrate),
-        baseline=baseline,
+        baseline=None if no_baseline is not None else _baseline(config, dataset, evaluation),
         no_baseline=no_baseline,
-        not_yet=not_yet,
-        next_step=next_step(result, split, evaluation.decision, baseline, training),
         data=dataset.report,
         leaks=dataset.leaks,
         holdout_rows=len(batches.splits[THRESHOLD].labels) if THRESHOLD in batches.splits else 0,
         trained_steps=task.trained_steps,
         halting=halting,
     )
-    write_output(run / "metrics.json", json.dumps(metrics.to_dict(), indent=1, ensure_ascii=False) + "\n")
+    result = _with_baseline_alarm(result, training)
+    step = next_step(result.metrics, result.split, result.decision, result.baseline, training)
+    result = replace(result, next_step=step)
+    write_output(run / "metrics.json", json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n")
     if prints_verdict:
-        verdict = verdict_of(result, split, evaluation.decision, baseline, no_baseline, metrics.next_step, not_yet)
-        show_verdict(verdict, evaluation.metrics, baseline)
-        if halting is not None:
-            console.print(halting_sentence(halting, split))
+        show_verdict(result)
     parity = None
     if bundle is not None:
-        parity = write_bundle(task, bundle, metrics.to_dict()).max_error
+        parity = write_bundle(task, bundle, result).max_error
         console.print(f"bundle: {bundle}, differs from PyTorch by at most {parity:.1e}", soft_wrap=True)
     with progress.stage("writing the predictions"):
         evaluated = {name: rows for name, rows in evaluation.outputs.items() if name != "train"}
@@ -182,7 +161,7 @@ def evaluate_and_export(
     report_file: Path | None = run / "report.html"
     try:
         with progress.stage("writing the report"):
-            report = run_report(config.model_dump(), dataset, evaluation, metrics, history, data_warnings, mistakes)
+            report = run_report(config.model_dump(), evaluation, result, history, data_warnings, mistakes)
             write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
@@ -195,13 +174,13 @@ def evaluate_and_export(
                 epochs=len(history),
                 dataset=dataset,
                 evaluation=evaluation,
-                metrics=metrics,
+                result=result,
                 samples=[mistake.sample for mistake in mistakes],
                 report=report_file,
                 bundle=bundle,
             )
         )
-    return RunVerdict(split, result, not_yet, bundle, parity)
+    return result, bundle, parity
 
 
 def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Dataset) -> TokensCurve | None:
@@ -219,19 +198,18 @@ def _set_halting(task: SequenceTask, batches: SequenceDataModule, dataset: Datas
 
 
 def _evaluate(
-    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask, epochs: int, halts: bool
+    config: TrainConfig, dataset: Dataset, batches: SequenceDataModule, task: SequenceTask
 ) -> tuple[Evaluation, SplitOutputs]:
-    """Evaluate a task on every split and choose its decision.
+    """Run a task on every split and choose its decision.
 
     Returns the evaluation, and the outputs of the rows that set the threshold and the temperature.
     """
     outputs = {split: _outputs(task, batches, split) for split in dataset.splits}
     # Without held-out rows validation sets the threshold and the temperature, which `used_for` then says.
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
-    settings = config.decision.model_dump()
     with progress.stage("choosing the decision threshold"):
         decision = choose_decision(
-            settings,
+            config.decision.model_dump(),
             held_out.logits,
             held_out.labels,
             dataset.classes,
@@ -239,19 +217,27 @@ def _evaluate(
             group_codes(held_out.groups),
             "sequence" if held_out.group_names is None else "group",
         )
-    used_for = {"validation": [*_used_for(settings, decision.rule, epochs), *(["halting threshold"] if halts else [])]}
-    metrics = {
+    return Evaluation(outputs, decision), held_out
+
+
+def _metrics(
+    config: TrainConfig, dataset: Dataset, evaluation: Evaluation, epochs: int, halts: bool
+) -> dict[str, SplitMetrics]:
+    """Return the metrics of every split."""
+    used = _used_for(config.decision.model_dump(), evaluation.decision.rule, epochs)
+    used_for = {"validation": [*used, *(["halting threshold"] if halts else [])]}
+    outputs = evaluation.outputs
+    return {
         split: evaluate_split(
             rows,
             dataset.classes,
             dataset.positive,
-            decision,
+            evaluation.decision,
             with_intervals=split != "train",  # training rows say nothing of new data
             used_for=used_for.get(split),
         )
         for split, rows in progress.track(outputs.items(), "computing confidence intervals", total=len(outputs))
     }
-    return Evaluation(outputs, decision, metrics), held_out
 
 
 def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> SplitOutputs:
@@ -310,13 +296,13 @@ def _baseline(config: TrainConfig, dataset: Dataset, evaluation: Evaluation) -> 
     )
 
 
-def _with_baseline_alarm(evaluation: Evaluation, baseline: BaselineMetrics | None, training: Training) -> Evaluation:
-    """Return the evaluation with an alarm on the last split where the model does not beat the baseline."""
+def _with_baseline_alarm(result: RunResult, training: Training) -> RunResult:
+    """Return the result with an alarm on the last split where the model does not beat the baseline."""
+    baseline, judged = result.baseline, result.metrics
     if baseline is None:
-        return evaluation
-    result = evaluation.metrics[evaluation.split]
-    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, result.groups), training)
+        return result
+    alarm = baseline_alarm(baseline.comparison, Sampled.of(baseline.rows, judged.groups), training)
     if alarm is None:
-        return evaluation
-    judged = replace(result, alarms=[*result.alarms, alarm])
-    return replace(evaluation, metrics={**evaluation.metrics, evaluation.split: judged})
+        return result
+    judged = replace(judged, alarms=[*judged.alarms, alarm])
+    return replace(result, splits={**result.splits, result.split: judged})

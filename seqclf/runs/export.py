@@ -21,6 +21,7 @@ from seqclf.data.storage.dataset import described_encoders
 from seqclf.data.write_store import SPLITS
 from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import TokensCurve
 from seqclf.models.network import as_network
 from seqclf.models.onnx.export import example_inputs, export_onnx, export_step
@@ -40,11 +41,12 @@ ROUNDING = 1e-5  # of a halting score
 MAX_DRAWS = 20  # of inputs whose halting scores are not near the threshold
 
 
-def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any]) -> Parity:
+def write_bundle(task: SequenceTask, folder: Path, run_metrics: RunResult | Mapping[str, Any]) -> Parity:
     """Export a task to `folder` and compare it with PyTorch over the parity grid.
 
-    `run_metrics`: content of the run's metrics.json. If it is empty, the bundle predicts the most probable label and
-    has no metrics. The folder appears only when it is complete. It replaces an earlier bundle, but nothing else.
+    `run_metrics`: result of the run, or the content of its metrics.json. If that is empty, the bundle predicts the most
+    probable label and has no metrics. The folder appears only when it is complete. It replaces an earlier bundle, but
+    nothing else.
     """
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir():
@@ -55,17 +57,19 @@ def write_bundle(task: SequenceTask, folder: Path, run_metrics: Mapping[str, Any
     # Both may come from anywhere, and checking them is quick. The export is not.
     with error_context("the dataset that the checkpoint describes", "it is damaged or of another version; train again"):
         encoders = described_encoders(dataset)
-    content = _manifest_content(task, run_metrics)
+    state = run_metrics.to_dict() if isinstance(run_metrics, RunResult) else run_metrics
+    content = _manifest_content(task, state)
     with error_context("metrics.json of the run", "remove it, and the bundle has no scores"):
         manifest.check_content(content)
+        result = run_metrics if isinstance(run_metrics, RunResult) else RunResult.from_dict(state)
     with explain_disk_errors(folder):
-        return _write(task, folder, run_metrics, encoders, content)
+        return _write(task, folder, result, encoders, content)
 
 
 def _write(
     task: SequenceTask,
     folder: Path,
-    run_metrics: Mapping[str, Any],
+    result: RunResult,
     encoders: Mapping[str, FieldEncoder],
     content: JsonObject,
 ) -> Parity:
@@ -83,13 +87,13 @@ def _write(
             step = export_step(task.model, dataset["fields"], target / manifest.STEP)
         if step is not None:
             content["step"] = {"states": [{**state._asdict(), "shape": list(state.shape)} for state in step.states]}
-        result = _check_parity(task, target, content)
-        content["parity"] = {"max_error": result.max_error, "tolerance": result.tolerance}
-        (target / "MODEL_CARD.md").write_text(model_card(content, run_metrics), encoding="utf-8")
+        measured = _check_parity(task, target, content)
+        content["parity"] = {"max_error": measured.max_error, "tolerance": measured.tolerance}
+        (target / "MODEL_CARD.md").write_text(model_card(content, result), encoding="utf-8")
         # Last, because it holds the hash of every other file.
         manifest.write_manifest(target, content)
         _replace(target, folder, work / "earlier")
-    return result
+    return measured
 
 
 def _replace(target: Path, folder: Path, earlier: Path) -> None:

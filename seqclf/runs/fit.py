@@ -149,7 +149,7 @@ def train(
         task = load_task(checkpoint, trust=_trusted_packages(plain)).to(trainer.strategy.root_device)
         if _validates_all_rows(plain["trainer"]):
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
-        verdict = evaluate_and_export(
+        result, bundle, parity = evaluate_and_export(
             *(config, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
         )
         failed = False
@@ -166,12 +166,12 @@ def train(
     return TrainResult(
         run=str(run),
         epochs=len(hooks.record.history),
-        bundle=None if verdict.bundle is None else str(verdict.bundle),
-        split=verdict.split,
-        independent=not verdict.metrics.used_for and dataset.leaks.is_apart(verdict.split),
-        use=not verdict.not_yet,
-        **{name: round(getattr(verdict.metrics, name), 6) for name in MAIN_METRICS},
-        parity=verdict.parity,
+        bundle=None if bundle is None else str(bundle),
+        split=result.split,
+        independent=result.is_independent,
+        use=not result.not_yet,
+        **{name: round(getattr(result.metrics, name), 6) for name in MAIN_METRICS},
+        parity=parity,
         train_s=round(trained_s, 2),
         total_s=round(time.perf_counter() - started, 2),
     )

@@ -12,7 +12,8 @@ from seqclf.bundle.runtime import Classifier
 from seqclf.data.encoding.token_table import DescribedRow, describe_row
 from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset, data_title
-from seqclf.evaluation.results import Evaluation, RunMetrics
+from seqclf.evaluation.results import Evaluation
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.mistakes import Mistake, worst_mistakes
 from seqclf.report.page import Report
 from seqclf.system.environment import package_versions
@@ -78,16 +79,15 @@ def run_mistakes(dataset: Dataset, evaluation: Evaluation, bundle: Path | None) 
     )
 
 
-def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int) -> int | None:
+def best_epoch(history: Sequence[Mapping[str, Any]], trained_steps: int | None) -> int | None:
     """The epoch, from 0, after `trained_steps` optimizer steps. None if no epoch ended there."""
     return next((row["epoch"] for row in history if row["step"] == trained_steps), None)
 
 
 def run_report(
     config: Mapping[str, Any],
-    dataset: Dataset,
     evaluation: Evaluation,
-    metrics: RunMetrics,
+    result: RunResult,
     history: Sequence[Mapping[str, Any]],
     data_warnings: Sequence[str],
     mistakes: Sequence[Mistake],
@@ -95,23 +95,14 @@ def run_report(
     """The report of a run. `history`: the rows of metrics.csv. `data_warnings`: those of the survey."""
     return Report(
         title=data_title(config["data"]["name"], config["data"].get("train")),
+        result=result,
         evaluation=evaluation,
-        classes=dataset.classes,
-        positive=dataset.positive,
         mistakes=mistakes,
-        baseline=metrics.baseline,
-        no_baseline=metrics.no_baseline,
-        next_step=metrics.next_step,
-        not_yet=metrics.not_yet,
-        calibration=metrics.calibration,
         history=history,
-        best_epoch=best_epoch(history, metrics.trained_steps),
+        best_epoch=best_epoch(history, result.trained_steps),
         warnings=data_warnings,
         config=config,
         versions=package_versions(),
         created=datetime.now().astimezone(),
         sources=split_sources(config["data"]),
-        counts=metrics.data,
-        holdout_rows=metrics.holdout_rows,
-        halting=metrics.halting,
     )

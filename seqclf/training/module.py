@@ -18,7 +18,7 @@ from seqclf.config.defaults import default_settings
 from seqclf.config.targets import Config, Trust, arguments_of, build, is_foreign, locate, targets
 from seqclf.data.storage.dataset import DatasetDescription
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.metrics import MAIN_METRICS, epoch_value
+from seqclf.evaluation.metrics import EPOCH_METRICS, epoch_value
 from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.ensemble import build_classifier
 from seqclf.models.network import as_network
@@ -93,8 +93,8 @@ class SequenceTask(pl.LightningModule):
         frozen = list(frozen or ())
         # It reads the variables of these names, so that a checkpoint holds the defaults of now and not None.
         self.save_hyperparameters(logger=False)
-        if monitor not in (*MAIN_METRICS, *RANKING_METRICS):
-            raise InputError(f"monitor={monitor}", f"must be one of {', '.join((*MAIN_METRICS, *RANKING_METRICS))}")
+        if monitor not in EPOCH_METRICS:
+            raise InputError(f"monitor={monitor}", f"must be one of {', '.join(EPOCH_METRICS)}")
         self.classes: list[str] = dataset["classes"]
         self.monitor = monitor
         self.optimizer = optimizer
@@ -360,7 +360,7 @@ def _with_defaults(name: str, settings: Config | None) -> Config:
 def named_scores(split: str, result: EpochScores) -> dict[str, float]:
     """Scores as `split/metric`, in the order of the record's columns. Those that are not defined are left out."""
     scores = result.scores
-    return {f"{split}/{name}": scores[name] for name in (*MAIN_METRICS, *RANKING_METRICS) if name in scores}
+    return {f"{split}/{name}": scores[name] for name in EPOCH_METRICS if name in scores}
 
 
 def load_task(path: Any, trust: Trust = ()) -> SequenceTask:

@@ -101,7 +101,10 @@ def test_a_field_name_in_a_checkpoint_cannot_write_outside_the_bundle(exported, 
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-@pytest.mark.parametrize("run_metrics", [{"decision": {}}, {"decision": 5}, {"test": 5}, {"decision": {"rule": "x"}}])
+@pytest.mark.parametrize(
+    "run_metrics",
+    [{"decision": {}}, {"decision": 5}, {"test": 5}, {"test": {"by_length": 5}}, {"decision": {"rule": "x"}}],
+)
 def test_malformed_run_metrics_are_refused_by_file_name(exported, tmp_path, run_metrics):
     with pytest.raises(InputError, match=r"metrics\.json of the run: .*; remove it"):
         write_bundle(exported("events").task, tmp_path / "bundle", run_metrics)

@@ -17,6 +17,7 @@ from seqclf.bundle.session import open_session
 from seqclf.data.reading.sources import Source
 from seqclf.errors import InputError
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.verdict import verdict_of
 
 WRONG_VALUES: list[Any] = [None, True, -1, 10**40, 0.5, float("nan"), "../../x", [], [[]], {"x": 1}]
@@ -85,7 +86,8 @@ def decision_report(classifier):
     logits = np.eye(len(classes), dtype=np.float32)[labels]
     outputs = SplitOutputs(logits, labels, np.full(rows, 3), np.zeros(rows, bool))
     metrics = evaluate_split(outputs, classes, classifier.manifest["positive"], decision, with_intervals=False)
-    return [*verdict_of(metrics, "test", decision).sentences, *map(decision.threshold_of, range(len(classes)))]
+    result = RunResult(splits={"test": metrics}, decision=decision)
+    return [*verdict_of(result).sentences, *map(decision.threshold_of, range(len(classes)))]
 
 
 @SAMPLED

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from seqclf.bundle.manifest import read_manifest
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.verdict import capitalized
 from seqclf.training.module import load_task
 
@@ -35,6 +36,14 @@ def test_run_folder_holds_exactly_the_documented_files(trained):
         "checkpoints/last.ckpt",
     }
     read_manifest(trained.run / "bundle")
+
+
+def test_the_result_of_a_run_is_read_and_written_unchanged(runs):
+    for trained in runs.values():
+        text = (trained.run / "metrics.json").read_text(encoding="utf-8")
+        result = RunResult.from_dict(json.loads(text))
+        assert json.dumps(result.to_dict(), indent=1, ensure_ascii=False) + "\n" == text
+        assert result.splits and result.leaks is not None and result.calibration is not None
 
 
 def test_stdout_is_one_json_line_with_the_test_metrics(trained):

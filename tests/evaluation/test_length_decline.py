@@ -6,6 +6,7 @@ import pytest
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.length_decline import find_length_decline
 from seqclf.evaluation.results import SplitMetrics, SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.slices import length_buckets
 from seqclf.report.verdict import verdict_of
 
@@ -71,13 +72,14 @@ def test_verdict_and_metrics_name_the_range_and_its_rows():
     outputs = SplitOutputs(5.0 * np.eye(3)[predicted], labels, lengths, np.zeros(2000, bool))
     metrics = evaluate_split(outputs, ["a", "b", "c"], None, Decision(), with_intervals=True)
     decline = metrics.to_dict()["length_decline"]
-    sentence = verdict_of(metrics, "test", Decision()).lengths
+    sentence = verdict_of(RunResult(splits={"test": metrics}, decision=Decision())).lengths
     assert str(decline["rows"]) in sentence and f"{decline['low']} to {decline['high']} tokens" in sentence
     assert SplitMetrics.from_dict(metrics.to_dict()).length_decline == metrics.length_decline
     level = evaluate_split(
         outputs._replace(lengths=np.full(2000, 3)), ["a", "b", "c"], None, Decision(), with_intervals=True
     )
-    assert "length_decline" not in level.to_dict() and verdict_of(level, "test", Decision()).lengths is None
+    assert "length_decline" not in level.to_dict()
+    assert verdict_of(RunResult(splits={"test": level}, decision=Decision())).lengths is None
 
 
 def share_of_false_declines(ignore_groups, repeats=200):

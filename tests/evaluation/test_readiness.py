@@ -9,6 +9,7 @@ from seqclf.evaluation.alarms import Alarm
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.readiness import REASONS, reasons_against
 from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import verdict_of
 
@@ -29,17 +30,21 @@ def result(status):
     )
 
 
+def verdict(metrics, **known):
+    return verdict_of(RunResult(splits={"test": metrics}, decision=Decision(), **known))
+
+
 def test_a_good_model_is_to_be_used():
     assert GOOD.alarms == [] and reasons_against(GOOD, Decision(), "test") == []
-    assert verdict_of(GOOD, "test", Decision()).use == "Use it: yes."
-    assert "not compared" in verdict_of(GOOD, "test", Decision(), no_baseline="baseline=false").use
+    assert verdict(GOOD).use == "Use it: yes."
+    assert "not compared" in verdict(GOOD, no_baseline="baseline=false").use
 
 
 @pytest.mark.parametrize("kind", [*REASONS, "of_a_plugin"])
 def test_every_alarm_speaks_against_it(kind):
     metrics = replace(GOOD, alarms=[Alarm(kind, "something is wrong", "mend it")])
-    verdict = verdict_of(metrics, "test", Decision())
-    assert verdict.use.startswith("Use it: not yet, because ") and verdict.sentences[0] == verdict.use
+    found = verdict(metrics)
+    assert found.use.startswith("Use it: not yet, because ") and found.sentences[0] == found.use
 
 
 @pytest.mark.parametrize(
@@ -61,4 +66,5 @@ def test_a_guarantee_that_is_broken_or_not_backed_speaks_against_it(target, stat
 def test_rows_that_chose_the_model_or_share_groups_speak_against_it():
     assert reasons_against(replace(GOOD, used_for=["epoch"]), Decision(), "validation")
     assert reasons_against(GOOD, Decision(), "test", is_apart=False)
-    assert verdict_of(GOOD, "test", Decision(), not_yet=["a", "b"]).use == "Use it: not yet, because a; b."
+    two = [Alarm("a", "a", "mend it"), Alarm("b", "b", "mend it")]
+    assert verdict(replace(GOOD, alarms=two)).use == "Use it: not yet, because a; b."

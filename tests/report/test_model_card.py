@@ -1,21 +1,20 @@
 """The model card shows labels and column names as text, and its commands can be pasted into a shell."""
 
-import copy
 import html
 import shlex
 
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from seqclf.errors import InputError
 from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.model_card import model_card
 
 FIELD = {"kind": "category", "columns": ["x"], "values": "string", "width": None, "separator": None, "options": {}}
 SCHEMA = {"id": None, "max_length": 9, "truncate": "error", "group_by": [], "order_by": [], "ignored": []}
 
 
-def card(classes=("a", "b", "c"), label="label", run_metrics=None, model=None):
+def card(classes=("a", "b", "c"), label="label", model=None):
     manifest = {
         "classes": list(classes),
         "positive": None,
@@ -23,10 +22,10 @@ def card(classes=("a", "b", "c"), label="label", run_metrics=None, model=None):
         "schema": {**SCHEMA, "fields": [{"name": "x", **FIELD}], "label": label},
         "model": {"members": 1, "cell": "lstm"} if model is None else model,
         "data": {"digest": "abc", "rows": {"train": 3}},
-        "metrics": {} if run_metrics is None else run_metrics,
+        "metrics": {},
         "versions": {"seqclf": "1"},
     }
-    return model_card(manifest, run_metrics or {})
+    return model_card(manifest, RunResult.from_dict({}))
 
 
 @pytest.mark.parametrize(
@@ -63,12 +62,6 @@ def test_the_commands_can_be_pasted_into_a_shell(name):
 
 def test_a_name_that_cannot_be_quoted_is_replaced_by_a_placeholder():
     assert "data.label=COLUMN " in card(label="a\n```\n# b") and "data.label=COLUMN " in card(label="${oc.env:HOME}")
-
-
-@pytest.mark.parametrize("run_metrics", [{"test": {"by_length": 5}}, {"test": {"by_length": [], "alarms": 1}}])
-def test_run_metrics_of_another_version_are_refused_by_file_name(run_metrics):
-    with pytest.raises(InputError, match=r"metrics\.json of the run: is not as this version writes it"):
-        card(run_metrics=copy.deepcopy(run_metrics))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.decision import Decision, Guarantee, choose_decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
 from seqclf.report.figures import MARGIN
 from seqclf.report.mistakes import worst_mistakes
@@ -61,7 +62,7 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
         split: evaluate_split(split_outputs, classes, positive, decision, with_intervals=split != "train")
         for split, split_outputs in outputs.items()
     }
-    evaluation = Evaluation(outputs, decision, metrics)
+    evaluation = Evaluation(outputs, decision)
     predictions = (test.labels, evaluation.predicted, evaluation.probabilities, test.lengths, classes)
     baseline = {"model": "logistic regression", "split": "test", **metrics["validation"].to_dict()}
     curves = {f"{split}/{name}": 0.5 for split in ("train", "validation") for name in ("loss", "accuracy", "recall")}
@@ -70,12 +71,14 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
     history = [{"epoch": k, "step": k, **speed, **curves, "observation": f"epoch {k} & so on"} for k in range(30)]
     return Report(
         title="cards",
+        result=RunResult(
+            splits=metrics,
+            decision=decision,
+            baseline=BaselineMetrics.from_dict(baseline),
+            calibration=calibration_of(outputs, fit_temperature(validation.logits, validation.labels), False),
+        ),
         evaluation=evaluation,
-        classes=classes,
-        positive=positive,
         mistakes=worst_mistakes(*predictions, described),
-        baseline=BaselineMetrics.from_dict(baseline),
-        calibration=calibration_of(outputs, fit_temperature(validation.logits, validation.labels), False),
         history=history,
         best_epoch=7,
         warnings=[f"a column named {EVIL}"],
@@ -134,7 +137,8 @@ def test_the_page_of_a_model_that_may_halt_shows_its_curve_and_point(tmp_path):
         for threshold, tokens, recall in [(0.1, 0.25, 0.5), (0.7, 0.46, 0.897), (2.0, 0.8, 0.9), (None, 1.0, 0.9)]
     ]
     halting = TokensCurve.of_splits({"validation": points, "test": points})
-    write_report(replace(simulated_report(rows=300), halting=halting), tmp_path / "halts.html")
+    report = simulated_report(rows=300)
+    write_report(replace(report, result=replace(report.result, halting=halting)), tmp_path / "halts.html")
     page = (tmp_path / "halts.html").read_text(encoding="utf-8")
     text = visible_text(page)
     assert "The model reads 46.0% of the tokens of test: macro recall 0.8970, 0.9000 reading all" in text
@@ -197,8 +201,10 @@ def test_sections_stand_in_a_fixed_order(rendered):
 
 
 def test_an_evaluation_has_a_page_without_epochs(reports, tmp_path):
-    without = {"history": (), "best_epoch": None, "config": None, "calibration": None, "baseline": None}
-    write_report(replace(reports["two_classes.html"], **without, versions={}, warnings=[]), tmp_path / "page.html")
+    report = reports["two_classes.html"]
+    result = replace(report.result, calibration=None, baseline=None)
+    without = {"result": result, "history": (), "best_epoch": None, "config": None}
+    write_report(replace(report, **without, versions={}, warnings=[]), tmp_path / "page.html")
     page = visible_text((tmp_path / "page.html").read_text(encoding="utf-8"))
     assert "Epochs" not in page and "Calibration error" in page and "Nothing about the data stood out." in page
     assert page.endswith("Provenance -")
@@ -223,8 +229,9 @@ def test_the_headline_cautions_where_rows_also_chose_the_model(positive):
     outputs = SplitOutputs(np.eye(2)[labels] * 3.0, labels, np.full(40, 5), np.zeros(40, bool))
     metrics = evaluate_split(outputs, ["no", "yes"], positive, Decision(positive=positive), with_intervals=True)
     decision = Decision(positive=positive)
-    assert verdict_of(metrics, "validation", decision).caution is None
-    caution = verdict_of(replace(metrics, used_for=["epoch", "threshold"]), "validation", decision).text
+    assert verdict_of(RunResult(splits={"validation": metrics}, decision=decision)).caution is None
+    chose = replace(metrics, used_for=["epoch", "threshold"])
+    caution = verdict_of(RunResult(splits={"validation": chose}, decision=decision)).text
     assert "These validation rows also chose the epoch and the threshold, so the scores are better" in caution
     assert "data.split.test=0.2" in caution
 
@@ -285,12 +292,12 @@ def test_the_caption_of_epochs_says_how_equal_epochs_were_told_apart(reports, tm
 
 
 def test_the_page_says_what_it_is_about(reports, tmp_path):
+    report = reports["two_classes.html"]
     report = replace(
-        reports["two_classes.html"],
+        report,
+        result=replace(report.result, data={"test": SplitCounts(refused=3)}, holdout_rows=77),
         created=datetime(2026, 2, 3, 4, 5, tzinfo=UTC),
         sources={"train": "cards.parquet", "validation": "20% of train, at random", "test": EVIL},
-        counts={"test": SplitCounts(refused=3)},
-        holdout_rows=77,
     )
     write_report(report, tmp_path / "report.html")
     page = visible_text((tmp_path / "report.html").read_text(encoding="utf-8"))

@@ -8,6 +8,7 @@ from support.plugin_package import documented_example, install_package
 
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import Evaluation, SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.page import builtin_sections, write_report
 from seqclf.report.report import Report
 from seqclf.system.plugins import REPORT_SECTIONS
@@ -70,8 +71,8 @@ def report(positive="<i>yes</i>"):
     outputs = SplitOutputs(np.eye(2)[predicted] * 3.0, labels, np.full(8, 5), np.zeros(8, bool))
     decision = Decision(positive=positive)
     metrics = evaluate_split(outputs, classes, positive, decision, with_intervals=False)
-    evaluation = Evaluation({"test": outputs}, decision, {"test": metrics})
-    return Report(title="t", evaluation=evaluation, classes=classes, positive=positive, mistakes=[])
+    result = RunResult(splits={"test": metrics}, decision=decision)
+    return Report(title="t", result=result, evaluation=Evaluation({"test": outputs}, decision), mistakes=[])
 
 
 def page(tmp_path, **options):

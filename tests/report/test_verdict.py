@@ -10,6 +10,7 @@ from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.metrics import ClassificationMetrics
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.target_results import TargetResult
 from seqclf.report.verdict import out_of, verdict_of
 
@@ -24,6 +25,11 @@ def split_metrics(confusion, classes, positive=None):
 
 FRAUD = split_metrics([[876, 124], [14, 86]], ("no", "fraud"), "fraud")
 THREE = split_metrics([[90, 5, 5], [2, 96, 2], [0, 20, 60]], ("calm", "odd", "loud"))
+
+
+def verdict(metrics, decision=None, **known):
+    """Verdict on a model that test judges."""
+    return verdict_of(RunResult(splits={"test": metrics}, decision=decision or Decision(), **known))
 
 
 def entry(metric, model, baseline, half_width):
@@ -41,27 +47,27 @@ def entry(metric, model, baseline, half_width):
 def comparison_sentence(*entries):
     fields = {field.name: getattr(FRAUD, field.name) for field in dataclasses.fields(ClassificationMetrics)}
     baseline = BaselineMetrics(**fields, model="logistic regression", split="test", comparison=list(entries))
-    return verdict_of(FRAUD, "test", Decision(), baseline).comparison
+    return verdict(FRAUD, baseline=baseline).comparison
 
 
 def test_a_positive_label_is_counted_out_of_100():
-    verdict = verdict_of(FRAUD, "test", Decision().with_margin("threshold", ["no", "fraud"], -0.61904, "fraud"))
-    assert verdict.result == (
+    found = verdict(FRAUD, Decision().with_margin("threshold", ["no", "fraud"], -0.61904, "fraud"))
+    assert found.result == (
         "Flags a sequence as fraud from a probability of 0.35. Of 100 sequences labelled fraud it finds 86 (between 78 "
         "and 92); of 100 alerts, 41 (between 34 and 48) are right."
     )
-    assert verdict.counts == "The test split has 1,100 sequences: 100 are labelled fraud, and 210 are alerts."
+    assert found.counts == "The test split has 1,100 sequences: 100 are labelled fraud, and 210 are alerts."
 
 
 def test_several_classes_have_accuracy_macro_recall_and_the_weakest_class():
-    result = verdict_of(THREE, "test", Decision()).result
+    result = verdict(THREE).result
     assert result.startswith("Of 100 sequences it classifies 88 (between ")
     assert "Its macro recall over 3 classes is 0.870; it is weakest on loud: of 100 it finds 75 (between " in result
 
 
 def test_a_perfect_score_has_no_weakest_class():
     perfect = split_metrics(np.diag([500, 300, 200]), ("a", "b", "c"))
-    assert verdict_of(perfect, "test", Decision()).result == (
+    assert verdict(perfect).result == (
         "Of 1,000 sequences it classifies 1,000 (between 996 and 1,000) correctly. Its macro recall over 3 classes is "
         "1.000: it finds all sequences of each class."
     )
@@ -84,8 +90,8 @@ def test_only_none_and_all_are_counted_as_0_and_as_all(share, expected):
 def test_rows_that_are_too_few_to_show_more_than_chance_say_so_without_an_alarm():
     few = split_metrics([[6, 2], [1, 1]], ("no", "fraud"), "fraud")
     assert few.alarms == [] and few.intervals.positive.auroc[0] < 0.5
-    assert "too few to show that it is better than chance" in verdict_of(few, "test", Decision()).result
-    assert "better than chance" not in verdict_of(FRAUD, "test", Decision()).result
+    assert "too few to show that it is better than chance" in verdict(few).result
+    assert "better than chance" not in verdict(FRAUD).result
 
 
 @pytest.mark.parametrize(("rows", "scale"), [(20, "100"), (109, "100"), (1500, "1,000"), (20_000, "10,000")])
@@ -140,8 +146,8 @@ def test_a_lower_accuracy_of_more_alerts_contradicts_no_average_precision():
 
 
 def test_a_missing_baseline_is_said_with_its_reason():
-    verdict = verdict_of(FRAUD, "test", Decision(), no_baseline="baseline=false")
-    assert verdict.comparison == "It was not compared with a model that ignores the order: baseline=false."
+    found = verdict(FRAUD, no_baseline="baseline=false")
+    assert found.comparison == "It was not compared with a model that ignores the order: baseline=false."
 
 
 @pytest.mark.parametrize(("backed", "opening"), [(True, "Guarantee: "), (False, "Guarantee NOT backed: ")])
@@ -151,9 +157,9 @@ def test_a_promise_says_if_it_is_backed(backed, opening):
     )
     decision = Decision(rule="min_recall", positive="fraud", targets=(promise,))
     result = TargetResult(rule="min_recall", label="fraud", target=0.8, units=100, value=0.86, status="met")
-    sentence = verdict_of(replace(FRAUD, targets=[result]), "test", decision).guarantee
+    sentence = verdict(replace(FRAUD, targets=[result]), decision).guarantee
     assert sentence.startswith(f"{opening}at least 80.0% of fraud found (") and sentence.endswith("on test 86.0%, met.")
-    assert verdict_of(FRAUD, "test", Decision()).guarantee is None
+    assert verdict(FRAUD).guarantee is None
 
 
 @pytest.mark.parametrize("unit", [None, "group", "sequence"])
@@ -166,10 +172,10 @@ def test_a_target_that_was_missed_is_never_said_to_be_kept(rule, unit):
         rule=rule, label="fraud", target=0.8, units=60, value=0.385, low=0.25, high=0.5, status="broken"
     )
     decision = Decision(rule=rule, positive="fraud", targets=(promise,))
-    sentence = verdict_of(replace(FRAUD, targets=[result]), "test", decision).guarantee
+    sentence = verdict(replace(FRAUD, targets=[result]), decision).guarantee
     assert "38.5% (25.0% to 50.0%), BROKEN" in sentence and ("drawn from each" in sentence) == (unit == "group")
 
 
 def test_the_text_is_all_sentences_in_order():
-    verdict = verdict_of(FRAUD, "test", Decision(), no_baseline="baseline=false", next_step="use it.")
-    assert verdict.text == f"{verdict.use} {verdict.result} {verdict.comparison} Next: use it."
+    found = verdict(FRAUD, no_baseline="baseline=false", next_step="use it.")
+    assert found.text == f"{found.use} {found.result} {found.comparison} Next: use it."

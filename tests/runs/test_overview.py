@@ -14,6 +14,7 @@ from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.report.score_table import score_lines, score_table
 from seqclf.runs.overview import show_dataset
 from seqclf.runs.report import split_sources
@@ -101,22 +102,23 @@ def test_spaces_of_labels_are_shown(options, tmp_path, printed):
 
 
 def scored(labels, positive):
-    """Metrics of three splits by label, and a baseline."""
+    """Result with three splits and a baseline."""
     generator = np.random.default_rng(0)
     truth = np.arange(60) % len(labels)
     outputs = SplitOutputs(generator.normal(size=(60, len(labels))), truth, truth + 1, truth < 0)
     judged = evaluate_split(outputs, labels, positive, Decision(), with_intervals=True)
     baseline = BaselineMetrics.from_dict({"model": "logistic regression", "split": "test", **judged.to_dict()})
-    return dict.fromkeys(("train", "validation", "test"), judged), baseline
+    splits = dict.fromkeys(("train", "validation", "test"), judged)
+    return RunResult(splits=splits, decision=Decision(), baseline=baseline)
 
 
 @pytest.mark.parametrize("positive", [None, "a label (of many long words)", "非常に長いラベル" * 5])
 @pytest.mark.parametrize("width", [70, 80, 200])
 def test_the_table_of_scores_fits_the_terminal_with_every_number_whole(positive, width):
-    metrics, baseline = scored([positive or "3", "other"], positive)
-    lines = score_lines(metrics, baseline, width)
+    result = scored([positive or "3", "other"], positive)
+    lines = score_lines(result, width)
     assert max(map(cell_len, lines)) <= width
-    _, rows = score_table(metrics, baseline, short_headings=True, other_splits=False)
+    _, rows = score_table(result, short_headings=True, other_splits=False)
     for line, row in zip(lines[1:], rows, strict=True):
         assert [cell for cell in row[1:] if cell not in line.split()] == []
     assert width < 200 or "validation" in lines[0]

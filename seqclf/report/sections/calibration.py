@@ -8,6 +8,7 @@ from typing import ClassVar
 from seqclf.documents.formatting import number, percent, shortened
 from seqclf.documents.html import Section, Table
 from seqclf.evaluation.calibration import calibration_error_by_chance
+from seqclf.evaluation.intervals import interval_text
 from seqclf.report.figures import CURVE_IN, reliability
 from seqclf.report.reliability import ReliabilityBin, reliability_bins
 from seqclf.report.report import Report
@@ -30,7 +31,7 @@ class CalibrationSection(ReportSection):
         else:
             happened, probability = report.labels == index, probabilities[:, index]
         bins = reliability_bins(happened, probability)
-        calibration = report.calibration
+        calibration = report.result.calibration
         event = "right" if report.positive is None else shortened(report.positive, 20)
         context = {
             "positive": report.positive,
@@ -66,4 +67,4 @@ def _table(bins: Sequence[ReliabilityBin], event: str, split: str) -> Table:
 
 
 def _range(low: float, high: float) -> str:
-    return f"{percent(low)} to\N{NO-BREAK SPACE}{percent(high)}"
+    return interval_text((low, high), percent, to=" to\N{NO-BREAK SPACE}")

@@ -7,7 +7,7 @@ from typing import ClassVar
 from seqclf.documents.formatting import number, score, shortened
 from seqclf.documents.html import Section, Table, bar, limited_rows
 from seqclf.report.report import MAX_ROWS, Report
-from seqclf.report.score_table import interval_text, score_columns
+from seqclf.report.score_table import interval_cell, score_columns
 from seqclf.report.section import ReportSection
 
 FEW_ROWS = 8  # shown where the table of all classes is folded
@@ -31,7 +31,7 @@ class ClassesSection(ReportSection):
                 shortened(label, 40),
                 bar(recall[label] or 0.0),
                 score(recall[label]),
-                interval_text(intervals.get(label)),
+                interval_cell(intervals.get(label)),
                 number(metrics.support_by_class[label]),
                 score(metrics.precision_by_class[label]),
                 score(metrics.f1_by_class[label]),

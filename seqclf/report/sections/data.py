@@ -26,7 +26,7 @@ class DataSection(ReportSection):
         context = {
             "warnings": warning_lines(report.warnings, MAX_WARNINGS),
             "splits": _split_table(report),
-            "holdout_rows": report.holdout_rows,
+            "holdout_rows": report.result.holdout_rows,
         }
         return Section("run/data.html", context)
 
@@ -42,10 +42,10 @@ def _split_table(report: Report) -> Table:
     rows = []
     for split, outputs in report.evaluation.outputs.items():
         counts = np.bincount(outputs.labels, minlength=len(report.classes))
-        refused = number(report.counts[split].refused) if split in report.counts else NO_VALUE
+        refused = number(report.result.data[split].refused) if split in report.result.data else NO_VALUE
         rows.append([split, number(len(outputs.labels)), refused, *_lengths(outputs), *_classes(counts, report, shown)])
-        if split == "validation" and report.holdout_rows:
-            cells = ["validation, for the threshold", number(report.holdout_rows)]
+        if split == "validation" and report.result.holdout_rows:
+            cells = ["validation, for the threshold", number(report.result.holdout_rows)]
             rows.append([*cells, *[NO_VALUE] * (len(columns) - len(cells))])
     return Table(columns, rows, caption="Rows, tokens before truncation (smallest, median and largest), and classes")
 

@@ -10,7 +10,7 @@ import numpy as np
 from seqclf.documents.formatting import number, probability_text, shortened
 from seqclf.documents.formatting import score as score_text
 from seqclf.documents.html import Section, Table
-from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics
+from seqclf.evaluation.metrics import PositiveMetrics, confusion_matrix, confusion_metrics, metric_title
 from seqclf.evaluation.results import threshold_labels
 from seqclf.report.figures import CURVE_IN, MARGIN, precision_recall, roc
 from seqclf.report.report import Report
@@ -47,13 +47,13 @@ class ThresholdSection(ReportSection):
 
     def build(self, report: Report) -> Section | None:
         """Return the section. None without targets and curves, which do not exist where a class has no row."""
-        targets = threshold_labels(report.evaluation.decision, report.positive)
+        targets = threshold_labels(report.result.decision, report.positive)
         change = change_table(report, targets) if targets else None
         positive, index = report.metrics.positive, report.positive_index
         if positive is None or index is None or not 0 < positive.rows < report.metrics.rows:
             return None if change is None else Section("run/threshold.html", {"change": change, "curves": ()})
         is_positive, score = report.labels == index, report.evaluation.probabilities[:, index]
-        points, current = operating_points(is_positive, score, report.evaluation.decision.threshold_of(index))
+        points, current = operating_points(is_positive, score, report.result.decision.threshold_of(index))
         context = {
             "change": change,
             "positive": report.positive,
@@ -75,8 +75,8 @@ def change_table(report: Report, targets: Sequence[str]) -> Table:
     for label in targets:
         name, index = shortened(label, 20), report.classes.index(label)
         rows += [
-            [f"recall of {name}", *(score_text(metrics.recall_by_class[label]) for metrics in both)],
-            [f"precision of {name}", *(score_text(metrics.precision_by_class[label]) for metrics in both)],
+            [metric_title("recall", name), *(score_text(metrics.recall_by_class[label]) for metrics in both)],
+            [metric_title("precision", name), *(score_text(metrics.precision_by_class[label]) for metrics in both)],
             [f"rows given {name}", *(number(sum(row[index] for row in metrics.confusion)) for metrics in both)],
         ]
     columns = {"on " + report.split: "text", **score_columns(["most probable label", "decision"])}

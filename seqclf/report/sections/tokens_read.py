@@ -24,7 +24,7 @@ class TokensReadSection(ReportSection):
 
     def build(self, report: Report) -> Section | None:
         """Return the curves. None for a network that always reads whole sequences."""
-        curve = report.halting
+        curve = report.result.halting
         if curve is None:
             return None
         figure = picture(

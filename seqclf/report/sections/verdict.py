@@ -19,9 +19,9 @@ class VerdictSection(ReportSection):
 
     def build(self, report: Report) -> Section:
         """Return alarms first, so that no reader takes the good figures below them for the result."""
-        metrics = report.metrics
-        headings, rows = score_table(report.evaluation.metrics, report.baseline)
-        compared = [] if report.baseline is None else comparison_rows(report.baseline)
+        metrics, baseline = report.metrics, report.result.baseline
+        headings, rows = score_table(report.result)
+        compared = [] if baseline is None else comparison_rows(baseline)
         context = {
             "alarms": [f"{alarm.text}. Try {alarm.remedy}." for alarm in metrics.alarms],
             "comparison": Table(COMPARISON_COLUMNS, compared, strong=0, stacked=True) if compared else None,

@@ -83,18 +83,18 @@ class MlflowRun(RunLogger):
         for start in range(0, len(parameters), PARAMETERS_PER_CALL):
             client.log_batch(run_id, params=parameters[start : start + PARAMETERS_PER_CALL])
 
-    def _log_result(self, result: FinishedRun) -> None:
+    def _log_result(self, finished: FinishedRun) -> None:
         if self.curves.has_failed:
             return
-        self.curves.log_metrics(result.scores_beside_curves(), result.metrics.trained_steps)
+        self.curves.log_metrics(finished.scores_beside_curves(), finished.result.trained_steps)
         client, run_id = self.curves.experiment, self.curves.run_id
-        client.set_tag(run_id, "dataset.name", result.name)
-        client.set_tag(run_id, "dataset.digest", result.dataset.digest)
+        client.set_tag(run_id, "dataset.name", finished.name)
+        client.set_tag(run_id, "dataset.digest", finished.dataset.digest)
         for name in FILES:
-            if (result.folder / name).is_file():
-                client.log_artifact(run_id, str(result.folder / name))
-        if result.bundle is not None and self.log_bundle:
-            client.log_artifacts(run_id, str(result.bundle), "bundle")
+            if (finished.folder / name).is_file():
+                client.log_artifact(run_id, str(finished.folder / name))
+        if finished.bundle is not None and self.log_bundle:
+            client.log_artifacts(run_id, str(finished.bundle), "bundle")
 
     def _close(self, failed: bool) -> None:
         if not self.curves.has_failed:

@@ -14,19 +14,15 @@ from typing import Any, ClassVar, NamedTuple
 from lightning.pytorch.loggers import Logger
 
 from seqclf.config.targets import Config, locate
+from seqclf.data.splitting.policies import SPLITS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.errors import InputError, first_line
-from seqclf.evaluation.metrics import MAIN_METRICS, ClassificationMetrics, metric_title
-from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.evaluation.results import Evaluation, RunMetrics
+from seqclf.evaluation.metrics import MACRO_METRICS, metric_key, metric_title
+from seqclf.evaluation.results import Evaluation
+from seqclf.evaluation.run_result import RunResult
 
-# Names and values of the scores that loggers show: `macro_recall` over all classes, `recall_of_LABEL` of one.
-#
-# Lightning's names, which callbacks monitor, stay as they are: `validation/recall` and `validation/recall/LABEL`.
-
-SPLITS = ("train", "validation", "test")
-MACRO = ("recall", "precision", "f1")  # means over classes
-MAX_CLASSES = 50  # of which each has a score of its own
+# Names of scores. Lightning's names, which callbacks monitor, stay as they are: `validation/recall` of all classes and
+# `validation/recall/LABEL`. Loggers show the split and `metric_key`.
 
 
 def shown_name(name: str) -> str:
@@ -36,37 +32,15 @@ def shown_name(name: str) -> str:
     ('validation/macro_recall', 'validation/recall_of_yes', 'system/step_ms')
     """
     split, _, metric = name.partition("/")
-    if split not in SPLITS:
-        return name
-    if metric in MACRO:
-        return f"{split}/macro_{metric}"
     kind, slash, label = metric.partition("/")
-    return f"{split}/{kind}_of_{label}" if slash and kind in MACRO else name
+    if split not in SPLITS or kind not in MACRO_METRICS:
+        return name
+    return f"{split}/{metric_key(kind, label if slash else None)}"
 
 
 def shown_names(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return metrics under the names that a logger shows."""
     return {shown_name(name): value for name, value in metrics.items()}
-
-
-def mean_scores(metrics: ClassificationMetrics) -> dict[str, float]:
-    """Return loss, accuracy and the macro means of a split by the name that a logger shows."""
-    return {f"macro_{name}" if name in MACRO else name: getattr(metrics, name) for name in MAIN_METRICS}
-
-
-def shown_scores(metrics: ClassificationMetrics) -> dict[str, float]:
-    """Return the scores of a split by name: each once, and none that is not defined.
-
-    Average precision and AUROC are those of the positive label, or means over more than two classes.
-    """
-    positive = metrics.positive
-    scores: dict[str, float | None] = {**mean_scores(metrics), "mcc": metrics.mcc, "ece": metrics.ece}
-    scores |= {name: getattr(positive or metrics, name) for name in RANKING_METRICS}
-    if len(metrics.recall_by_class) <= MAX_CLASSES:
-        scores |= {f"recall_of_{label}": recall for label, recall in metrics.recall_by_class.items()}
-    if positive is not None:
-        scores |= {f"precision_of_{positive.label}": positive.precision, f"f1_of_{positive.label}": positive.f1}
-    return {name: float(value) for name, value in scores.items() if value is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,21 +56,10 @@ class FinishedRun:
     epochs: int
     dataset: Dataset
     evaluation: Evaluation
-    metrics: RunMetrics
+    result: RunResult
     samples: Sequence[NamedTuple]
     report: Path | None
     bundle: Path | None
-
-    def scores(self) -> dict[str, dict[str, float]]:
-        """Return the scores of the exported model by split, and those of the order-blind baseline as `baseline`."""
-        scores = {
-            # Of the rows that it was trained on, more would only fill the tables.
-            split: mean_scores(metrics) if split == "train" else shown_scores(metrics)
-            for split, metrics in self.evaluation.metrics.items()
-        }
-        if self.metrics.baseline is not None:
-            scores["baseline"] = shown_scores(self.metrics.baseline)
-        return scores
 
     def scores_beside_curves(self) -> dict[str, float]:
         """Return the scores by `split/name`, for loggers whose curves by epoch have these names too.
@@ -105,7 +68,7 @@ class FinishedRun:
         """
         return {
             f"{split}/{name}" if split in ("test", "baseline") else f"final/{split}/{name}": value
-            for split, scores in self.scores().items()
+            for split, scores in self.result.scores().items()
             for name, value in scores.items()
         }
 
@@ -114,8 +77,8 @@ class FinishedRun:
 
         Metrics have the names that people read: macro recall and the recall of a label are different metrics.
         """
-        entries = self.metrics.to_dict().get("baseline", {}).get("comparison") or []
-        return [{**entry, "metric": metric_title(entry["metric"])} for entry in entries]
+        entries = [] if self.result.baseline is None else self.result.baseline.comparison
+        return [{**entry.to_dict(), "metric": metric_title(entry.metric)} for entry in entries]
 
 
 class RunLogger(ABC):
@@ -132,10 +95,10 @@ class RunLogger(ABC):
     def open(cls, settings: Config, run: Path, config: Config) -> RunLogger:
         """Start to log the run in the folder `run`. `config` is recorded with it."""
 
-    def log_result(self, result: FinishedRun) -> None:
+    def log_result(self, finished: FinishedRun) -> None:
         """Log the scores, plots and files of a finished run."""
         with self.tolerance():
-            self._log_result(result)
+            self._log_result(finished)
 
     def close(self, failed: bool) -> None:
         """End the logging. `failed`: an error or a signal ended the run."""
@@ -151,7 +114,7 @@ class RunLogger(ABC):
             warn_without(self.service, error)
 
     @abstractmethod
-    def _log_result(self, result: FinishedRun) -> None: ...
+    def _log_result(self, finished: FinishedRun) -> None: ...
 
     def _close(self, failed: bool) -> None:
         self.curves.finalize("failed" if failed else "success")

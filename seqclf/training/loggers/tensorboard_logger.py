@@ -30,6 +30,6 @@ class TensorBoardRun(RunLogger):
     def open(cls, settings: Config, run: Path, config: Config) -> TensorBoardRun:
         return cls(_Curves(run, name="tensorboard", version=""))
 
-    def _log_result(self, result: FinishedRun) -> None:
-        self.curves.log_metrics(result.scores_beside_curves())
+    def _log_result(self, finished: FinishedRun) -> None:
+        self.curves.log_metrics(finished.scores_beside_curves())
         self.curves.save()

@@ -19,33 +19,32 @@ MAX_CLASSES = 200  # in a table or a confusion matrix
 CURVED = ("train", "validation")  # splits whose scores have a curve by epoch
 
 
-def log_result(run: Any, result: FinishedRun) -> None:
-    """Log the scores, plots, tables and report of a result. `run`: of `wandb.init`."""
+def log_result(run: Any, finished: FinishedRun) -> None:
+    """Log the scores, plots, tables and report of a finished run. `run`: of `wandb.init`."""
     import wandb
 
-    evaluation, classes = result.evaluation, result.dataset.classes
-    split, scores = evaluation.split, result.scores()
-    metrics = evaluation.metrics[split]
-    panels: dict[str, Any] = {"epoch": result.epochs - 1}
+    evaluation, result, classes = finished.evaluation, finished.result, finished.dataset.classes
+    split, metrics, scores = result.split, result.metrics, finished.result.scores()
+    panels: dict[str, Any] = {"epoch": finished.epochs - 1}
     for name in dict.fromkeys(["validation", split]):
-        panels |= _confusion_matrix(name, evaluation.outputs[name], evaluation.decision, classes)
+        panels |= _confusion_matrix(name, evaluation.outputs[name], result.decision, classes)
     panels |= _curves(split, evaluation.last, evaluation.probabilities, metrics.positive, classes)
     panels[f"{split}/by_class"] = _table(_rows_by_class(metrics, classes))
     panels[f"{split}/by_length"] = _table(_rows_by_length(metrics))
-    if result.samples:
-        panels[f"{split}/worst_errors"] = _table([sample._asdict() for sample in result.samples])
+    if finished.samples:
+        panels[f"{split}/worst_errors"] = _table([sample._asdict() for sample in finished.samples])
     panels |= {f"{name}/{key}": value for name in scores if name not in CURVED for key, value in scores[name].items()}
-    if comparison := result.comparison():
+    if comparison := finished.comparison():
         panels["baseline/comparison"] = _table(comparison)
-    if result.report is not None:
+    if finished.report is not None:
         # As it is: W&B's style sheet would come from its server.
-        panels["report"] = wandb.Html(str(result.report), inject=False)
+        panels["report"] = wandb.Html(str(finished.report), inject=False)
     run.log(panels)
     # After the last value of each curve, which would otherwise be the summary: that of the last epoch, not of the
     # exported model.
     run.summary.update({f"{name}/{key}": value for name in scores for key, value in scores[name].items()})
-    if result.metrics.baseline is not None:
-        run.summary["baseline/model"] = result.metrics.baseline.model
+    if result.baseline is not None:
+        run.summary["baseline/model"] = result.baseline.model
     for row in comparison:
         metric = re.sub(r"\W+", "_", row["metric"]).strip("_")
         run.summary[f"baseline/difference_in_{metric}"] = row["difference"]
@@ -53,16 +52,16 @@ def log_result(run: Any, result: FinishedRun) -> None:
         run.alert(title=alarm.kind.replace("_", " "), text=f"{alarm.text}. Try {alarm.remedy}.")
 
 
-def log_artifacts(run: Any, result: FinishedRun, log_bundle: bool, online: bool) -> None:
+def log_artifacts(run: Any, finished: FinishedRun, log_bundle: bool, online: bool) -> None:
     """Log report and metrics as files, data and bundle as artifacts. `online`: the server answers."""
     import wandb
 
     for name in ("report.html", "metrics.json"):
-        if (result.folder / name).is_file():
-            run.save(str(result.folder / name), base_path=str(result.folder), policy="now")
-    rows = {name: len(split.sequences) for name, split in result.dataset.splits.items()}
-    description = {"name": result.name, "digest": result.dataset.digest, "rows": rows}
-    name = re.sub(r"[^A-Za-z0-9_.-]", "-", result.name)
+        if (finished.folder / name).is_file():
+            run.save(str(finished.folder / name), base_path=str(finished.folder), policy="now")
+    rows = {name: len(split.sequences) for name, split in finished.dataset.splits.items()}
+    description = {"name": finished.name, "digest": finished.dataset.digest, "rows": rows}
+    name = re.sub(r"[^A-Za-z0-9_.-]", "-", finished.name)
     data = wandb.Artifact(f"dataset-{name}", type="dataset", metadata=description)
     with data.new_file("dataset.json", encoding="utf-8") as file:
         json.dump(description, file, ensure_ascii=False)
@@ -70,10 +69,10 @@ def log_artifacts(run: Any, result: FinishedRun, log_bundle: bool, online: bool)
         run.use_artifact(data)  # waits for the server
     else:
         run.log_artifact(data)
-    if result.bundle is not None and log_bundle:
-        metadata = {**result.scores(), "dataset": result.dataset.digest}
+    if finished.bundle is not None and log_bundle:
+        metadata = {**finished.result.scores(), "dataset": finished.dataset.digest}
         model = wandb.Artifact(f"bundle-{run.id}", type="model", metadata=metadata)
-        model.add_dir(str(result.bundle))
+        model.add_dir(str(finished.bundle))
         run.log_artifact(model)
 
 
@@ -96,7 +95,7 @@ def _curves(
     if positive is None or positive.average_precision is None:
         return {}
     label, index = positive.label, classes.index(positive.label)
-    truth, score, recall = outputs.labels == index, probabilities[:, index], f"recall of {label}"
+    truth, score, recall = outputs.labels == index, probabilities[:, index], metric_title("recall", label)
     precision_recall = wandb.Table([recall, "precision", "threshold"], precision_recall_rows(truth, score))
     roc = wandb.Table(["false alert rate", recall, "threshold"], roc_rows(truth, score))
     return {

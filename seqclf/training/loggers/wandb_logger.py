@@ -62,10 +62,10 @@ class WandbRun(RunLogger):
             mode = _go_offline(first_line(error), run)
             return cls(_init(settings, run, config, mode, settings["timeout"]), settings)
 
-    def _log_result(self, result: FinishedRun) -> None:
-        log_result(self.run, result)
+    def _log_result(self, finished: FinishedRun) -> None:
+        log_result(self.run, finished)
         online = not self.run.offline and answers(_server(), self.settings["timeout"] / 2)
-        log_artifacts(self.run, result, self.settings["log_bundle"], online)
+        log_artifacts(self.run, finished, self.settings["log_bundle"], online)
 
     def _close(self, failed: bool) -> None:
         self.run.finish(exit_code=int(failed))  # so that the next run of a multirun starts anew

@@ -11,15 +11,17 @@ from omegaconf import OmegaConf
 from pydantic import TypeAdapter
 
 from seqclf.config.documentation import CONF
+from seqclf.evaluation.comparison import MetricComparison
 from seqclf.evaluation.decision import Decision
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
 from seqclf.training.loggers.options import LoggerOptions
 from seqclf.training.loggers.run_logger import FinishedRun
 
 CLASSES = ["no", "yes"]
 COMPARISON = [
-    {"metric": "recall", "model": 0.8, "baseline": 0.7, "difference": 0.1, "low": 0.02, "high": 0.18},
-    {"metric": "accuracy", "model": 0.9, "baseline": 0.9, "difference": 0.0, "low": -0.04, "high": 0.04},
+    MetricComparison(metric="recall", model=0.8, baseline=0.7, difference=0.1, low=0.02, high=0.18),
+    MetricComparison(metric="accuracy", model=0.9, baseline=0.9, difference=0.0, low=-0.04, high=0.04),
 ]
 
 
@@ -56,11 +58,12 @@ def finished(tmp_path) -> FinishedRun:
     }
     names = BaselineMetrics.__dataclass_fields__.keys() & vars(metrics["test"]).keys()
     baseline = BaselineMetrics(
-        **{name: getattr(metrics["validation"], name) for name in names}, model="counts", split="test"
+        **{name: getattr(metrics["validation"], name) for name in names},
+        model="counts",
+        split="test",
+        comparison=COMPARISON,
     )
-    run_metrics = SimpleNamespace(
-        baseline=baseline, trained_steps=12, to_dict=lambda: {"baseline": {"comparison": COMPARISON}}
-    )
+    result = RunResult(splits=metrics, decision=Decision(), baseline=baseline, trained_steps=12)
     folder = tmp_path / "run"
     (folder / "bundle").mkdir(parents=True)
     for name in ("report.html", "metrics.json", "bundle/model.onnx"):
@@ -71,8 +74,8 @@ def finished(tmp_path) -> FinishedRun:
         folder=folder,
         epochs=3,
         dataset=dataset,
-        evaluation=Evaluation(outputs, Decision(), metrics),
-        metrics=run_metrics,
+        evaluation=Evaluation(outputs, Decision()),
+        result=result,
         samples=[Sample("a", "yes", "no")],
         report=folder / "report.html",
         bundle=folder / "bundle",

@@ -47,10 +47,10 @@ def test_store_holds_parameters_curves_scores_and_files(logged, finished):
     curve = client.get_metric_history(run.info.run_id, "validation/macro_recall")
     assert [(point.step, point.value) for point in curve] == [(0, 0.5), (10, 0.75)]
     assert run.data.metrics["validation/recall_of_so_2c_ so"] == 0.25
-    metrics = finished.evaluation.metrics
+    metrics = finished.result.splits
     assert run.data.metrics["test/macro_recall"] == metrics["test"].recall
     assert run.data.metrics["final/validation/recall_of_yes"] == metrics["validation"].positive.recall
-    assert run.data.metrics["baseline/average_precision"] == finished.metrics.baseline.positive.average_precision
+    assert run.data.metrics["baseline/average_precision"] == finished.result.baseline.positive.average_precision
     assert run.data.tags["owner"] == "risk" and run.data.tags["dataset.digest"] == "d1gest"
     assert {file.path for file in client.list_artifacts(run.info.run_id)} == {"report.html", "metrics.json", "bundle"}
 

@@ -40,5 +40,5 @@ def test_tensorboard_holds_curves_and_final_scores(finished):
     (point,) = events.Scalars("validation/macro_recall")
     assert (point.step, point.value) == (7, 0.5)
     (final,) = events.Scalars("final/validation/macro_recall")
-    assert final.value == pytest.approx(finished.evaluation.metrics["validation"].recall)
+    assert final.value == pytest.approx(finished.result.splits["validation"].recall)
     assert events.Scalars("train/gradient_norm") and events.Scalars("test/recall_of_yes")

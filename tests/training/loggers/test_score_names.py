@@ -5,7 +5,8 @@ import pytest
 
 from seqclf.evaluation.metrics import MAIN_METRICS, classification_metrics
 from seqclf.evaluation.ranking import RANKING_METRICS
-from seqclf.training.loggers.run_logger import MAX_CLASSES, shown_name, shown_scores
+from seqclf.evaluation.run_result import MAX_CLASSES, all_scores
+from seqclf.training.loggers.run_logger import shown_name
 
 
 def test_recall_says_whether_it_is_of_all_classes_or_of_one():
@@ -17,7 +18,7 @@ def test_recall_says_whether_it_is_of_all_classes_or_of_one():
 
 def test_curves_and_final_scores_have_the_same_names():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6], [0.2, 0.8], [0.7, 0.3]])
-    scores = shown_scores(classification_metrics(np.array([0, 0, 1, 1]), probabilities, ["no", "yes"], "yes"))
+    scores = all_scores(classification_metrics(np.array([0, 0, 1, 1]), probabilities, ["no", "yes"], "yes"))
     lightning = [*MAIN_METRICS, *RANKING_METRICS, "recall/no", "recall/yes"]
     assert {shown_name(f"validation/{name}") for name in lightning} <= {f"validation/{name}" for name in scores}
     assert scores["macro_recall"] == pytest.approx((scores["recall_of_no"] + scores["recall_of_yes"]) / 2)
@@ -26,18 +27,18 @@ def test_curves_and_final_scores_have_the_same_names():
 
 def test_undefined_scores_are_left_out():
     one_class = classification_metrics(np.array([0, 0]), np.array([[0.9, 0.1], [0.8, 0.2]]), ["no", "yes"], "yes")
-    assert not {"recall_of_yes", "average_precision", "auroc"} & set(shown_scores(one_class))
+    assert not {"recall_of_yes", "average_precision", "auroc"} & set(all_scores(one_class))
 
 
 def test_classes_beyond_fifty_have_no_score_each():
     classes = [str(number) for number in range(MAX_CLASSES + 1)]
     probabilities = np.eye(len(classes))
-    scores = shown_scores(classification_metrics(np.arange(len(classes)), probabilities, classes, None))
+    scores = all_scores(classification_metrics(np.arange(len(classes)), probabilities, classes, None))
     assert scores["average_precision"] == 1 and not [name for name in scores if "_of_" in name]
 
 
 def test_scores_beside_curves_have_other_names_than_the_curves(finished):
     scores = finished.scores_beside_curves()
-    assert scores["final/validation/macro_recall"] == finished.evaluation.metrics["validation"].recall
-    assert scores["baseline/macro_recall"] == finished.metrics.baseline.recall
+    assert scores["final/validation/macro_recall"] == finished.result.splits["validation"].recall
+    assert scores["baseline/macro_recall"] == finished.result.baseline.recall
     assert {name.split("/")[0] for name in scores} == {"final", "test", "baseline"}

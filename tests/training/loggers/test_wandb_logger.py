@@ -172,7 +172,7 @@ def test_columns_of_the_table_by_length_are_named_as_in_the_report(finished):
 def test_summary_of_a_curve_is_the_score_of_the_exported_model(finished):
     run = StubRun()
     log_result(run, finished)
-    assert run.summary["validation/macro_recall"] == finished.evaluation.metrics["validation"].recall
+    assert run.summary["validation/macro_recall"] == finished.result.splits["validation"].recall
     assert "validation/macro_recall" not in run.logged, "a point of its own would bend the curve"
 
 

@@ -1,0 +1,37 @@
+"""The result of a run is read from metrics.json as it was written."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from seqclf.errors import InputError
+from seqclf.evaluation.decision import Decision
+from seqclf.evaluation.results import SplitOutputs, evaluate_split
+from seqclf.evaluation.run_result import RunResult
+
+LABELS = np.arange(40) % 2
+OUTPUTS = SplitOutputs(np.eye(2)[LABELS] * 3.0, LABELS, LABELS + 3, LABELS < 0)
+METRICS = evaluate_split(OUTPUTS, ["no", "yes"], "yes", Decision(), with_intervals=True)
+RESULT = RunResult(splits={"validation": replace(METRICS, used_for=["epoch"]), "test": METRICS}, decision=Decision())
+
+
+def test_the_last_split_judges():
+    assert (RESULT.split, RESULT.metrics, RESULT.positive, RESULT.classes) == ("test", METRICS, "yes", ["no", "yes"])
+    assert RESULT.is_independent and RESULT.not_yet == []
+    without_test = replace(RESULT, splits={"validation": RESULT.splits["validation"]})
+    assert not without_test.is_independent and without_test.not_yet
+
+
+def test_unknown_parts_stay_unknown():
+    assert RunResult.from_dict(json.loads(json.dumps(RESULT.to_dict()))) == RESULT
+    assert RunResult.from_dict({"test": {"recall": 0.5}}) == RunResult.from_dict({})
+
+
+@pytest.mark.parametrize(
+    "state", [{"test": {"by_length": 5}}, {"test": 5}, {"decision": 5}, {"data": {"test": 1}}, {"halting": {}}]
+)
+def test_content_of_another_version_is_refused(state):
+    with pytest.raises(InputError, match="is not as this version writes it"):
+        RunResult.from_dict(state)
