@@ -21,7 +21,6 @@ from seqclf.data.reading.tables import column_names, to_arrow
 from seqclf.data.schema.casts import GROUP, RowKey
 from seqclf.data.schema.rows import SourceRows
 from seqclf.data.schema.schema import Schema, require_columns
-from seqclf.data.stage_rows import labelled
 from seqclf.errors import InputError
 from seqclf.system import progress
 
@@ -113,7 +112,7 @@ def source_windows(
         with progress.stage(title, total=total, unit=unit) as current:
             first_row = 1
             for index, rows in enumerate(reader.read(schema, keys, window_rows)):
-                yield Window(index, first_row, rows if table is None else labelled(rows, table))
+                yield Window(index, first_row, rows if table is None else table.labelled(rows))
                 first_row += rows.columns.num_rows
                 current.completed = first_row - 1  # what advanced it meanwhile does not count refused rows
 

@@ -93,7 +93,7 @@ def collect(
         closing(prefetched(reader.read(read_schema, keys))) as stream,
     ):
         for rows in stream:
-            quarantine.add(staging.add(rows if label_table is None else labelled(rows, label_table)))
+            quarantine.add(staging.add(rows if label_table is None else label_table.labelled(rows)))
             reading.advance(rows.file_rows)
     quarantine.add(reader.malformed)
     source, lost_events = reader.source, 0
@@ -212,14 +212,6 @@ class _Staging:
         if GROUP_NAME in columns.schema.names:
             staged[GROUP_NAME] = columns.column(GROUP_NAME)
         return pa.record_batch(staged)
-
-
-def labelled(rows: SourceRows, table: LabelTable) -> SourceRows:
-    """Add the label of each row, looked up by its id, and its time and group if the table has them."""
-    labels, keys = table.look_up(as_text(rows.columns.column(ID)))
-    columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
-    columns |= {LABEL: labels, **keys}
-    return rows._replace(columns=pa.record_batch(columns))
 
 
 def _counts_rows(ids: pa.ChunkedArray, rows: int) -> bool:

@@ -18,6 +18,7 @@ from seqclf.data.schema.schema import typed_labels
 from seqclf.data.storage.dataset import Dataset
 from seqclf.documents.terminal import console
 from seqclf.errors import InputError
+from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.calibration import fit_temperature
 from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
 from seqclf.evaluation.decision import choose_decision, uses_holdout
@@ -40,7 +41,6 @@ from seqclf.report.score_table import show_verdict
 from seqclf.runs.export import write_bundle
 from seqclf.runs.predictions import write_predictions
 from seqclf.runs.report import best_epoch, run_mistakes, run_report
-from seqclf.survey.baseline_scores import score_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import write_output
 from seqclf.system.run_folder import PREDICTIONS

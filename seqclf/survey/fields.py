@@ -15,7 +15,7 @@ from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.ragged import Ragged
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
-from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.evaluation.baseline import MAX_FITTED_TOKENS
 from seqclf.system.json_result import JsonResult
 
 # Spread of number fields: range, deviation within and between sequences, and sequences that one scale flattens.

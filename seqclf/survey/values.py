@@ -13,7 +13,7 @@ from seqclf.data.encoding.encoders import decode
 from seqclf.data.field_spec import UNKNOWN_IDS
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import sample_split
-from seqclf.survey.baseline import MAX_FITTED_TOKENS
+from seqclf.evaluation.baseline import MAX_FITTED_TOKENS
 from seqclf.survey.fields import MAX_SPREAD_VALUES
 from seqclf.system.json_result import JsonResult
 

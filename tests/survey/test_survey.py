@@ -13,8 +13,8 @@ import yaml
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
+from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.metrics import confusion_matrix
-from seqclf.survey.baseline_scores import score_baseline
 from seqclf.survey.document import write_page
 from seqclf.survey.survey import survey_dataset
 from seqclf.survey.tables import show_survey
@@ -164,8 +164,8 @@ def test_damaged_predictions_of_the_baseline_are_computed_again(dataset_and_surv
 
 def test_a_sampled_split_says_which_of_its_rows_the_baseline_predicted(dataset_and_survey, monkeypatch):
     dataset, _ = dataset_and_survey
-    monkeypatch.setattr("seqclf.survey.baseline_scores.MAX_FITTED_TOKENS", 350)
-    monkeypatch.setattr("seqclf.survey.baseline_scores.SCORES_FORMAT", "sampled")
+    monkeypatch.setattr("seqclf.evaluation.baseline_scores.MAX_FITTED_TOKENS", 350)
+    monkeypatch.setattr("seqclf.evaluation.baseline_scores.SCORES_FORMAT", "sampled")
     scored = score_baseline(dataset)
     rows, predictions = scored.last_rows
     model = scored.scores.model

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from seqclf.data.reading.reader import SourceReader
 from seqclf.data.reading.source_errors import no_rows
 from seqclf.data.reading.sources import Source
-from seqclf.data.schema.casts import FILE, RowKey, quote_identifier
-from seqclf.data.schema.rows import as_text, joined_key
+from seqclf.data.schema.casts import FILE, ID, LABEL, RowKey, quote_identifier
+from seqclf.data.schema.rows import SourceRows, as_text, joined_key
 from seqclf.data.schema.schema import require_columns
 from seqclf.errors import InputError
 
@@ -65,6 +65,12 @@ class LabelTable:
         with_id = table.filter(pc.fill_null(pc.equal(_id_texts(table), id), False))
         files = zip(with_id.column("label").to_pylist(), with_id.column(FILE).to_pylist(), strict=True)
         return f" in {next(file for other, file in files if other == label.as_py())}"
+
+    def labelled(self, rows: SourceRows) -> SourceRows:
+        """Add the label of each row, looked up by its id, and its time and group if the table has them."""
+        labels, keys = self.look_up(as_text(rows.columns.column(ID)))
+        columns = {name: rows.columns.column(name) for name in rows.columns.schema.names}
+        return rows._replace(columns=pa.record_batch({**columns, LABEL: labels, **keys}))
 
     def look_up(self, ids: pa.Array) -> tuple[pa.Array, dict[str, pa.Array]]:
         """(N,) label of each text id, null where the table does not have it, and (N,) times and groups by column."""

@@ -15,9 +15,9 @@ from seqclf.data.ragged import Ragged
 from seqclf.data.storage.checksums import read_checked, write_checked
 from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split, sample_split, sampled_rows
+from seqclf.evaluation.baseline import MAX_FITTED_TOKENS, fit_baseline
 from seqclf.evaluation.comparison import RowPredictions, deciding_metric
 from seqclf.evaluation.metrics import ClassificationMetrics, classification_metrics
-from seqclf.survey.baseline import MAX_FITTED_TOKENS, fit_baseline
 from seqclf.system import progress
 from seqclf.system.atomic_files import atomic_replace, write_bytes
 from seqclf.system.json_result import JsonResult

@@ -8,9 +8,9 @@ import pytest
 
 from seqclf.data.ragged import Ragged, take
 from seqclf.data.storage.store import Split, sample_split
+from seqclf.evaluation.baseline import _category_counts, _pooled_numbers, fit_baseline
+from seqclf.evaluation.baseline_scores import BaselineScores
 from seqclf.evaluation.metrics import classification_metrics
-from seqclf.survey.baseline import _category_counts, _pooled_numbers, fit_baseline
-from seqclf.survey.baseline_scores import BaselineScores
 
 SPECS = [{"name": "x", "kind": "category", "size": 4}, {"name": "v", "kind": "number", "width": 2}]
 
