@@ -66,7 +66,7 @@ def _describe(config: DescribeConfig, page: Path | None, data: Path | None) -> J
             check_output_path(path)
     dataset = prepare(config.data)
     show_dataset(dataset, config.data.fields)
-    survey = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=config.baseline)
+    survey = survey_dataset(dataset, config.data, config.batching, baseline=config.baseline)
     guarantees = survey_guarantees(dataset, config.decision.holdout, config.decision.confidence)
     survey = replace(survey_content(survey, dataset), guarantees=guarantees)
     show_survey(survey)

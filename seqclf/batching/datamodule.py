@@ -98,8 +98,8 @@ class SequenceDataModule(pl.LightningDataModule):
     """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for evaluation.
 
     Evaluation batches hold `evaluation_factor` times the tokens and rows of training ones, as they keep no gradients.
-    conf/batching/token_budget.yaml explains the settings, and has the values of those that are left out. Any Trainer
-    may use it::
+    `batching`: checked options. Without them each is an argument of its own, which conf/batching/token_budget.yaml
+    explains, and has the value there if it is left out. Any Trainer may use it::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
@@ -113,25 +113,22 @@ class SequenceDataModule(pl.LightningDataModule):
     def __init__(
         self,
         splits: dict[str, Split],
+        batching: BatchingOptions | None = None,
         *,
         seed: int | None = None,
-        **batching: Any,
+        **settings: Any,
     ):
         super().__init__()
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
         seed = default_settings("seed") if seed is None else seed
-        batching = {**default_settings("batching"), **batching}
-        settings = parse_options(BatchingOptions, batching, "batching").model_dump()
+        if batching is None:
+            batching = parse_options(BatchingOptions, {**default_settings("batching"), **settings}, "batching")
         self.splits = splits
         self.seed: int = seed
-        self.evaluation_factor: int = settings.pop("evaluation_factor")
-        self.num_workers: int = settings.pop("num_workers")
-        self.equal_row_weights: bool = settings.pop("equal_row_weights")
-        self.ranks: int | None = settings.pop("ranks")
         self.resumed_ranks: int | None = None  # planned ranks of the checkpoint that is resumed
         self.measured_tokens: int | None = None  # for max_tokens=auto, in this run or the resumed one
-        self.batching = settings
+        self.batching = batching
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 
@@ -159,7 +156,7 @@ class SequenceDataModule(pl.LightningDataModule):
             ranks = {"ranks": self.planned_ranks, **self._ranks()}
             sampler = sampler_class(data.sequences.lengths, **plan, seed=self.seed, **ranks)
             self.training = TrainingLoader(
-                BatchDataset(data, plan["edges"], sampler.mean_rows if self.equal_row_weights else None),
+                BatchDataset(data, plan["edges"], sampler.mean_rows if self.batching.equal_row_weights else None),
                 sampler=sampler,
                 first_batch=_weak_call(self._first_batch, otherwise=0),
                 threaded=self._threaded(),
@@ -198,7 +195,7 @@ class SequenceDataModule(pl.LightningDataModule):
             return
         origin = f"checkpoint={self.trainer.ckpt_path}"
         self.resumed_ranks = planned_ranks(state_dict)
-        if self.batching["max_tokens"] == AUTO:
+        if self.batching.max_tokens == AUTO:
             self.measured_tokens = state_dict.get("settings", {}).get(MAX_TOKENS)
         changed = check_same_batches(origin, state_dict, self.settings())
         if changed:
@@ -207,7 +204,7 @@ class SequenceDataModule(pl.LightningDataModule):
     @property
     def planned_ranks(self) -> int:
         """Number of ranks that a step is planned for: the setting, else as in the resumed run, else those present."""
-        return self.ranks or self.resumed_ranks or self._ranks().get("world_size", 1)
+        return self.batching.ranks or self.resumed_ranks or self._ranks().get("world_size", 1)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings that decide the rows of each step and their weights, by the key that a user types.
@@ -215,14 +212,14 @@ class SequenceDataModule(pl.LightningDataModule):
         `batching.ranks=null` and `batching.max_tokens=auto` are left out, because a resumed run then takes the number
         from the checkpoint. The measured number stands for `auto`.
         """
-        settings = {"seed": self.seed, **{f"batching.{key}": self.batching[key] for key in PLAN_KEYS}}
+        settings = {"seed": self.seed, **{f"batching.{key}": getattr(self.batching, key) for key in PLAN_KEYS}}
         if self.measured_tokens is not None:
             settings[MAX_TOKENS] = self.measured_tokens
         elif settings[MAX_TOKENS] == AUTO:
             del settings[MAX_TOKENS]
-        settings["batching.equal_row_weights"] = self.equal_row_weights
-        if self.ranks is not None:
-            settings[RANKS] = self.ranks
+        settings["batching.equal_row_weights"] = self.batching.equal_row_weights
+        if self.batching.ranks is not None:
+            settings[RANKS] = self.batching.ranks
         if self.trainer is not None:
             settings |= {
                 "trainer.accumulate_grad_batches": self.trainer.accumulate_grad_batches,
@@ -234,14 +231,14 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def max_tokens(self) -> int:
         """Return the tokens of a training batch. For `auto`, a training measures them, and rows alone limit others."""
-        given = self.batching["max_tokens"]
-        return self._training_plan()["max_tokens"] if given == AUTO else given
+        given = self.batching.max_tokens
+        return given if isinstance(given, int) else self._training_plan()["max_tokens"]
 
     def _training_plan(self) -> dict[str, Any]:
         """Return the arguments of `plan_batches` for training, but seed, epoch and ranks."""
         data = self._split("train")
         plan = plan_arguments(self.batching, data.sequences.lengths, data.labels)
-        if self.batching["max_tokens"] == AUTO:
+        if self.batching.max_tokens == AUTO:
             trains = self.trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
             if self.measured_tokens is None and trains:
                 self.measured_tokens = self._measure_tokens(data, plan)
@@ -283,7 +280,9 @@ class SequenceDataModule(pl.LightningDataModule):
 
         Where the CPU trains, the thread takes a core from it for longer than it saves.
         """
-        return self.num_workers == 0 and self.trainer is not None and self.trainer.strategy.root_device.type != "cpu"
+        if self.batching.num_workers or self.trainer is None:
+            return False
+        return self.trainer.strategy.root_device.type != "cpu"
 
     def _ranks(self) -> dict[str, int]:
         if self.trainer is None:
@@ -307,11 +306,11 @@ class SequenceDataModule(pl.LightningDataModule):
         return loop.epoch_loop.batch_progress.current.processed if inside else 0
 
     def _sorted(self, split: str, ranks: dict[str, int]) -> DataLoader:
-        data, max_sequences = self._split(split), self.batching["max_sequences"]
+        data, max_sequences = self._split(split), self.batching.max_sequences
         sampler = FixedSampler(
             data.sequences.lengths,
             max_tokens=self._evaluation_tokens(data),
-            max_sequences=max_sequences and max_sequences * self.evaluation_factor,
+            max_sequences=max_sequences and max_sequences * self.batching.evaluation_factor,
             # A validation that is limited to some batches needs random rows in each of them: sorted, it would see the
             # longest sequences alone.
             pool_batches=None if self._reads_all(split) else 1,
@@ -322,11 +321,11 @@ class SequenceDataModule(pl.LightningDataModule):
 
     def _evaluation_tokens(self, split: Split) -> int:
         """Return the tokens of an evaluation batch. Without training rows, `auto` is limited by rows alone."""
-        if self.batching["max_tokens"] == AUTO and "train" not in self.splits:
-            tokens = unlimited_budget(self.batching["max_sequences"], split.sequences.lengths)
+        if self.batching.max_tokens == AUTO and "train" not in self.splits:
+            tokens = unlimited_budget(self.batching.max_sequences, split.sequences.lengths)
         else:
             tokens = self.max_tokens()
-        return tokens * self.evaluation_factor
+        return tokens * self.batching.evaluation_factor
 
     def _reads_all(self, split: str) -> bool:
         """Return True unless the trainer limits the batches of a validation."""
@@ -340,9 +339,9 @@ class SequenceDataModule(pl.LightningDataModule):
             "batch_size": None,
             "collate_fn": as_is,
             "pin_memory": torch.cuda.is_available(),
-            "num_workers": self.num_workers,
-            "persistent_workers": self.num_workers > 0,
-            "worker_init_fn": _leave_process_group if self.num_workers else None,
+            "num_workers": self.batching.num_workers,
+            "persistent_workers": self.batching.num_workers > 0,
+            "worker_init_fn": _leave_process_group if self.batching.num_workers else None,
         }
 
 

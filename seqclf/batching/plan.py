@@ -6,15 +6,17 @@ epoch without talking to each other, and a run resume inside one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from seqclf.batching.steps import Limits, deal_step, step_bounds, step_cost
 from seqclf.batching.token_budget import AUTO, unlimited_budget
 from seqclf.errors import InputError
+
+if TYPE_CHECKING:  # a bundle plans its batches too, without pydantic
+    from seqclf.batching.options import BatchingOptions
 
 # Bucket boundaries: a few lengths to which all others are rounded up, for computing with fixed shapes.
 
@@ -153,17 +155,18 @@ def plan_batches(
     return [batches[step] for step in steps.tolist()]
 
 
-def plan_arguments(batching: Mapping[str, Any], lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
-    """Return the arguments of `plan_batches` for training from the settings of conf/batching.
+def plan_arguments(options: BatchingOptions, lengths: np.ndarray, labels: np.ndarray) -> dict[str, Any]:
+    """Return the arguments of `plan_batches` for training from the options of conf/batching.
 
     `max_tokens=auto` becomes the highest number that can matter. A training lowers it to what its memory holds.
     """
     copied = ("max_sequences", "pool_batches", "multiple_of", "overhead", "balance", "largest_first")
-    edges = None if batching["edges"] is None else bucket_edges(lengths, batching["edges"])
-    max_tokens = batching["max_tokens"]
+    edges = None if options.edges is None else bucket_edges(lengths, options.edges)
+    max_tokens = options.max_tokens
     if max_tokens == AUTO:
-        max_tokens = unlimited_budget(batching["max_sequences"], lengths if edges is None else round_up(lengths, edges))
-    return {**{key: batching[key] for key in copied}, "max_tokens": max_tokens, "edges": edges, "labels": labels}
+        max_tokens = unlimited_budget(options.max_sequences, lengths if edges is None else round_up(lengths, edges))
+    settings = {key: getattr(options, key) for key in copied}
+    return {**settings, "max_tokens": max_tokens, "edges": edges, "labels": labels}
 
 
 def _draw_rows(generator: np.random.Generator, count: int, labels: np.ndarray | None, balance: float) -> np.ndarray:

@@ -65,14 +65,13 @@ def _compare_modes(config: BenchConfig) -> tuple[BenchmarkResult, Callable[..., 
     from seqclf.documents.terminal import console
     from seqclf.runs.tree_fields import check_tree_fields
 
-    plain = config.model_dump()
-    settings = build_settings(plain, written_keys())
-    for mode in sorted(set(plain["modes"]) - set(modes_of(settings.model, plain["modes"]))):
+    settings = build_settings(config, written_keys())
+    for mode in sorted(set(config.modes) - set(modes_of(settings.model, config.modes))):
         console.print(f"{mode} is left out: {LEFT_OUT[mode]}")
     dataset = None if config.data is None else config.data.name
     check = partial(check_tree_fields, settings.model, dataset=dataset)
-    workloads = make_workloads(plain, {"model": settings.model}, check)
-    result = run_benchmark(plain, settings, (by_model["model"] for by_model in workloads), show_workload)
+    workloads = make_workloads(config, {"model": settings.model}, check)
+    result = run_benchmark(config, settings, (by_model["model"] for by_model in workloads), show_workload)
     return result, write_page, write_picture
 
 
@@ -86,7 +85,7 @@ def _compare_models(config: BenchConfig) -> tuple[ModelsResult, Callable[..., No
     from seqclf.bench.settings import build_settings, configs_by_model
 
     settings = {name: build_settings(*composed) for name, composed in configs_by_model(config).items()}
-    workloads = make_workloads(config.model_dump(), {name: entry.model for name, entry in settings.items()})
+    workloads = make_workloads(config, {name: entry.model for name, entry in settings.items()})
     result = compare_models(settings, workloads, config.rounds, show_comparison)
     return result, write_page, write_picture
 

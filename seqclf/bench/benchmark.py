@@ -12,10 +12,11 @@ import torch
 
 from seqclf.bench.machine import PEAKS_TITLE, Machine, MemoryGrowth, describe_machine, measure_growth, measure_peak
 from seqclf.bench.mode_trainer import MODES, BenchmarkSettings, ModeTrainer, has_layouts, modes_of
+from seqclf.bench.options import BenchConfig
 from seqclf.bench.timing import ModeTiming, time_modes
 from seqclf.bench.workload import Workload, WorkloadSize, dataset_workload, generate_workload
 from seqclf.config.targets import Config, arguments_of, locate
-from seqclf.data.prepare import DataOptions, FieldCheck, accept_fields, prepare
+from seqclf.data.prepare import FieldCheck, accept_fields, prepare
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.models.encoder import build_encoder, reads_trees
 from seqclf.models.options import POOLINGS
@@ -207,35 +208,35 @@ class BenchmarkResult:
 
 
 def make_workloads(
-    config: Mapping[str, Any], models: Mapping[str, Config], check: FieldCheck = accept_fields
+    config: BenchConfig, models: Mapping[str, Config], check: FieldCheck = accept_fields
 ) -> Iterator[dict[str, Workload]]:
     """Yield the workload of `data`, or without it one for each of `lengths`, by model.
 
     Generated sequences are nodes of trees for models that read trees, and the same for all others. `check`: of the
     fields of `data`, see `prepare`.
     """
-    size = (config["batch_size"], config["updates"], config["seed"])
-    if config.get("data") is not None:
-        dataset = prepare(DataOptions.build(**config["data"]), check)
+    size = (config.batch_size, config.updates, config.seed)
+    if config.data is not None:
+        dataset = prepare(config.data, check)
         yield dict.fromkeys(models, dataset_workload(dataset, *size))
         return
     trees = {name: reads_trees(model) for name, model in models.items()}
-    for lengths in config["lengths"]:
-        workloads = {kind: generate_workload(lengths, config["sequences"], *size, kind) for kind in set(trees.values())}
+    for lengths in config.lengths:
+        workloads = {kind: generate_workload(lengths, config.sequences, *size, kind) for kind in set(trees.values())}
         yield {name: workloads[kind] for name, kind in trees.items()}
 
 
 def run_benchmark(
-    config: Mapping[str, Any],
+    config: BenchConfig,
     settings: BenchmarkSettings,
     workloads: Iterable[Workload],
     on_result: Callable[[WorkloadResult], None],
 ) -> BenchmarkResult:
     """Run all workloads. `on_result` is called with the result of each one when it ends."""
     results = []
-    modes = modes_of(settings.model, config["modes"])
+    modes = modes_of(settings.model, config.modes)
     for workload in workloads:
-        result = run_workload(workload, settings, modes, config["rounds"], config["leak_steps"])
+        result = run_workload(workload, settings, modes, config.rounds, config.leak_steps)
         results.append(result)
         on_result(result)
     return BenchmarkResult(describe_machine(settings.device, settings.precision), settings.model, results)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from hydra.core.global_hydra import GlobalHydra
@@ -14,9 +14,8 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf, open_dict, read_write
 from omegaconf.errors import OmegaConfBaseException
 
-from seqclf.bench.mode_trainer import MODES, BenchmarkSettings
+from seqclf.bench.mode_trainer import BenchmarkSettings
 from seqclf.bench.options import ALL_MODELS, BenchConfig
-from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.command_line import typed_command
 from seqclf.config.hydra_command import check_config, typed_overrides, user_error
 from seqclf.config.override_checks import TypedArguments
@@ -27,31 +26,29 @@ from seqclf.errors import InputError
 from seqclf.models.classifier import SequenceClassifier
 from seqclf.training.check_targets import resolve_model
 
-PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 BUILT_IN = "set model=lstm or another model of this package"
 NOISE_OPTIONS = ("dropout", "token_dropout", "number_noise")
 
 
-def build_settings(config: Mapping[str, Any], written: Collection[str]) -> BenchmarkSettings:
-    """Check a config, choose the device and set PyTorch's threads. Raise InputError for values that cannot run.
+def build_settings(config: BenchConfig, written: Collection[str]) -> BenchmarkSettings:
+    """Choose the device and set PyTorch's threads. Raise InputError for values that cannot run.
 
     `written`: keys that the user wrote, which a model must take (see `resolve_model`).
     """
-    _check_choices(config)
-    _check_network(config["model"])
-    device = _choose_device(config["device"])
-    if config["precision"] == "16-mixed" and device == "cpu":
+    _check_network(config.model)
+    device = _choose_device(config.device)
+    if config.precision == "16-mixed" and device == "cpu":
         raise InputError("precision=16-mixed", "needs an NVIDIA device", "set precision=bf16-mixed")
-    if config["runtime"]["threads"]:
-        torch.set_num_threads(config["runtime"]["threads"])
+    if config.runtime.threads:
+        torch.set_num_threads(config.runtime.threads)
     # As in training, or the denormal gradients of long sequences would be timed.
-    torch.set_flush_denormal(config["runtime"]["flush_denormal"])
+    torch.set_flush_denormal(config.runtime.flush_denormal)
     return BenchmarkSettings(
-        model=model_without_noise(resolve_model(config["model"], written)),
-        learning_rate=config["optimizer"]["lr"],
+        model=model_without_noise(resolve_model(config.model, written)),
+        learning_rate=config.optimizer["lr"],
         device=device,
-        precision=config["precision"],
-        seed=config["seed"],
+        precision=config.precision,
+        seed=config.seed,
     )
 
 
@@ -62,19 +59,6 @@ def model_without_noise(model_config: Mapping[str, Any]) -> Config:
     """
     settings = {key: value for key, value in model_config.items() if key != "layout"}
     return settings | {"members": 1} | {name: 0.0 for name in NOISE_OPTIONS if name in settings}
-
-
-def _check_choices(config: Mapping[str, Any]) -> None:
-    if config["precision"] not in PRECISIONS:
-        raise InputError(f"precision={config['precision']}", f"must be one of {', '.join(PRECISIONS)}")
-    if config["device"] not in ("auto", "cpu", "cuda"):
-        raise InputError(f"device={config['device']}", "must be auto, cpu or cuda")
-    for key, choices in (("modes", list(MODES)), ("lengths", list(LENGTH_DISTRIBUTIONS))):
-        unknown = [name for name in config[key] if name not in choices]
-        if unknown or not config[key]:
-            raise InputError(f"{key}={unknown[0] if unknown else '[]'}", f"must be some of {', '.join(choices)}")
-    if not {"dynamic", "static"} <= set(config["modes"]):
-        raise InputError("modes", "must hold dynamic and static, which are compared")
 
 
 def _check_network(model: Mapping[str, Any]) -> None:
@@ -102,7 +86,7 @@ COMMAND, OPTIONS = "bench", "seqclf.bench.options.BenchConfig"
 OF_MODES = ("modes", "leak_steps")  # keys that a comparison of models does not use
 
 
-def configs_by_model(config: BenchConfig) -> dict[str, tuple[Config, set[str]]]:
+def configs_by_model(config: BenchConfig) -> dict[str, tuple[BenchConfig, set[str]]]:
     """Return the config with each model of `models`, the reference first, and the keys that the user wrote.
 
     Overrides other than the model hold for all of them.
@@ -138,7 +122,7 @@ def _names(config: BenchConfig, typed_keys: Collection[str]) -> list[str]:
     return names
 
 
-def _compose(overrides: list[str]) -> tuple[Config, set[str]]:
+def _compose(overrides: list[str]) -> tuple[BenchConfig, set[str]]:
     """Return the checked config that the overrides give, with the config folders of the running command.
 
     The keys that the user wrote come second (see `config.user_keys`).
@@ -149,6 +133,7 @@ def _compose(overrides: list[str]) -> tuple[Config, set[str]]:
         with read_write(composed), open_dict(composed):
             del composed["hydra"]
         plain: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
-        return check_config(COMMAND, OPTIONS, plain, overrides, groups).model_dump(), written_with(overrides)
+        config = cast(BenchConfig, check_config(COMMAND, OPTIONS, plain, overrides, groups))
+        return config, written_with(overrides)
     except (InputError, HydraException, OmegaConfBaseException) as error:
         raise user_error(error, TypedArguments(COMMAND, overrides, OPTIONS)).within(overrides[0]) from None

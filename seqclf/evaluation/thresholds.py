@@ -7,7 +7,7 @@ rows, that is for every m from n on. Among all m that allow the same number of m
 to keep. The probability at the first such m and that of the whole population bound all others
 (`tests/evaluation/test_thresholds.py` compares with every m).
 
-Scores are logit margins. They stay distinct where probabilities round to 1. `decision.choose_decision` calls the
+Scores are logit margins. They stay distinct where probabilities round to 1. `choose_decision` calls the
 function of the configured rule.
 """
 

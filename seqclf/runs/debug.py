@@ -81,16 +81,16 @@ def debug_run(config: TrainConfig, dataset: Dataset, run: Path) -> OverfitResult
     """Carry out a debug choice that ends without a trained model. Writes config.yaml and debug.json into `run`."""
     plain = config.model_dump()
     if isinstance(config.debug, OverfitOptions):
-        return _overfit(plain, config.debug, dataset, run)
-    return _shapes(plain, dataset, run)
+        return _overfit(config, plain, config.debug, dataset, run)
+    return _shapes(config, plain, dataset, run)
 
 
-def _shapes(config: Config, dataset: Dataset, run: Path) -> ShapesResult:
-    task = make_task(config, dataset)
-    batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
+def _shapes(config: TrainConfig, plain: Config, dataset: Dataset, run: Path) -> ShapesResult:
+    task = make_task(plain, dataset)
+    batches = SequenceDataModule(dataset.splits, config.batching, seed=config.seed)
     table = ShapeTable()
-    trainer = make_trainer(_only_steps(config["trainer"], steps=1), [table], run)
-    clear_run_folder(config, dataset, run)
+    trainer = make_trainer(_only_steps(plain["trainer"], steps=1), [table], run)
+    clear_run_folder(plain, dataset, run)
     trainer.fit(task, datamodule=batches)
     for line in table.lines():
         console.print(line, soft_wrap=True)
@@ -112,13 +112,13 @@ def _write(run: Path, result: JsonResult, details: Mapping[str, Any]) -> None:
     write_output(run / DEBUG_RESULT, text + "\n")
 
 
-def _overfit(config: Config, options: OverfitOptions, dataset: Dataset, run: Path) -> OverfitResult:
-    bare = {part: without_regularisation(config[part]) for part in ("model", "loss", "optimizer")}
-    task = make_task({**config, **bare}, dataset)
-    batches = SequenceDataModule(dataset.splits, seed=config["seed"], **config["batching"])
+def _overfit(config: TrainConfig, plain: Config, options: OverfitOptions, dataset: Dataset, run: Path) -> OverfitResult:
+    bare = {part: without_regularisation(plain[part]) for part in ("model", "loss", "optimizer")}
+    task = make_task({**plain, **bare}, dataset)
+    batches = SequenceDataModule(dataset.splits, config.batching, seed=config.seed)
     losses = LossCurve(options.goal)
-    trainer = make_trainer(_only_steps(config["trainer"], options.steps), [losses], run)
-    clear_run_folder(config, dataset, run)
+    trainer = make_trainer(_only_steps(plain["trainer"], options.steps), [losses], run)
+    clear_run_folder(plain, dataset, run)
     record = overfit(trainer, task, batches, losses, options.goal, options.steps)
     verdict = judge(record)
     _show(record, verdict)

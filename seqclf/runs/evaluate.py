@@ -20,9 +20,10 @@ from seqclf.documents.terminal import console
 from seqclf.errors import InputError
 from seqclf.evaluation.baseline_scores import score_baseline
 from seqclf.evaluation.calibration import fit_temperature
+from seqclf.evaluation.choose_decision import choose_decision, uses_holdout
 from seqclf.evaluation.comparison import RowPredictions, compare_models, deciding_metric
-from seqclf.evaluation.decision import choose_decision, uses_holdout
 from seqclf.evaluation.design_effect import group_codes
+from seqclf.evaluation.options import DecisionOptions
 from seqclf.evaluation.recommendation import Sampled, Training, baseline_alarm, next_step
 from seqclf.evaluation.results import (
     BaselineCandidate,
@@ -102,6 +103,7 @@ THRESHOLD = "threshold"  # name of the split of held-out validation rows
 
 def evaluate_and_export(
     config: TrainConfig,
+    plain: Config,
     dataset: Dataset,
     batches: SequenceDataModule,
     task: SequenceTask,
@@ -114,14 +116,14 @@ def evaluate_and_export(
 ) -> tuple[RunResult, Path | None, float | None]:
     """Evaluate a task, export it, and write metrics.json, predictions.parquet, report and logs.
 
-    `prints_verdict`: print the scores and what they mean. Returns the result, the bundle and the largest error of the
-    exported model, which are None without an export.
+    `plain`: the config as config.yaml holds it. `prints_verdict`: print the scores and what they mean. Returns the
+    result, the bundle and the largest error of the exported model, which are None without an export.
     """
     halting = _set_halting(task, batches, dataset)
     evaluation, held_out = _evaluate(config, dataset, batches, task)
     bundle = run / "bundle" if config.export else None
     training = Training(
-        settings=config.model_dump(),
+        settings=plain,
         epochs=len(history),
         best_epoch=best_epoch(history, task.trained_steps),
         bundle=None if bundle is None else str(bundle),
@@ -161,7 +163,7 @@ def evaluate_and_export(
     report_file: Path | None = run / "report.html"
     try:
         with progress.stage("writing the report"):
-            report = run_report(config.model_dump(), evaluation, result, history, data_warnings, mistakes)
+            report = run_report(plain, evaluation, result, history, data_warnings, mistakes)
             write_report(report, run / "report.html")
     except Exception as error:  # a page must never cost a trained model
         warnings.warn(f"report.html: {error!r}; the run goes on without it", stacklevel=2)
@@ -209,7 +211,7 @@ def _evaluate(
     held_out = _outputs(task, batches, THRESHOLD) if THRESHOLD in batches.splits else outputs["validation"]
     with progress.stage("choosing the decision threshold"):
         decision = choose_decision(
-            config.decision.model_dump(),
+            config.decision,
             held_out.logits,
             held_out.labels,
             dataset.classes,
@@ -224,7 +226,7 @@ def _metrics(
     config: TrainConfig, dataset: Dataset, evaluation: Evaluation, epochs: int, halts: bool
 ) -> dict[str, SplitMetrics]:
     """Return the metrics of every split."""
-    used = _used_for(config.decision.model_dump(), evaluation.decision.rule, epochs)
+    used = _used_for(config.decision, evaluation.decision.rule, epochs)
     used_for = {"validation": [*used, *(["halting threshold"] if halts else [])]}
     outputs = evaluation.outputs
     return {
@@ -253,12 +255,12 @@ def _outputs(task: SequenceTask, batches: SequenceDataModule, split: str) -> Spl
     return SplitOutputs(logits, labels, lengths, truncated, rows.groups, rows.group_names)
 
 
-def _used_for(settings: Config, rule: str, epochs: int) -> list[str]:
+def _used_for(options: DecisionOptions, rule: str, epochs: int) -> list[str]:
     """Choices that the validation rows made about the model, so that their metrics flatter it."""
     used = ["epoch"] if epochs > 1 else []
-    if not uses_holdout(settings, rule):
+    if not uses_holdout(options, rule):
         used += ["threshold"] if rule != "argmax" else []
-        used += ["temperature"] if settings["calibrate"] else []
+        used += ["temperature"] if options.calibrate else []
     return used
 
 

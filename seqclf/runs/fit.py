@@ -21,7 +21,7 @@ from seqclf.data.storage.dataset import Dataset
 from seqclf.data.storage.store import Split
 from seqclf.documents.terminal import console, show_note
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import parse_rule
+from seqclf.evaluation.choose_decision import parse_rule
 from seqclf.evaluation.metrics import MAIN_METRICS
 from seqclf.runs.evaluate import THRESHOLD, evaluate_and_export
 from seqclf.runs.holdout import hold_out
@@ -93,11 +93,11 @@ def train(
     """
     started = time.perf_counter()
     plain = config.model_dump()  # checkpoints, loggers and config.yaml take plain values
-    rule, _ = parse_rule(plain["decision"], dataset.classes, dataset.positive)
+    rule, _ = parse_rule(config.decision, dataset.classes, dataset.positive)
     # Before training, because the rows that set a threshold must not choose the epoch.
-    dataset, held_out = hold_out(dataset, plain["decision"], rule)
+    dataset, held_out = hold_out(dataset, config.decision, rule)
     splits = dataset.splits if held_out is None else {**dataset.splits, THRESHOLD: held_out}
-    batches = SequenceDataModule(splits, seed=config.seed, **plain["batching"])
+    batches = SequenceDataModule(splits, config.batching, seed=config.seed)
     task = make_task(plain, dataset)
     schedule = StructureSchedule(plain["structure"])
     schedule.check(task)
@@ -150,7 +150,7 @@ def train(
         if _validates_all_rows(plain["trainer"]):
             check_reloaded(task, trained, batches, hooks.record.validation_losses)
         result, bundle, parity = evaluate_and_export(
-            *(config, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
+            *(config, plain, dataset, batches, task, run, logger, history, data_warnings), prints_verdict=prints_verdict
         )
         failed = False
     except MisconfigurationException as error:  # a callback that needs a logger, for example

@@ -81,7 +81,7 @@ def _train(config: TrainConfig, run: Path, written: Collection[str], prints_verd
     show_dataset(dataset, config.data.fields)
     data_warnings = []
     if is_first_rank():  # which alone reports them
-        data_warnings = survey_dataset(dataset, config.data, config.batching.model_dump(), baseline=False).warnings
+        data_warnings = survey_dataset(dataset, config.data, config.batching, baseline=False).warnings
         show_warnings(data_warnings)
     with progress.stage("loading Lightning"):  # which only good data needs
         from seqclf.runs import fit as pipeline

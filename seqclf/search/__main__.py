@@ -42,7 +42,7 @@ def _search(config: SearchConfig) -> SearchResult:
     from seqclf.training.check_targets import resolve_targets
 
     # Before the first trial, which would be refused for the same reasons.
-    resolved = resolve_targets(config, written_keys()).model_dump()
+    resolved = resolve_targets(config, written_keys())
     options, folder = (
         config.search.model_copy(update={"usual": known_keys(config.search.usual, resolved)}),
         run_folder(),

@@ -51,7 +51,7 @@ def check_space(space: Mapping[str, Any]) -> None:
             raise InputError(setting, "a range on a log scale is above 0 and has no step")
 
 
-def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str, Any]:
+def known_keys(space: Mapping[str, Any], config: Options | Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a search space whose dotted keys a config has. A network of another package may lack some.
 
     >>> known_keys({"model.layers": [1, 2], "model.dropout": [0.1, 0.2]}, {"model": {"dropout": 0.1}})
@@ -61,6 +61,7 @@ def known_keys(space: Mapping[str, Any], config: Mapping[str, Any]) -> dict[str,
     def has(key: str) -> bool:
         value: Any = config
         for part in key.split("."):
+            value = vars(value) if isinstance(value, Options) else value
             if not isinstance(value, Mapping) or part not in value:
                 return False
             value = value[part]

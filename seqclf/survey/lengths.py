@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import padding_efficiency, plan_arguments, plan_batches
 from seqclf.data.storage.dataset import Dataset
 from seqclf.system.json_result import JsonObject, JsonResult
@@ -120,7 +119,7 @@ class PaddingSurvey(JsonResult):
     padding_efficiency_static: float
 
 
-def survey_padding(dataset: Dataset, batching: Mapping[str, Any]) -> PaddingSurvey:
+def survey_padding(dataset: Dataset, batching: BatchingOptions) -> PaddingSurvey:
     """Plan the first epoch of training with the `batching` of a config and measure its padding."""
     train = dataset.splits["train"]
     lengths = train.sequences.lengths[:MAX_PLANNED_ROWS]

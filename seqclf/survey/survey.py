@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.data.encoding.encoder import FieldEncoder
 from seqclf.data.encoding.kinds.category import CategoryEncoder
 from seqclf.data.options import DataOptions
@@ -352,7 +353,7 @@ def count_groups(splits: Mapping[str, Split]) -> dict[str, int] | None:
 
 
 def survey_dataset(
-    dataset: Dataset, options: DataOptions, batching: Mapping[str, Any], *, baseline: bool
+    dataset: Dataset, options: DataOptions, batching: BatchingOptions, *, baseline: bool
 ) -> DatasetSurvey:
     """Survey a dataset with the `batching` of a config.
 

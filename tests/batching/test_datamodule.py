@@ -199,7 +199,7 @@ def test_a_thread_gathers_batches_unless_the_cpu_trains(split, device, num_worke
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_an_epoch_that_ends_early_leaves_no_thread(split, num_workers, monkeypatch):
     before = threading.active_count()
-    monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: self.num_workers == 0)
+    monkeypatch.setattr(SequenceDataModule, "_threaded", lambda self: self.batching.num_workers == 0)
     batches = iter(SequenceDataModule({"train": split}, **{**SETTINGS, "num_workers": num_workers}).train_dataloader())
     next(batches)
     if not num_workers:

@@ -6,9 +6,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import bucket_edges, padding_efficiency, plan_arguments, plan_batches, round_up
 from seqclf.bench.workload import LENGTH_DISTRIBUTIONS
 from seqclf.config.documentation import CONF
+from seqclf.config.options import parse_options
 from seqclf.errors import InputError
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=120).map(np.array)
@@ -184,7 +186,8 @@ def test_the_defaults_pad_little_on_log_normal_lengths(overhead, least, most):
     assert batching["pool_batches"] <= 50 and batching["overhead"] == 8.0
     generator = np.random.default_rng(0)
     lengths = LENGTH_DISTRIBUTIONS["log_normal"](generator, 20_000).astype(int)
-    settings = {**plan_arguments(batching, lengths, np.zeros(20_000)), "overhead": overhead}
+    options = parse_options(BatchingOptions, batching)
+    settings = {**plan_arguments(options, lengths, np.zeros(20_000)), "overhead": overhead}
     batches = plan_batches(lengths, **settings, seed=0, epoch=0)
     assert padding_efficiency(lengths, batches) > least
     assert len(batches) < most * 20_000 / batching["max_sequences"]

@@ -11,10 +11,11 @@ from seqclf.bench.benchmark import make_workloads
 from seqclf.bench.machine import PeakMemory
 from seqclf.bench.mode_trainer import BenchmarkSettings
 from seqclf.bench.model_comparison import Predictor, compare_models
+from seqclf.bench.options import BenchConfig
 from seqclf.bench.settings import model_without_noise
 from seqclf.errors import InputError
 
-CONFIG = {"lengths": ["uniform"], "sequences": 64, "batch_size": 8, "updates": 3, "seed": 0}
+CONFIG = BenchConfig.model_construct(lengths=["uniform"], sequences=64, batch_size=8, updates=3, seed=0)
 NAMES = ("lstm", "rnn")
 
 

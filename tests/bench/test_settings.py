@@ -2,6 +2,7 @@
 
 import pytest
 
+from seqclf.bench.options import BenchConfig
 from seqclf.bench.settings import build_settings
 from seqclf.config.composition import compose_config
 from seqclf.errors import InputError
@@ -13,7 +14,7 @@ def config():
     composed = compose_config(
         "bench", ["model=lstm", "+model.composition=child_sum", "device=cpu", "runtime.threads=1"]
     )
-    return composed.plain()
+    return BenchConfig.model_validate(composed.plain())
 
 
 def test_keys_of_the_model_of_an_experiment_are_left_out(config):

@@ -2,17 +2,18 @@
 
 import numpy as np
 import pytest
-from support.binary_scores import CLASSES, SETTINGS, sample_scores, two_class_logits
+from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_scores, two_class_logits
 
 from seqclf.errors import InputError
-from seqclf.evaluation.decision import Decision, choose_decision, override_threshold
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision, override_threshold
 
 
 def test_a_decision_read_back_from_json_decides_the_same():
     scores, is_positive = sample_scores(np.random.default_rng(1))
     logits = two_class_logits(scores)
     settings = SETTINGS | {"min_recall": 0.8, "calibrate": True}
-    decision = choose_decision(settings, logits, is_positive.astype(int), CLASSES, "yes")
+    decision = choose_decision(decision_options(settings), logits, is_positive.astype(int), CLASSES, "yes")
     restored = Decision.from_dict(decision.to_dict())
     assert restored == decision
     predicted = restored.choose(logits)
@@ -23,7 +24,7 @@ def test_a_decision_read_back_from_json_decides_the_same():
 def test_scores_whose_probabilities_round_to_one_are_still_ranked():
     scores, is_positive = np.repeat([40.0, 60.0], 500), np.repeat([False, True], 500)
     logits = two_class_logits(scores)
-    decision = choose_decision(SETTINGS | {"min_recall": 0.9}, logits, is_positive.astype(int), CLASSES, "yes")
+    decision = choose_decision(decision_options({"min_recall": 0.9}), logits, is_positive.astype(int), CLASSES, "yes")
     np.testing.assert_array_equal(decision.choose(logits) == 1, is_positive)
 
 
@@ -36,9 +37,11 @@ def test_each_of_several_classes_keeps_its_target():
     def recall(predicted, code):
         return (predicted[labels == code] == code).mean()
 
-    argmax = choose_decision(SETTINGS, logits, labels, classes, None)
+    argmax = choose_decision(decision_options(SETTINGS), logits, labels, classes, None)
     assert recall(argmax.choose(logits), 2) < 0.7
-    decision = choose_decision(SETTINGS | {"min_recall": {"odd": 0.75, "wild": 0.8}}, logits, labels, classes, None)
+    decision = choose_decision(
+        decision_options({"min_recall": {"odd": 0.75, "wild": 0.8}}), logits, labels, classes, None
+    )
     predicted = decision.choose(logits)
     assert [target.backed for target in decision.targets] == [True, True]
     assert recall(predicted, 1) >= 0.75
@@ -50,15 +53,15 @@ def test_targets_that_exclude_each_other_are_in_conflict():
     labels = generator.integers(0, 3, 600)
     uninformative_logits = generator.normal(size=(600, 3)).astype(np.float32)
     settings = SETTINGS | {"min_recall": {"calm": 0.9, "odd": 0.9}}
-    decision = choose_decision(settings, uninformative_logits, labels, ["calm", "odd", "wild"], None)
+    decision = choose_decision(decision_options(settings), uninformative_logits, labels, ["calm", "odd", "wild"], None)
     assert any(target.conflict for target in decision.targets)
 
 
 def test_guarantees_for_several_classes_share_the_risk():
     """Two guarantees of 90 %, each at the full risk, hold together in 82 to 87 % of the simulations below."""
     rows = (np.zeros((6, 3)), np.repeat([0, 1, 2], 2), list("abc"), None)
-    both = choose_decision(SETTINGS | {"min_recall": {"a": 0.8, "b": 0.8}, "confidence": 0.9}, *rows)
-    alone = choose_decision(SETTINGS | {"min_recall": {"a": 0.8}, "confidence": 0.95}, *rows)
+    both = choose_decision(decision_options({"min_recall": {"a": 0.8, "b": 0.8}, "confidence": 0.9}), *rows)
+    alone = choose_decision(decision_options({"min_recall": {"a": 0.8}, "confidence": 0.95}), *rows)
     assert [target.needed for target in both.targets] == [alone.targets[0].needed] * 2
     assert [target.confidence for target in both.targets] == [0.9, 0.9], "the confidence is that of all together"
 
@@ -74,7 +77,7 @@ def share_of_broken_joint_guarantees(counts, targets, separation, repeats, rule=
     for _ in range(repeats):
         heldout, new = (generator.normal(size=(len(labels), len(counts))) + means[labels] for _ in range(2))
         settings = SETTINGS | {rule: targets, "confidence": 0.9}
-        decision = choose_decision(settings, heldout, labels, classes, None)
+        decision = choose_decision(decision_options(settings), heldout, labels, classes, None)
         if all(target.backed for target in decision.targets):
             backed += 1
             predicted = decision.choose(new)
@@ -107,7 +110,7 @@ def test_a_target_for_a_label_without_validation_rows_leaves_the_argmax(positive
     classes = CLASSES if positive else ["no", "maybe", "yes"]
     logits = np.random.default_rng(0).normal(size=(50, len(classes))).astype(np.float32)
     settings = SETTINGS | {"min_recall": 0.8 if positive else {"yes": 0.8}}
-    decision = choose_decision(settings, logits, np.zeros(50, int), classes, positive)
+    decision = choose_decision(decision_options(settings), logits, np.zeros(50, int), classes, positive)
     assert not decision.targets[0].backed and decision.targets[0].needed
     np.testing.assert_array_equal(decision.choose(logits), logits.argmax(1))
 
@@ -165,8 +168,8 @@ def test_an_invalid_threshold_is_refused(threshold, positive, message):
     ("invalid", "classes", "positive", "message"),
     [
         ({"min_recall": 0.8, "cost": 5}, CLASSES, "yes", "decision.min_recall and decision.cost: set one of them"),
-        ({"min_recall": 1.2}, CLASSES, "yes", "decision.min_recall=1.2 for yes: must be a number above 0 and below 1"),
-        ({"cost": 0}, CLASSES, "yes", "decision.cost=0 for yes: must be a number above 0"),
+        ({"min_recall": 1.2}, CLASSES, "yes", "decision.min_recall=1.2: must be a number above 0 and below 1"),
+        ({"cost": 0}, CLASSES, "yes", "decision.cost=0: must be above 0"),
         ({"min_recall": {"no": 0.8}}, CLASSES, "yes", "with two classes it is for the positive label, yes"),
         ({"min_recall": {"maybe": 0.8}}, CLASSES, "yes", "no label 'maybe'; the labels are no, yes"),
         ({"min_recall": 0.8}, ["a", "b", "c"], None, "set targets by label"),
@@ -175,4 +178,6 @@ def test_an_invalid_threshold_is_refused(threshold, positive, message):
 )
 def test_invalid_decision_settings_are_refused(invalid, classes, positive, message):
     with pytest.raises(InputError, match=message):
-        choose_decision(SETTINGS | invalid, np.zeros((4, len(classes))), np.array([0, 1, 0, 1]), classes, positive)
+        choose_decision(
+            decision_options(invalid), np.zeros((4, len(classes))), np.array([0, 1, 0, 1]), classes, positive
+        )

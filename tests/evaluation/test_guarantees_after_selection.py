@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from support.binary_scores import CLASSES, SETTINGS, sample_scores, two_class_logits
+from support.binary_scores import CLASSES, SETTINGS, decision_options, sample_scores, two_class_logits
 
-from seqclf.evaluation.decision import choose_decision
+from seqclf.evaluation.choose_decision import choose_decision
 from seqclf.evaluation.holdout import holdout_rows
 
 
@@ -25,7 +25,9 @@ def best_epoch(generator, labels, is_heldout, selection_metric, settings):
     chooses = ~is_heldout
     epoch = int(np.argmax([selection_metric(margin[chooses], labels[chooses]) for margin in margins]))
     logits = two_class_logits(margins[epoch][chooses])
-    decision = choose_decision(settings | {"provisional": True}, logits, labels[chooses], CLASSES, "yes")
+    decision = choose_decision(
+        decision_options(settings | {"provisional": True}), logits, labels[chooses], CLASSES, "yes"
+    )
     is_alert = decision.choose(logits)
     precision = (labels[chooses] * is_alert).sum() / max(1, is_alert.sum())
     return precision, margins[epoch], separation[epoch, 0]
@@ -46,7 +48,7 @@ def share_of_broken_guarantees(selection_metric, holdout, repeats, trials=1):
         _, margin, separation = max(candidates, key=lambda candidate: candidate[0])
         sets_threshold = is_heldout if holdout else np.ones(len(labels), bool)
         logits = two_class_logits(margin[sets_threshold])
-        decision = choose_decision(settings, logits, labels[sets_threshold], CLASSES, "yes")
+        decision = choose_decision(decision_options(settings), logits, labels[sets_threshold], CLASSES, "yes")
         if decision.targets[0].backed:
             backed += 1
             # New positive rows have new noise. The separation and the bias are those of the epoch.
@@ -101,7 +103,7 @@ def test_heldout_rows_are_stratified_and_depend_only_on_labels_and_share():
 def test_rows_that_chose_the_model_back_no_guarantee(without_holdout, rule):
     scores, is_positive = sample_scores(np.random.default_rng(1))
     rows = (two_class_logits(scores), is_positive.astype(int), CLASSES, "yes")
-    heldout = choose_decision(SETTINGS | rule, *rows)
-    provisional = choose_decision(SETTINGS | rule | without_holdout, *rows)
+    heldout = choose_decision(decision_options(rule), *rows)
+    provisional = choose_decision(decision_options(rule | without_holdout), *rows)
     assert heldout.targets[0].backed and not provisional.targets[0].backed and provisional.targets[0].provisional
     assert heldout.threshold == provisional.threshold

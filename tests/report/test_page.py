@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 from markupsafe import escape
+from support.binary_scores import decision_options
 from support.browser import REPORT_WIDTH, browse, content_widths, needs_chromium, posted, with_script
 
 from seqclf.data.encoding.token_table import DescribedRow, TokenTable
@@ -19,7 +20,8 @@ from seqclf.data.storage.store import SplitCounts
 from seqclf.documents.formatting import score
 from seqclf.documents.html import unbroken_overrides
 from seqclf.evaluation.calibration import fit_temperature
-from seqclf.evaluation.decision import Decision, Guarantee, choose_decision
+from seqclf.evaluation.choose_decision import choose_decision
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.results import BaselineMetrics, Evaluation, SplitOutputs, calibration_of, evaluate_split
 from seqclf.evaluation.run_result import RunResult
 from seqclf.evaluation.tokens_curve import CurvePoint, TokensCurve
@@ -57,7 +59,7 @@ def simulated_report(rows=2000, separation=3.0, labels=("no", "yes"), positive="
         outputs[split] = SplitOutputs(logits, truth, lengths, lengths > 350)
     validation, test = outputs["validation"], outputs["test"]
     if decision is None:
-        decision = choose_decision(SETTINGS, validation.logits, validation.labels, classes, positive)
+        decision = choose_decision(decision_options(SETTINGS), validation.logits, validation.labels, classes, positive)
     metrics = {
         split: evaluate_split(split_outputs, classes, positive, decision, with_intervals=split != "train")
         for split, split_outputs in outputs.items()

@@ -6,9 +6,11 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.binary_scores import decision_options
 
 from seqclf.data.prepare import prepare
-from seqclf.evaluation.decision import Decision, Guarantee, choose_decision, one_of_each
+from seqclf.evaluation.choose_decision import choose_decision, one_of_each
+from seqclf.evaluation.decision import Decision, Guarantee
 from seqclf.evaluation.design_effect import group_codes
 from seqclf.evaluation.holdout import holdout_rows
 from seqclf.evaluation.target_results import target_results
@@ -49,7 +51,7 @@ def broken_share(grouped, repeats):
     for _ in range(repeats):
         margins = (generator.normal(size=1000) + 1.5 * (np.arange(1000) < 100))[groups]
         logits = np.stack([np.zeros(len(rows)), margins[rows]], axis=1)
-        decision = choose_decision(SETTINGS, logits, labels[rows], ["no", "yes"], "yes", group)
+        decision = choose_decision(decision_options(SETTINGS), logits, labels[rows], ["no", "yes"], "yes", group)
         assert decision.targets[0].backed
         new = generator.normal(size=decision.targets[0].rows // (1 if grouped else COPIES)) + 1.5
         broken += decision.choose(np.stack([np.zeros(len(new)), new], axis=1)).mean() < 0.8
@@ -75,7 +77,7 @@ def test_groups_are_held_out_together(options, tmp_path, by, group):
     split = {"by": by, "column": "when" if by == "time" else None, "test": 0.2}
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": group}
     dataset = prepare(options(**keys, split=split))
-    remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
+    remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
     groups_of = [set(who[part.row_numbers - 1]) for part in (remaining.splits["validation"], held_out)]
     assert groups_of[0] and groups_of[1] and not groups_of[0] & groups_of[1]
     assert len(held_out.labels) == np.isin(who[held_out.row_numbers - 1], list(groups_of[1])).sum()
@@ -99,7 +101,9 @@ def share_of_broken_targets(by_group, repeats=150):
     for _ in range(repeats):
         margin, labels, group = hard_groups(generator, 60, SIZES)
         logits = np.stack([np.zeros(len(margin)), margin], axis=1)
-        decision = choose_decision(SETTINGS, logits, labels, ["no", "yes"], "yes", group if by_group else None)
+        decision = choose_decision(
+            decision_options(SETTINGS), logits, labels, ["no", "yes"], "yes", group if by_group else None
+        )
         (target,) = decision.targets
         backed += target.backed
         new, truth, new_group = hard_groups(generator, 200, SIZES)
@@ -156,7 +160,7 @@ def test_rows_without_a_group_are_held_out_one_by_one(options, tmp_path, by):
     keys = {"train": path, "label": "label", "positive": "yes", "fields": {"x": "category"}, "group": "who"}
     split = {"by": by, "column": "when" if by == "time" else None, "validation": 0.4}
     dataset = prepare(options(**keys, split=split))
-    remaining, held_out = hold_out(dataset, SETTINGS, "min_recall")
+    remaining, held_out = hold_out(dataset, decision_options(SETTINGS), "min_recall")
     assert len(held_out.labels) + len(remaining.splits["validation"].labels) == len(dataset.splits["validation"].labels)
     assert len(held_out.labels) >= 30 and len(set(held_out.groups.tolist())) == len(held_out.labels)
 
@@ -180,11 +184,11 @@ def test_describe_counts_what_training_holds_out(options, tmp_path, by, group, l
             for recall, backed in entry.backed.items():
                 settings = {**SETTINGS, "holdout": holdout, "confidence": confidence}
                 settings["min_recall"] = {entry.label: recall}
-                _, rows = hold_out(dataset, settings, "min_recall")
+                _, rows = hold_out(dataset, decision_options(settings), "min_recall")
                 logits = generator.normal(size=(len(rows.labels), len(labels)))
                 positive = entry.label if len(labels) == 2 else None
                 decision = choose_decision(
-                    settings, logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
+                    decision_options(settings), logits, rows.labels, dataset.classes, positive, group_codes(rows.groups)
                 )
                 (target,) = decision.targets
                 assert (target.rows, target.backed) == (entry.held_out, backed)

@@ -9,7 +9,9 @@ from omegaconf import OmegaConf
 from rich.cells import cell_len
 from support.table_files import write
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.config.documentation import CONF
+from seqclf.config.options import parse_options
 from seqclf.data.prepare import prepare
 from seqclf.documents.terminal import console, show_warnings
 from seqclf.evaluation.decision import Decision
@@ -34,7 +36,7 @@ def leaking(options, tmp_path):
 def printed():
     """`printed(options)`: what `train` prints of a dataset."""
     with initialize_config_dir(str(CONF), version_base="1.3"):
-        batching = OmegaConf.to_container(compose("train").batching)
+        batching = parse_options(BatchingOptions, OmegaConf.to_container(compose("train").batching))
 
     def lines(options):
         dataset = prepare(options)

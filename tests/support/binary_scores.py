@@ -2,6 +2,9 @@
 
 import numpy as np
 
+from seqclf.config.options import parse_options
+from seqclf.evaluation.options import DecisionOptions
+
 CLASSES = ["no", "yes"]
 SETTINGS = {
     "min_recall": None,
@@ -13,6 +16,11 @@ SETTINGS = {
     "holdout": 0.5,
     "provisional": False,
 }
+
+
+def decision_options(settings):
+    """Return checked options of a decision from plain settings, with those above for the rest."""
+    return parse_options(DecisionOptions, {**SETTINGS, **settings}, "decision")
 
 
 def sample_scores(generator, rows=1000, positive_share=0.1, separation=1.5, decimals=None):

@@ -11,7 +11,9 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.config.documentation import CONF
+from seqclf.config.options import parse_options
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
 from seqclf.data.storage.store import SplitCounts
@@ -44,6 +46,7 @@ def surveyed(options: Callable[..., Any], tmp_path_factory: pytest.TempPathFacto
     data_options = options(train=path, label="label", positive="bad", fields=fields, split=split)
     with initialize_config_dir(str(CONF), version_base="1.3"):
         batching: Any = OmegaConf.to_container(compose("train").batching)
+        batching = parse_options(BatchingOptions, batching)
     return survey_dataset(prepare(data_options), data_options, batching, baseline=True)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.config.documentation import CONF
 from seqclf.data.options import DataOptions
 from seqclf.data.prepare import prepare
@@ -17,6 +18,7 @@ from seqclf.survey.survey import survey_dataset
 
 PLAN = {"max_tokens": 512, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
+OPTIONS = BatchingOptions.model_construct(**BATCHING)
 ADVICE = re.compile(r"one scale for all flattens \d+% of the sequences.*; set (.*)$")
 
 
@@ -48,7 +50,7 @@ def survey(*overrides):
     with initialize_config_dir(str(CONF), version_base="1.3"):
         plain = OmegaConf.to_container(compose("describe", list(overrides)).data, resolve=True)
     data_options = DataOptions.build(**plain)
-    return survey_dataset(prepare(data_options), data_options, BATCHING, baseline=False)
+    return survey_dataset(prepare(data_options), data_options, OPTIONS, baseline=False)
 
 
 def advised(survey):

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from seqclf.batching.options import BatchingOptions
 from seqclf.batching.plan import padding_efficiency, plan_batches
 from seqclf.data.prepare import prepare
 from seqclf.data.splitting.split_leakage import LeakReport
@@ -21,6 +22,7 @@ from seqclf.survey.tables import show_survey
 
 PLAN = {"max_tokens": 64, "max_sequences": 8, "pool_batches": 4}
 BATCHING = {**PLAN, "overhead": None, "multiple_of": 1, "edges": None, "balance": 0.0, "largest_first": False}
+OPTIONS = BatchingOptions.model_construct(**BATCHING)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +60,7 @@ def dataset_and_survey(table, options):
     }
     data_options = options(train=table[0], label="y", fields=fields, split={"test": 0.2})
     dataset = prepare(data_options)
-    return dataset, survey_dataset(dataset, data_options, BATCHING, baseline=True)
+    return dataset, survey_dataset(dataset, data_options, OPTIONS, baseline=True)
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +131,7 @@ def test_harmless_data_gives_no_warning(options, tmp_path):
     rows = [{"x": generator.integers(1, 9, 8).tolist(), "y": "ab"[row % 2]} for row in range(200)]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     data_options = options(train=tmp_path / "t.parquet", label="y")
-    assert survey_dataset(prepare(data_options), data_options, BATCHING, baseline=True).warnings == []
+    assert survey_dataset(prepare(data_options), data_options, OPTIONS, baseline=True).warnings == []
 
 
 def test_baseline_scores_are_cached_with_the_dataset(dataset_and_survey):
@@ -180,7 +182,7 @@ def test_groups_are_counted_by_split_in_text_page_and_json(options, tmp_path, ca
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
     split = {"by": "group", "validation": 4 / 33}
     data_options = options(train=tmp_path / "t.parquet", label="y", group="who", split=split)
-    survey = survey_dataset(prepare(data_options), data_options, BATCHING, baseline=False)
+    survey = survey_dataset(prepare(data_options), data_options, OPTIONS, baseline=False)
     groups = survey.summary()["groups"]
     assert sum(groups.values()) == 33 and survey.to_dict()["groups"] == groups
     assert {name: 3 * count for name, count in groups.items()} == survey.summary()["rows"]
@@ -202,7 +204,7 @@ def test_survey_dict_is_plain_json(survey):
 
 def test_survey_without_baseline_fits_no_model(dataset_and_survey, options, table):
     dataset, survey = dataset_and_survey
-    light = survey_dataset(dataset, options(train=table[0], label="y"), BATCHING, baseline=False)
+    light = survey_dataset(dataset, options(train=table[0], label="y"), OPTIONS, baseline=False)
     assert light.baseline is None and light.columns == [] and set(light.warnings) < set(survey.warnings)
     assert "alone" not in light.to_dict()
 
@@ -219,12 +221,12 @@ def test_words_that_are_nearly_all_unknown_are_codes_without_spaces(options, tmp
     data_options = options(**settings)
     (line,) = [
         line
-        for line in survey_dataset(prepare(data_options), data_options, BATCHING, baseline=False).warnings
+        for line in survey_dataset(prepare(data_options), data_options, OPTIONS, baseline=False).warnings
         if line.startswith("field bases")
     ]
     advised = line.partition("set ")[2].strip("'").removeprefix("data.fields=")
     characters = options(**settings, fields=yaml.safe_load(advised))
-    lines = survey_dataset(prepare(characters), characters, BATCHING, baseline=False).warnings
+    lines = survey_dataset(prepare(characters), characters, OPTIONS, baseline=False).warnings
     assert not any(line.startswith("field bases") for line in lines)
 
 

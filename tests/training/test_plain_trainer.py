@@ -168,11 +168,8 @@ def test_constructors_take_the_defaults_of_conf(splits, tmp_path, trainer):
         **{name: default[name] for name in ("model", "loss", "optimizer", "monitor", "seed")},
         "frozen": [],
     }
-    assert data.batching["max_tokens"] == 64 and data.seed == default["seed"]
-    assert {**data.batching, "max_tokens": None} == {
-        **{name: value for name, value in default["batching"].items() if name in data.batching},
-        "max_tokens": None,
-    }
+    assert data.batching.max_tokens == 64 and data.seed == default["seed"]
+    assert data.batching.model_dump() == {**default["batching"], "max_tokens": 64}
     run = trainer(max_steps=2)
     run.fit(module, datamodule=data)
     run.save_checkpoint(tmp_path / "own.ckpt")

@@ -41,7 +41,7 @@ class ModelChange(Options):
 
     def of_model(self) -> dict[str, Any]:
         """Return the new values by key of `model`."""
-        return self.model_dump(exclude=NOT_OF_MODEL, exclude_unset=True)
+        return {name: getattr(self, name) for name in CHANGEABLE if name in self.model_fields_set}
 
 
 CHANGEABLE = [name for name in ModelChange.model_fields if name not in NOT_OF_MODEL]
