@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from seqclf.batching.datamodule import SequenceDataModule
 from seqclf.batching.resume_settings import check_same_batches
 from seqclf.config.targets import defaults_of, locate, targets
+from seqclf.data.encoding.declaration import stored_schema
 from seqclf.errors import InputError
 from seqclf.system.state_validation import COUNT, Each, Where, error_context, require
 from seqclf.training.callbacks import EarlyStopping
@@ -283,12 +284,22 @@ def _check_saver(name: str, state: Mapping[str, Any]) -> None:
             raise InputError(f"callbacks.{name}", f"{file} is not in its folder {state['dirpath']}")
 
 
+def _complete_dataset(description: Mapping[str, Any]) -> Mapping[str, Any]:
+    schema = description.get("schema")
+    return {**description, "schema": stored_schema(schema).to_dict()} if isinstance(schema, Mapping) else description
+
+
 def _complete_optimizer(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {**defaults_of(locate(settings["_target_"])), **settings}
 
 
 # Parts whose settings may lack some in an older checkpoint, which then have the default values.
-COMPLETED = {"model": resolve_model, "loss": resolve_loss, "optimizer": _complete_optimizer}
+COMPLETED: dict[str, Callable[[Any], Any]] = {
+    "dataset": _complete_dataset,
+    "model": resolve_model,
+    "loss": resolve_loss,
+    "optimizer": _complete_optimizer,
+}
 
 
 def _differences(key: str, saved: Any, current: Any) -> str:

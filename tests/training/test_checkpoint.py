@@ -9,6 +9,7 @@ import zipfile
 import pytest
 import torch
 
+from seqclf.data.schema.schema import Field, Schema
 from seqclf.errors import InputError
 from seqclf.training.module import load_task
 from seqclf.training.resume import check_resumable
@@ -115,6 +116,19 @@ def test_a_run_resumes_with_a_package_that_its_config_names_and_imports_no_other
 def test_a_valid_checkpoint_is_loaded_and_resumed(task, saved, batches):
     assert load_task(saved()).trained_steps == torch.load(saved(), weights_only=True)["global_step"]
     check_resumable({"checkpoint": saved(), "trainer": {"max_epochs": 5}}, task(), batches)
+
+
+def test_a_checkpoint_of_a_version_with_fewer_settings_is_resumed(task, saved, batches):
+    schema = Schema((Field("token", "category", ("token",)),), label="label").to_dict()
+    dataset = {**task().hparams["dataset"], "schema": schema}
+
+    def older(state):
+        hyper = state["hyper_parameters"]
+        hyper["dataset"] = {**hyper["dataset"], "schema": {k: v for k, v in schema.items() if k != "order_format"}}
+        for part, name in (("model", "residual_layers"), ("loss", "label_smoothing"), ("optimizer", "betas")):
+            hyper[part].pop(name, None)
+
+    check_resumable({"checkpoint": saved(older), "trainer": {"max_epochs": 5}}, task(dataset=dataset), batches)
 
 
 def test_a_checkpoint_that_does_not_say_how_many_networks_it_holds_is_refused(saved):

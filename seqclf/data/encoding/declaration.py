@@ -272,7 +272,7 @@ def may_be_cut(fields: Iterable[Field]) -> bool:
 def stored_schema(state: Mapping[str, Any]) -> Schema:
     """Inverse of `Schema.to_dict`. Raises InputError if no schema can have that state."""
     # Bundles of seqclf 0.1 have no type of the label. Those before 0.4 sort text that is no time by its letters.
-    state = {"label_type": "text", "order_format": AS_TEXT, **state}
+    state = {"label_type": "text", "order_format": AS_TEXT if state.get("order_by") else None, **state}
     require(state, SCHEMA, "schema")
     # A key of a later version may change how data is read, so it is refused and not ignored.
     if set(state) - set(SCHEMA):
