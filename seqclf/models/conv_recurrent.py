@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
@@ -28,8 +28,15 @@ def require_odd(value: int) -> int:
     return value
 
 
+def require_strides(value: tuple[int, ...]) -> tuple[int, ...]:
+    """Refuse an empty list, and steps of less than a token."""
+    if min(value, default=0) < 1:
+        raise RefusedValueError("must be a list of whole numbers from 1, such as [4, 2]")
+    return value
+
+
 Kernel = Annotated[Count, AfterValidator(require_odd)]
-Strides = Annotated[tuple[Count, ...], Field(min_length=1)]
+Strides = Annotated[tuple[int, ...], AfterValidator(require_strides)]
 
 
 def shortened(lengths: Lengths, stride: int) -> Lengths:
