@@ -164,7 +164,7 @@ def _resolve_classifier(
     check_values("model.encoder", located, block)
     of_encoder_alone = {name: value for name, value in settings.items() if name not in ("encoder", *of_classifier)}
     check_values("model", located, of_encoder_alone)
-    if not is_foreign(block["_target_"]):
+    if written is not None and not is_foreign(block["_target_"]):  # a task builds its network at once
         _check_encoder(network, {**of_encoder_alone, **block}, of_encoder)
     return settings
 
