@@ -13,8 +13,9 @@
 - Data to try them on: `write_transactions`, the generator of `data=transactions`.
 - Errors that the user can fix: `InputError`.
 
-A logger has no class here, as seqclf makes it: a Lightning callback logs anywhere. Everything is imported when it is
-first used: a kind or a format loads no PyTorch. See docs/extending.md.
+Loggers, metrics and splits have no class here. seqclf makes the loggers, and a Lightning callback logs anywhere. The
+sections "A metric" and "A split" of docs/extending.md show what takes the place of the others. Everything is imported
+when it is first used: a kind or a format loads no PyTorch.
 
 >>> from seqclf.extend import ArrowFormat
 >>> class Fasta(ArrowFormat):

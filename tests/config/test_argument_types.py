@@ -37,6 +37,11 @@ class Unresolved:
         pass
 
 
+class Switch:
+    def __init__(self, on: bool, auto: bool | None = None):
+        pass
+
+
 class Nested:
     def __init__(
         self,
@@ -57,6 +62,9 @@ class Nested:
         (Child, {"size": 1, "ratio": 2}, "key.ratio=2: must be at most 1"),
         (Child, {"size": "many", "ratio": 1}, "key.size=many: must be a whole number"),
         (Plain, {"size": 1, "ratio": float("nan")}, "key.ratio=nan: must be a finite number, or null"),
+        (Switch, {"on": "maybe"}, "key.on=maybe: must be true or false"),
+        (Switch, {"on": 1}, "key.on=1: must be true or false; write key.on=true"),
+        (Switch, {"on": True, "auto": "yes"}, "key.auto=yes: must be true or false, or null; write key.auto=true"),
         (Nested, {"betas": 0.9}, "key.betas=0.9: must be a list"),
         (Nested, {"betas": [0.9, "0.99"]}, "key.betas=0.99: must be a number"),
         (Nested, {"power": -1}, "key.power=-1: must be above 0, or null"),
@@ -74,6 +82,7 @@ def test_a_value_that_its_type_refuses_is_named_by_key(function, arguments, mess
     [
         (Plain, {"size": 1, "ratio": None, "kind": 3, "other": object(), "unknown": -1}),
         (Plain, {}),
+        (Switch, {"on": False, "auto": None}),
         (Unresolved, {"size": 0, "price": 1}),
         (dict, {"a": 1}),
         (Nested, {"betas": [0.9, 0.99], "weight": [1.0, 2.0], "power": None, "scales": [1]}),

@@ -15,6 +15,7 @@ from seqclf.system.plugins import REPORT_SECTIONS
 
 COSTS = documented_example("A report section")
 OWNER = documented_example("A report section", number=2)
+BRIER = documented_example("A metric", number=2)
 OWNER_TEMPLATE = documented_example("A report section", "html")
 FAULTY = """
 from seqclf.extend import ReportSection, Section
@@ -56,7 +57,7 @@ NO_SECTION = 1
 @pytest.fixture
 def install(monkeypatch, tmp_path):
     """`install(name="module:Class", …)` installs a package with these entry points."""
-    modules = {"costs.py": COSTS, "owner.py": OWNER, "faulty.py": FAULTY}
+    modules = {"costs.py": COSTS, "owner.py": OWNER, "faulty.py": FAULTY, "brier.py": BRIER}
     files = {"templates/owner.html": OWNER_TEMPLATE, "scripts/title.js": "document.title = 'scripted';"}
 
     def build(**entries):
@@ -110,6 +111,14 @@ def test_sections_of_a_package_stand_at_their_position(install, tmp_path):
     at = before.index("Confusion") + 1
     assert after == [before[0], "Costs", *before[1:at], "Scripted", *before[at:], "Owner"]
     assert "Costs" not in headings(page(tmp_path, positive=None))
+
+
+def test_a_metric_of_a_package_is_computed_from_the_probabilities(install, tmp_path):
+    install(brier="brier:Brier")
+    (brier,) = re.findall(r"<h2>Brier score</h2>.*?</section>", page(tmp_path), re.DOTALL)
+    wrong = 1 / (1 + np.exp(-3.0))  # probability of the wrong class in 3 of 8 rows
+    expected = (3 * 2 * wrong**2 + 5 * 2 * (1 - wrong) ** 2) / 8
+    assert f"{expected:.3f}" in brier
 
 
 def test_a_section_has_a_table_or_a_template_of_its_package(install, tmp_path):

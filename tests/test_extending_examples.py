@@ -1,0 +1,63 @@
+"""Examples of docs/extending.md that no other test runs: the network, the plain loss and the metric of an epoch."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from support.plugin_package import documented_example
+
+FIELDS = [{"name": "values", "kind": "number", "width": 1}, {"name": "a.b", "kind": "category", "size": 5}]
+
+
+class StubTask:
+    def __init__(self):
+        self.logged = {}
+
+    def __call__(self, batch):
+        return batch.logits
+
+    def log(self, name, value):
+        self.logged[name] = value
+
+
+def example(heading, name, number):
+    namespace = {}
+    exec(documented_example(heading, number=number), namespace)
+    return namespace[name]
+
+
+def test_the_network_takes_fields_of_any_name_and_ignores_padding():
+    torch.manual_seed(0)
+    network = example("A network", "Averages", 1)(FIELDS, num_classes=3, width=4)
+    fields = {"values": torch.randn(2, 6, 1), "a.b": torch.randint(5, (2, 6))}
+    logits = network(fields, torch.tensor([6, 2]), None)
+    fields["values"][1, 2:] = float("nan")
+    torch.testing.assert_close(network(fields, torch.tensor([6, 2]), None), logits)
+    alone = network({name: values[1:, :2] for name, values in fields.items()}, torch.tensor([2]), None)
+    torch.testing.assert_close(alone[0], logits[1])
+
+
+@pytest.mark.parametrize(("squared", "expected"), [(False, 0.25), (True, 0.125)])
+def test_the_plain_loss_is_the_hinge(squared, expected):
+    loss = example("A loss", "Hinge", 2)(margin=1.0, squared=squared)
+    assert float(loss(torch.tensor([[1.0, 0.5]]), torch.tensor([0]))) == expected
+
+
+def test_the_metric_of_an_epoch_counts_every_row_once():
+    generator = torch.Generator().manual_seed(0)
+    batches = [
+        SimpleNamespace(logits=torch.randn(rows, 3, generator=generator), labels=torch.arange(rows) % 3)
+        for rows in (5, 2)
+    ]
+    task = StubTask()
+    callback = example("A metric", "BrierScore", 1)()
+    callback.on_validation_epoch_start(None, task)
+    for index, batch in enumerate(batches):
+        callback.on_validation_batch_end(None, task, None, batch, index)
+    callback.on_validation_epoch_end(None, task)
+    odds = np.exp(np.concatenate([batch.logits for batch in batches]))
+    truth = np.eye(3)[np.concatenate([batch.labels for batch in batches])]
+    expected = np.mean(np.sum((odds / odds.sum(axis=1, keepdims=True) - truth) ** 2, axis=1))
+    assert task.logged["validation/brier"] == pytest.approx(expected)
+    assert callback.epoch_note == f"Brier score {expected:.4f}"
