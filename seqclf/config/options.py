@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, Strict, ValidationError
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from seqclf.config.override_text import label_text
 from seqclf.config.suggestions import must_be_one_of
@@ -100,7 +100,6 @@ def at_least_or_minus_one(value: int) -> int:
 Text = Annotated[str, BeforeValidator(read_text)]
 Texts = Annotated[tuple[str, ...], BeforeValidator(read_texts)]
 FullText = Annotated[Text, AfterValidator(require_text)]
-Flag = Annotated[bool, Strict()]
 Count = Annotated[int, Field(ge=1)]
 ZeroOrMore = Annotated[int, Field(ge=0)]
 Limit = Annotated[int, AfterValidator(at_least_or_minus_one)]

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, Flag, NonNegative
+from seqclf.config.options import Count, NonNegative
 from seqclf.data.field_spec import FieldSpec
 from seqclf.errors import InputError
 from seqclf.models.chunk_step import ChunkStep
@@ -56,7 +56,7 @@ class SequenceClassifier(SequenceNetwork):
         embedding_size: Count = 64,
         pooling: PoolingNames = "max",
         dropout: DropoutShare = 0.25,
-        variational: Flag = False,
+        variational: bool = False,
         token_dropout: DropoutShare = 0.1,
         number_noise: NonNegative = 0.3,
         **encoder_arguments: Any,

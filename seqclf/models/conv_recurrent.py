@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, Flag, ZeroOrMore
+from seqclf.config.options import Count, ZeroOrMore
 from seqclf.errors import InputError, RefusedValueError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
@@ -99,10 +99,10 @@ class ConvRecurrent(SequenceEncoder):
         hidden_size: Count = 96,
         layers: Count = 1,
         residual_layers: ZeroOrMore = 0,
-        bidirectional: Flag = True,
+        bidirectional: bool = True,
         layout: Layout = "auto",
         dropout: DropoutShare = 0.25,
-        variational: Flag = False,
+        variational: bool = False,
     ):
         super().__init__()
         if kernel < max(strides):

@@ -112,7 +112,7 @@ def build_encoder(
     check_arguments("model.encoder", located, [*settings, *(parameters - provided)], provided)
     check_arguments("model", located, [*arguments, *settings], provided)
     extra = {name: value for name, value in {**taken, **arguments}.items() if name not in settings}
-    built = build(encoder, nn.Module, input_size=input_size, **extra)
+    built = build(encoder, nn.Module, "model.encoder._target_", input_size=input_size, **extra)
     if not isinstance(getattr(built, "size", None), int):
         raise InputError(
             f"model.encoder._target_={encoder['_target_']}",

@@ -59,7 +59,10 @@ def build_classifier(model: Mapping[str, Any], fields: Sequence[FieldSpec], num_
     """Build the network of a `_target_` dict, or an ensemble of as many networks as its `members` says."""
     design = {key: value for key, value in model.items() if key != "members"}
     # Each network draws its initial weights anew, which is all that makes members differ.
-    networks = [build(design, nn.Module, fields=fields, num_classes=num_classes) for _ in range(model["members"])]
+    networks = [
+        build(design, nn.Module, "model._target_", fields=fields, num_classes=num_classes)
+        for _ in range(model["members"])
+    ]
     if any(map(nn.parameter.is_lazy, networks[0].parameters())):
         target = model["_target_"]
         raise InputError(

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, Flag, ZeroOrMore
+from seqclf.config.options import Count, ZeroOrMore
 from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
@@ -62,10 +62,10 @@ class Recurrent(SequenceEncoder):
         hidden_size: Count = 96,
         layers: Count = 1,
         residual_layers: ZeroOrMore = 0,
-        bidirectional: Flag = True,
+        bidirectional: bool = True,
         layout: Layout = "auto",
         dropout: DropoutShare = 0.25,
-        variational: Flag = False,
+        variational: bool = False,
     ):
         super().__init__()
         if residual_layers >= layers:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from seqclf.config.argument_types import checks_values
-from seqclf.config.options import Count, Flag
+from seqclf.config.options import Count
 from seqclf.errors import InputError
 from seqclf.models.embedding import TokenDropout
 from seqclf.models.encoder import SequenceEncoder
@@ -181,7 +181,7 @@ class Transformer(SequenceEncoder):
         feed_forward: FeedForwardName = "gelu",
         expansion: Count = 4,
         dropout: DropoutShare = 0.25,
-        variational: Flag = False,
+        variational: bool = False,
     ):
         super().__init__()
         check_heads(hidden_size, heads)

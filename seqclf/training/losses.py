@@ -51,7 +51,7 @@ def build_loss(loss: Mapping[str, Any], classes: Sequence[str], class_counts: Se
     """
     taken = arguments_of(locate_subclass(loss["_target_"], nn.Module))
     offered = zip(OFFERED, (classes, class_counts), strict=True)
-    return build(loss, nn.Module, **{name: value for name, value in offered if taken.accepts(name)})
+    return build(loss, nn.Module, "loss._target_", **{name: value for name, value in offered if taken.accepts(name)})
 
 
 def weigh_classes(
