@@ -212,8 +212,9 @@ def user_error(error: BaseException, typed: TypedArguments) -> InputError:
         return typed.unknown_choice(choice[1], choice[2])
     if lines[0].startswith("Config group override must be"):
         return typed.bad_group_value()
-    if missing := re.search(r"Missing mandatory value: (\S+)", str(error)):
-        return typed.missing_key(missing[1])
+    # The whole key follows the name, unless an interpolation needs that: then it is the key of the interpolation.
+    if missing := re.search(r"Missing mandatory value: (\S+)(?:\s+full_key: (\S+\.\1)$)?", str(error), re.MULTILINE):
+        return typed.missing_key(missing[2] or missing[1])
     return InputError(None, " ".join(lines[:8]))
 
 

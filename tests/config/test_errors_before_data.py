@@ -213,6 +213,11 @@ CASES = [
         [CONV, "+model.kernle=5"],
         "model.kernle: no such argument of SequenceClassifier or Conv; did you mean 'kernel'?",
     ),
+    (
+        "train",
+        ["model.hidden_size=???"],
+        "model.hidden_size: not set; give it as model.hidden_size=VALUE (units of each direction)",
+    ),
     ("train", ["~model.encoder"], "model.encoder._target_: missing; name the class of the encoder"),
     (
         "train",
