@@ -99,7 +99,7 @@ class Run:
 
     def _scores(self) -> str:
         """Return the main metrics of the split that the run is judged by, the last one."""
-        from seqclf.evaluation.run_result import RunResult  # which loads pyarrow
+        from seqclf.evaluation.run_result import RunResult  # the import loads pyarrow
 
         if not (self.folder / "metrics.json").is_file():
             return ": not scored"
@@ -113,7 +113,7 @@ class Run:
         return f": {result.split} {', '.join(scores)}"
 
     def _repr_html_(self) -> str:
-        """Return the report in a frame, whose styles stay apart from those of the notebook."""
+        """Return the report in a frame, whose styles stay apart from the styles of the notebook."""
         title = f"<code>{html.escape(repr(self))}</code>"
         if not self.report.is_file():
             return title

@@ -98,8 +98,8 @@ class SequenceDataModule(pl.LightningDataModule):
     """Loaders over the splits of a dataset: shuffled length buckets for training, sorted batches for evaluation.
 
     Evaluation batches hold `evaluation_factor` times the tokens and rows of training ones, as they keep no gradients.
-    `batching`: checked options. Without them each is an argument of its own, which conf/batching/token_budget.yaml
-    explains, and has the value there if it is left out. Any Trainer may use it::
+    `batching`: options of all loaders, by default the values of conf/batching/token_budget.yaml, which explains them.
+    `settings`: new values of single options. Any Trainer may use it::
 
         trainer = pl.Trainer(max_epochs=3, callbacks=[EarlyStopping("validation/recall", mode="max")])
         trainer.fit(task, datamodule=SequenceDataModule(dataset.splits, max_tokens=8192))
@@ -122,13 +122,12 @@ class SequenceDataModule(pl.LightningDataModule):
         if not isinstance(splits, Mapping):
             raise InputError("splits", f"is of type {type(splits).__name__}", "give Dataset.splits")
         seed = default_settings("seed") if seed is None else seed
-        if batching is None:
-            batching = parse_options(BatchingOptions, {**default_settings("batching"), **settings}, "batching")
+        given = default_settings("batching") if batching is None else dict(batching)
         self.splits = splits
         self.seed: int = seed
         self.resumed_ranks: int | None = None  # planned ranks of the checkpoint that is resumed
-        self.measured_tokens: int | None = None  # for max_tokens=auto, in this run or the resumed one
-        self.batching = batching
+        self.measured_tokens: int | None = None  # tokens that max_tokens=auto found, in this run or the resumed one
+        self.batching = parse_options(BatchingOptions, {**given, **settings}, "batching")
         self.training: TrainingLoader | None = None
         self.validation: DataLoader | None = None
 

@@ -17,10 +17,10 @@ from seqclf.config.validation_errors import input_error
 def check_values(key: str, function: Callable[..., Any], arguments: Mapping[str, Any]) -> None:
     """Raise InputError for the first argument that its declared type refuses. `key`: the config group.
 
-    Types are declared by `Annotated`, as those of `seqclf.config.options` are, by `Literal` or by `bool`, alone or
-    inside of another type. Other annotations are for readers, and their arguments may be anything, as may those of a
-    type that pydantic does not know. A list may stand for a tuple or a set, and a text for a path, because YAML has no
-    other way to write them.
+    Types are declared by `Annotated` (all types of `seqclf.config.options` are), by `Literal` or by `bool`, alone or
+    inside of another type. Other annotations are for readers, and an argument with such an annotation may be anything,
+    as may an argument of a type that pydantic does not know. A list may stand for a tuple or a set, and a text for a
+    path, because YAML has no other way to write them.
 
     >>> from seqclf.config.options import NonNegative
     >>> def focal(gamma: NonNegative, note: str): ...

@@ -82,8 +82,6 @@ def resolve_targets(config: TrainConfig, written: Collection[str]) -> TrainConfi
     """
     callbacks = config.trainer.get("callbacks")
     if callbacks:
-        # Loads Lightning, which otherwise only good data needs.
-
         check_callbacks(callbacks)
     check_accelerator(config.trainer.get("accelerator"))
     resolved = {

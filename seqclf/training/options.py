@@ -28,9 +28,8 @@ from seqclf.config.override_text import argument
 from seqclf.config.suggestions import similar_file
 from seqclf.data.options import DataOptions
 from seqclf.errors import InputError
-from seqclf.evaluation.metrics import MAIN_METRICS
+from seqclf.evaluation.metrics import EPOCH_METRICS
 from seqclf.evaluation.options import DecisionOptions
-from seqclf.evaluation.ranking import RANKING_METRICS
 from seqclf.models.options import ModelArguments
 from seqclf.models.structure.options import Schedule, read_schedule
 from seqclf.training.debugging.options import DebugOptions
@@ -214,7 +213,7 @@ class TrainConfig(CommandOptions):
     checkpoint: ResumedCheckpoint | None
     overwrite: bool
     checkpoint_every: Count | None
-    monitor: Annotated[str, one_of(*MAIN_METRICS, *RANKING_METRICS)]
+    monitor: Annotated[str, one_of(*EPOCH_METRICS)]
     patience: ZeroOrMore | None
     baseline: bool
     baseline_limit: ZeroOrMore

@@ -187,6 +187,12 @@ def test_lightning_does_not_replace_the_samplers(split, overfit_batches):
     assert isinstance(validation, SequentialSampler)
 
 
+def test_a_setting_beside_options_changes_them(split):
+    options = SequenceDataModule({"train": split}, **SETTINGS).batching
+    changed = SequenceDataModule({"train": split}, options, num_workers=3).batching
+    assert changed == options.model_copy(update={"num_workers": 3})
+
+
 @pytest.mark.parametrize(
     ("device", "num_workers", "threaded"), [("cpu", 0, False), ("cuda", 0, True), ("mps", 0, True), ("cuda", 1, False)]
 )
